@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# make setup     the tools this needs (Debian packages) and .venv with the command in it
+# make demo      boot Linux, load our scheduler, compare it with every other one
+# make test      everything that is tested; test-unit, test-python and test-vm are its parts
+# make modules   the kernel modules, for both kernels, without running anything
+# make lint      what is checked without running it
+# make clean     remove what was built here (the kernel cache stays)
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+KERNELS := 6.1 6.12
+
+# gcc-12 is what Debian 12's kernels, and so their modules, are built with.
+APT := fio qemu-system-x86 busybox-static kmod gcc gcc-12 make xz-utils pahole libelf1 libssl3
+
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: setup demo test test-unit test-python test-vm modules lint clean
+
+setup: $(READY)
+
+# The editable install points at this folder, so only a change of pyproject.toml asks for another.
+$(READY): pyproject.toml
+	@missing=$$(for p in $(APT); do \
+		dpkg-query -W -f='$${db:Status-Status}\n' $$p 2>/dev/null | grep -qx installed || echo $$p; done); \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	set -- $$missing; [ $$# -eq 0 ] && exit 0; \
+	command -v apt-get >/dev/null || { echo "setup: no apt-get here; install these yourself: $$*" >&2; exit 1; }; \
+	sudo=; [ $$(id -u) -eq 0 ] || sudo=sudo; \
+	echo "setup: installing Debian packages: $$*"; \
+	install() { $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$$@"; }; \
+	install "$$@" || { $$sudo apt-get -q update && install "$$@"; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "setup: Python 3.11 or newer is needed, $(PYTHON) is older; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/fairlane demo
+
+modules: $(READY)
+	$(BIN)/python -m fairlane.kernels $(KERNELS)
+
+# Quick parts first; one pytest run, so that its closing line counts all of them.
+test: test-unit
+	$(BIN)/pytest tests/python tests/vm
+
+test-unit: $(READY)
+	$(MAKE) -C tests/unit check
+
+test-python: $(READY)
+	$(BIN)/pytest tests/python
+
+test-vm: $(READY)
+	$(BIN)/pytest tests/vm
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean:
+	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	[ ! -f tests/unit/Makefile ] || $(MAKE) -C tests/unit clean
