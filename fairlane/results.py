@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""results.json: what a scenario's runs measured.
+
+The file is a contract between the backends, the report and whoever reads it later. Rates are bytes/s and I/Os
+per second, latencies microseconds; a figure that is not known is None (null in the file), never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairlane.errors import FairlaneError
+
+SCHEMA = 1
+LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
+
+
+@dataclass
+class Series:
+    """Bytes moved in each bin of the measuring window."""
+
+    bin_ms: int
+    bytes: list[int]
+
+
+@dataclass
+class Tenant:
+    """What one tenant got in one run; averages are over the whole measuring window, idle parts included."""
+
+    name: str
+    weight: int
+    share: float  # ideal fraction (0..1) of the total by the weights along its path, among this run's tenants
+    bytes_per_s: float
+    iops: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    cost_per_s: float | None = None
+    lat_us: dict[str, float | None] = field(default_factory=dict)  # keys: LATENCIES
+    series: Series | None = None
+
+
+@dataclass
+class Run:
+    """One knob, one repeat, one point of a sweep."""
+
+    knob: str
+    repeat: int
+    seconds: float
+    tenants: list[Tenant]
+    total_bytes_per_s: float
+    total_iops: float
+    fairness_index: float | None  # None when nothing was moved
+    cpu_ns_per_io: float | None
+    counters: dict[str, Any] = field(
+        default_factory=dict
+    )  # {"device": {name: value}, "tenants": {tenant: {name: value}}}
+    point: dict[str, int] | None = None  # {"cgroups": N} in a sweep
+    bad_dmesg: list[str] = field(default_factory=list)
+
+    def received(self, tenant: Tenant) -> float | None:
+        """The fraction of the run's total that the tenant got, or None when nothing was moved."""
+        return tenant.bytes_per_s / self.total_bytes_per_s if self.total_bytes_per_s else None
+
+
+@dataclass
+class Outcome:
+    """How one [[expect]] came out; ok is None when it cannot be judged because one of its knobs was not asked for."""
+
+    text: str
+    paper: str | None
+    measured: float | None
+    bound: str
+    ok: bool | None
+    note: str | None = None
+
+
+@dataclass
+class Results:
+    scenario: str
+    backend: str
+    seed: int
+    version: str
+    kernel: str | None = None
+    accel: str | None = None
+    runs: list[Run] = field(default_factory=list)
+    device: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, dict[str, Any]] = field(default_factory=dict)  # knob -> what was set -> value
+    unavailable: dict[str, str] = field(default_factory=dict)  # knob that was asked for -> why it could not run
+    expects: list[Outcome] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    schema: int = SCHEMA
+
+    @property
+    def knobs(self) -> list[str]:
+        """The knobs that ran, in the order in which they first did."""
+        return list(dict.fromkeys(run.knob for run in self.runs))
+
+    def save(self, path: Path) -> None:
+        """Write the file whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = asdict(self)
+        for run in data["runs"]:
+            if run["point"] is None:
+                del run["point"]
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                json.dump(data, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).chmod(0o644)
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        try:
+            data = json.loads(path.read_text())
+        except OSError as error:
+            raise FairlaneError(
+                f"{path}: cannot be read ({error.strerror}); give a folder that `fairlane run --out` wrote"
+            ) from error
+        except ValueError as error:
+            raise FairlaneError(f"{path}: not JSON ({error}); run the scenario again") from error
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise FairlaneError(
+                f"{path}: not a results file of schema {SCHEMA}; run the scenario again with this version"
+            )
+        try:
+            data["runs"] = [_run(run) for run in data["runs"]]
+            data["expects"] = [Outcome(**outcome) for outcome in data.get("expects", [])]
+            return cls(**data)
+        except (KeyError, TypeError) as error:
+            raise FairlaneError(f"{path}: not a complete results file ({error}); run the scenario again") from error
+
+
+def _run(data: dict[str, Any]) -> Run:
+    return Run(**{**data, "tenants": [_tenant(tenant) for tenant in data["tenants"]]})
+
+
+def _tenant(data: dict[str, Any]) -> Tenant:
+    series = data.get("series")
+    return Tenant(**{**data, "series": Series(**series) if series else None})
+
+
+def jain(xs: Iterable[float]) -> float | None:
+    """Jain's index, (sum x)^2 / (n sum x^2): 1 when all are equal, 1/n when one has everything, None when all are 0."""
+    values = list(xs)
+    squares = sum(x * x for x in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else None

@@ -1,0 +1,517 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
+
+    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups)
+    [device]   profile (a file in profiles/), and parameters of that profile to change
+    [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
+    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, thinktime, cores
+    [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
+
+A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
+rate is "1000 iops" or "8MiB/s"; bs = "min" is the smallest block that the device takes. A tenant with stop before
+start is active until stop, idle in between, and active again from start on.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fairlane.errors import FairlaneError
+
+ROOT = Path(__file__).resolve().parent.parent
+PROFILES = ROOT / "profiles"
+SCENARIOS = ROOT / "scenarios"
+
+WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
+PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
+FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io")
+TENANT_FIGURES = ("share", "lat_p99_us")
+SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
+KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness")
+
+SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+DEVICE_KEYS: dict[str, tuple[str, ...]] = {
+    "null_blk": (
+        "size",
+        "bs",
+        "irqmode",
+        "completion_nsec",
+        "hw_queue_depth",
+        "submit_queues",
+        "queue_mode",
+        "memory_backed",
+        "discard",
+    ),
+    "qemu-nvme": ("size", "max_ioqpairs"),
+}
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A drive: how to make it, and with which parameters (size and bs in bytes, the others as the driver has them)."""
+
+    name: str
+    kind: str  # "null_blk" | "qemu-nvme"
+    description: str
+    params: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    name: str
+    weight: int = WEIGHT_DEFAULT
+    parent: str | None = None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A limit that the load generator keeps by itself, for the whole tenant."""
+
+    iops: float | None = None
+    bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class TenantSpec:
+    name: str
+    weight: int = WEIGHT_DEFAULT
+    parent: str | None = None
+    jobs: int = 1
+    rw: str = "randread"
+    mix: int = 50  # percent of reads, in rw and randrw
+    bs: int = 4096  # bytes; 0 is the device's smallest block
+    iodepth: int = 1
+    start: float = 0.0  # s from the start of the measuring window
+    stop: float | None = None  # s; None is the end of the run
+    rate: Rate | None = None
+    thinktime: float = 0.0  # s between a job's I/Os
+    cores: tuple[int, ...] = ()  # empty: anywhere
+
+    @property
+    def reads(self) -> float:
+        """The fraction of its I/Os that are reads."""
+        return {"read": 1.0, "randread": 1.0, "write": 0.0, "randwrite": 0.0}.get(self.rw, self.mix / 100)
+
+    def phases(self, seconds: float) -> list[tuple[float, float]]:
+        """When it is active: (from, to) in seconds of the measuring window."""
+        stop = seconds if self.stop is None else self.stop
+        return [(self.start, stop)] if self.start < stop else [(0.0, stop), (self.start, seconds)]
+
+
+@dataclass(frozen=True)
+class Expect:
+    """A bound on a figure of one knob, or on its ratio to the same figure of another knob in the same boot."""
+
+    figure: str
+    knob: str
+    of: str | None = None
+    tenant: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    across: str | None = None  # "cgroups": the worst point of the sweep relative to the first
+    between: tuple[float, float] | None = None  # only this part of the measuring window, s
+    paper: str | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    profile: Profile
+    tenants: tuple[TenantSpec, ...]
+    groups: tuple[Cgroup, ...] = ()
+    expects: tuple[Expect, ...] = ()
+    seconds: float = 10.0
+    warmup: float = 2.0
+    repeats: int = 1
+    seed: int = 1
+    sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
+    description: str = ""
+
+    @property
+    def points(self) -> tuple[int | None, ...]:
+        return self.sweep or (None,)
+
+    @property
+    def writes(self) -> bool:
+        return any(tenant.reads < 1 for tenant in self.tenants)
+
+    def at(self, cgroups: int | None) -> Scenario:
+        """The scenario at one point of its sweep: tenants replicated, in turn, to that many cgroups."""
+        if cgroups is None:
+            return self
+        tenants = [self.tenants[i % len(self.tenants)] for i in range(cgroups)]
+        return replace(self, sweep=(), tenants=tuple(replace(t, name=f"{t.name}{i}") for i, t in enumerate(tenants)))
+
+
+def shares(scenario: Scenario, active: set[str] | None = None) -> dict[str, float]:
+    """Each tenant's ideal fraction: the product along its path of a node's weight over that of all its siblings.
+
+    With `active`, only those tenants and the cgroups above them count; the others are left out.
+    """
+    tenants = [t for t in scenario.tenants if active is None or t.name in active]
+    groups = {group.name: group for group in scenario.groups}
+    busy: set[str] = set()
+    for tenant in tenants:
+        parent = tenant.parent
+        while parent is not None:
+            busy.add(parent)
+            parent = groups[parent].parent
+    nodes: list[Cgroup | TenantSpec] = [*tenants, *(groups[name] for name in busy)]
+
+    def share(node: Cgroup | TenantSpec) -> float:
+        siblings = sum(other.weight for other in nodes if other.parent == node.parent)
+        return node.weight / siblings * (share(groups[node.parent]) if node.parent is not None else 1.0)
+
+    return {tenant.name: share(tenant) for tenant in tenants}
+
+
+# --- Crossing into the VM ---
+
+
+def to_dict(scenario: Scenario) -> dict[str, Any]:
+    return asdict(scenario)
+
+
+def from_dict(data: Mapping[str, Any]) -> Scenario:
+    def tenant(t: Mapping[str, Any]) -> TenantSpec:
+        return TenantSpec(**{**t, "rate": Rate(**t["rate"]) if t["rate"] else None, "cores": tuple(t["cores"])})
+
+    def expect(e: Mapping[str, Any]) -> Expect:
+        return Expect(**{**e, "between": (e["between"][0], e["between"][1]) if e["between"] else None})
+
+    return Scenario(
+        **{
+            **data,
+            "profile": Profile(**data["profile"]),
+            "tenants": tuple(tenant(t) for t in data["tenants"]),
+            "groups": tuple(Cgroup(**g) for g in data["groups"]),
+            "expects": tuple(expect(e) for e in data["expects"]),
+            "sweep": tuple(data["sweep"]),
+        }
+    )
+
+
+# --- Reading the file ---
+
+
+class _Table:
+    """One table of a file; every error names the file, the table and the key, and what would be valid."""
+
+    def __init__(self, path: Path, where: str, data: object) -> None:
+        self.path, self.where = path, where
+        if not isinstance(data, dict):
+            raise FairlaneError(f"{path}: {where} must be a table")
+        self.data: dict[str, Any] = data
+
+    def error(self, key: str, problem: str) -> FairlaneError:
+        return FairlaneError(f"{self.path}: {self.where} {key}: {problem}")
+
+    def only(self, valid: Sequence[str]) -> None:
+        for key in self.data:
+            if key not in valid:
+                raise self.error(key, f"unknown key; valid are {', '.join(valid)}")
+
+    def need(self, key: str, convert: Callable[[object], T]) -> T:
+        if key not in self.data:
+            raise self.error(key, "is missing")
+        try:
+            return convert(self.data[key])
+        except ValueError as error:
+            raise self.error(key, str(error)) from error
+
+    def take(self, key: str, convert: Callable[[object], T], default: D) -> T | D:
+        return self.need(key, convert) if key in self.data else default
+
+
+def load(path: Path) -> Scenario:
+    """Read and check a scenario file."""
+    data = _toml(path, "a scenario")
+    top = _Table(path, "top level", data)
+    top.only(("description", "run", "device", "cgroup", "tenant", "expect"))
+    run = _Table(path, "[run]", data.get("run", {}))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups"))
+    seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
+    groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
+    tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
+    if not tenants:
+        raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
+    sweep = run.take("cgroups", _list(_integer(1, 4096)), ())
+    if sweep and groups:
+        raise run.error("cgroups", "a sweep cannot be combined with [[cgroup]] tables")
+    _check_tree(path, groups, tenants)
+    return Scenario(
+        name=_name(path),
+        description=top.take("description", _text, ""),
+        profile=_device(_Table(path, "[device]", data.get("device", {}))),
+        tenants=tenants,
+        groups=groups,
+        expects=tuple(_expect(t, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
+        seconds=seconds,
+        warmup=run.take("warmup", parse_time, Scenario.warmup),
+        repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
+        seed=run.take("seed", _integer(0, 2**31), Scenario.seed),
+        sweep=sweep,
+    )
+
+
+def profiles() -> list[str]:
+    """The names that [device] profile may take."""
+    return sorted(path.stem for path in PROFILES.glob("*.toml"))
+
+
+def load_profile(name: str) -> Profile:
+    """Read profiles/NAME.toml."""
+    path = PROFILES / f"{name}.toml"
+    if name not in profiles():
+        raise FairlaneError(f"unknown profile {name!r}; valid are {', '.join(profiles())}")
+    table = _Table(path, "top level", _toml(path, "a profile"))
+    kind = table.need("kind", _one_of(tuple(DEVICE_KEYS)))
+    table.only(("kind", "description", *DEVICE_KEYS[kind]))
+    return Profile(name, kind, table.take("description", _text, ""), _params(table, kind))
+
+
+def _toml(path: Path, what: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise FairlaneError(f"{path}: cannot be read as {what}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FairlaneError(f"{path}: not valid TOML: {error}") from error
+
+
+def _name(path: Path) -> str:
+    """kyber-fairness/fig1 for the project's own, the bare name for a file elsewhere."""
+    full = path.resolve().with_suffix("")
+    return str(full.relative_to(SCENARIOS)) if full.is_relative_to(SCENARIOS) else full.name
+
+
+def _tables(path: Path, data: dict[str, Any], key: str) -> list[_Table]:
+    tables = data.get(key, [])
+    if not isinstance(tables, list):
+        raise FairlaneError(f"{path}: [{key}]: there can be several; write it as [[{key}]]")
+    return [_Table(path, f"[[{key}]] number {i}", table) for i, table in enumerate(tables, 1)]
+
+
+def _device(table: _Table) -> Profile:
+    name = table.need("profile", _text)
+    try:
+        profile = load_profile(name)
+    except FairlaneError as error:
+        raise table.error("profile", str(error)) from error
+    table.only(("profile", *DEVICE_KEYS[profile.kind]))
+    return replace(profile, params={**profile.params, **_params(table, profile.kind)})
+
+
+def _params(table: _Table, kind: str) -> dict[str, int]:
+    sizes = ("size", "bs")
+    keys = [key for key in DEVICE_KEYS[kind] if key in table.data]
+    return {key: table.need(key, _positive_size if key in sizes else _integer(0, 2**32)) for key in keys}
+
+
+def _group(table: _Table) -> Cgroup:
+    table.only(("name", "weight", "parent"))
+    return Cgroup(
+        name=table.need("name", _identifier),
+        weight=table.take("weight", _integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
+        parent=table.take("parent", _identifier, None),
+    )
+
+
+def _tenant(table: _Table, seconds: float) -> TenantSpec:
+    table.only(tuple(TenantSpec.__dataclass_fields__))
+    tenant = TenantSpec(
+        name=table.need("name", _identifier),
+        weight=table.take("weight", _integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
+        parent=table.take("parent", _identifier, None),
+        jobs=table.take("jobs", _integer(1, 1024), TenantSpec.jobs),
+        rw=table.take("rw", _one_of(PATTERNS), TenantSpec.rw),
+        mix=table.take("mix", _integer(0, 100), TenantSpec.mix),
+        bs=table.take("bs", lambda value: 0 if value == "min" else _positive_size(value), TenantSpec.bs),
+        iodepth=table.take("iodepth", _integer(1, 65536), TenantSpec.iodepth),
+        start=table.take("start", parse_time, TenantSpec.start),
+        stop=table.take("stop", _positive(parse_time), None),
+        rate=table.take("rate", parse_rate, None),
+        thinktime=table.take("thinktime", parse_time, TenantSpec.thinktime),
+        cores=table.take("cores", _list(_integer(0, 8191)), ()),
+    )
+    if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
+        raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
+    if tenant.start >= seconds:
+        raise table.error("start", f"{tenant.start:g} s is not within the run's {seconds:g} s")
+    if tenant.stop is not None and (tenant.stop > seconds or tenant.stop == tenant.start):
+        raise table.error("stop", f"{tenant.stop:g} s must be within the run's {seconds:g} s and differ from start")
+    return tenant
+
+
+def _check_tree(path: Path, groups: Sequence[Cgroup], tenants: Sequence[TenantSpec]) -> None:
+    """Names are unique and every parent is a declared [[cgroup]], without cycles."""
+    nodes: list[Cgroup | TenantSpec] = [*groups, *tenants]
+    parents = {group.name: group.parent for group in groups}
+    names: set[str] = set()
+    for node in nodes:
+        where = f"{path}: [[{'cgroup' if isinstance(node, Cgroup) else 'tenant'}]] {node.name}"
+        if node.name in names:
+            raise FairlaneError(f"{where}: name: used twice; every cgroup and tenant needs its own")
+        names.add(node.name)
+        seen = {node.name}
+        parent = node.parent
+        while parent is not None:
+            if parent not in parents:
+                declared = ", ".join(parents) or "none is declared"
+                raise FairlaneError(f"{where}: parent: {parent!r} is not a [[cgroup]] (valid: {declared})")
+            if parent in seen:
+                raise FairlaneError(f"{where}: parent: {parent!r} is its own ancestor; break the cycle")
+            seen.add(parent)
+            parent = parents[parent]
+
+
+def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float) -> Expect:
+    table.only(tuple(Expect.__dataclass_fields__))
+    expect = Expect(
+        figure=table.need("figure", _one_of((*FIGURES, *TENANT_FIGURES))),
+        knob=table.need("knob", _one_of(KNOBS)),
+        of=table.take("of", _one_of(KNOBS), None),
+        tenant=table.take("tenant", _one_of([tenant.name for tenant in tenants]), None),
+        at_least=table.take("at_least", _number, None),
+        at_most=table.take("at_most", _number, None),
+        across=table.take("across", _one_of(("cgroups",)), None),
+        between=table.take("between", _span, None),
+        paper=table.take("paper", _text, None),
+    )
+    if expect.at_least is None and expect.at_most is None:
+        raise table.error("at_least", "is missing, and so is at_most; give at least one bound")
+    if (expect.tenant is not None) != (expect.figure in TENANT_FIGURES):
+        needed = (
+            "is missing; this figure is of one tenant"
+            if expect.tenant is None
+            else f"{expect.figure} is not of one tenant"
+        )
+        raise table.error("tenant", needed)
+    if expect.tenant is not None and sweep:
+        raise table.error("tenant", "a sweep replicates tenants, so none can be named")
+    if expect.across and not sweep:
+        raise table.error("across", "the scenario has no sweep; add cgroups = [1, 4, ...] to [run]")
+    if expect.between and (expect.figure not in SERIES_FIGURES or expect.between[1] > seconds):
+        raise table.error("between", f"must end within {seconds:g} s and is for {', '.join(SERIES_FIGURES)}")
+    return expect
+
+
+# --- Values: each converter takes what TOML gave and raises ValueError with what would be valid ---
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _identifier(value: object) -> str:
+    """A name that can be a cgroup's folder and a part of a fio job's name."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", value):
+        raise ValueError(f"{value!r} is not a name; use letters, digits, - and _")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _integer(low: int, high: int) -> Callable[[object], int]:
+    def convert(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{value!r} is not a whole number from {low} to {high}")
+        return value
+
+    return convert
+
+
+def _one_of(valid: Sequence[str]) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if not isinstance(value, str) or value not in valid:
+            raise ValueError(f"{value!r} is unknown; valid are {', '.join(valid)}")
+        return value
+
+    return convert
+
+
+def _list(convert: Callable[[object], T]) -> Callable[[object], tuple[T, ...]]:
+    def convert_all(value: object) -> tuple[T, ...]:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{value!r} is not a list with something in it")
+        return tuple(convert(item) for item in value)
+
+    return convert_all
+
+
+def _positive(convert: Callable[[object], float]) -> Callable[[object], float]:
+    def convert_positive(value: object) -> float:
+        number = convert(value)
+        if number <= 0:
+            raise ValueError(f"{value!r} must be more than 0")
+        return number
+
+    return convert_positive
+
+
+def _span(value: object) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{value!r} is not a list of two times, [from, to]")
+    start, stop = (parse_time(item) for item in value)
+    if not start < stop:
+        raise ValueError(f"{value!r} ends before it starts")
+    return start, stop
+
+
+def _positive_size(value: object) -> int:
+    size = parse_size(value)
+    if size <= 0:
+        raise ValueError(f"{value!r} must be more than 0")
+    return size
+
+
+def parse_size(value: object) -> int:
+    """Bytes from 4096 or "4KiB"."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    number, unit = _split(value, SIZE_UNITS, "size")
+    return int(number * SIZE_UNITS[unit])
+
+
+def parse_time(value: object) -> float:
+    """Seconds from 0.1, 2 or "100ms"."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        number, unit = _split(value, TIME_UNITS, "time")
+        seconds = number * TIME_UNITS[unit]
+    if seconds < 0:
+        raise ValueError(f"{value!r} is before time began; give 0 or more")
+    return seconds
+
+
+def parse_rate(value: object) -> Rate:
+    """A limit from "1000 iops" or "8MiB/s"."""
+    units = ["iops", *(f"{unit}/s" for unit in SIZE_UNITS)]
+    number, unit = _split(value, units, "rate")
+    if number <= 0:
+        raise ValueError(f"{value!r} must be more than 0")
+    return Rate(iops=number) if unit == "iops" else Rate(bytes_per_s=number * SIZE_UNITS[unit.removesuffix("/s")])
+
+
+def _split(value: object, units: Iterable[str], what: str) -> tuple[float, str]:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z/]+)", value) if isinstance(value, str) else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"{value!r} is not a {what} with a known unit; valid are {', '.join(units)}")
+    return float(match[1]), match[2]
