@@ -21,7 +21,7 @@ VOID = {"meta", "br", "path"}
 
 @pytest.fixture
 def sample() -> Results:
-    """Seven knobs, four tenants of weight 1000:500:250:100, 10 ms series."""
+    """Made-up figures: seven knobs, four tenants of weight 1000:500:250:100, 10 ms series."""
     return Results.load(Path(__file__).parent / "data" / "report_sample.json")
 
 
