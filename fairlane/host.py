@@ -1,14 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The host backend: runs a scenario on this machine's kernel, with real cgroups and fio as the load."""
+"""The host backend: runs a scenario on this machine's kernel, with real cgroups and fio as the load.
+
+Whatever ends a run (its end, an error, Ctrl-C, SIGTERM), the scheduler, its tunables, the cgroups and io.cost are
+afterwards as they were.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import platform
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
-from fairlane.results import Results
-from fairlane.scenario import Scenario
+from fairlane import __version__, cgroups, fio, knobs, measure
+from fairlane.devices import NVME_SERIAL
+from fairlane.errors import FairlaneError
+from fairlane.results import Results, Run, Tenant, jain
+from fairlane.scenario import Scenario, shares
+
+HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
+OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
+MEASURE_S = measure.WARMUP + measure.SECONDS + OVERHEAD_S
+VRATES = (110, 100, 95, 90, 85, 80, 75)  # percent of io.cost's measured model that are tried, from the fastest
+FAIR = 0.99  # the fairness index at which io.cost is in control of the device
 
 
 @dataclass(frozen=True)
@@ -19,14 +39,302 @@ class Progress:
     fraction: float  # of the whole scenario, 0..1
 
 
+class _Steps:
+    """Turns the progress of one step after the other into that of the whole."""
+
+    def __init__(self, total_s: float, tell: Callable[[Progress], None]) -> None:
+        self.total_s, self.done_s, self.tell = total_s, 0.0, tell
+
+    def step(self, name: str, length_s: float, part: float) -> None:
+        self.tell(Progress(name, min(1.0, (self.done_s + length_s * part) / self.total_s)))
+
+    def finish(self, length_s: float) -> None:
+        self.done_s += length_s
+
+
 def run(
     scenario: Scenario,
     device: str,
-    knobs: list[str],
+    knob_names: list[str],
     out: Path,
     progress: Callable[[Progress], None],
     *,
     destroy_data: str | None = None,
 ) -> Results:
-    """Run the scenario under each knob in turn on the named block device; OUT keeps fio's job files and output."""
-    raise NotImplementedError
+    """Run the scenario under each knob in turn on the block device; OUT keeps fio's job files and output.
+
+    Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
+    """
+    knobs.check_names(knob_names)
+    target = _target(device, scenario, destroy_data)
+    results = Results(scenario.name, f"host:{device}", scenario.seed, __version__, kernel=platform.release())
+    results.device = _describe(device, target)
+    results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
+    with _terminable():
+        usable = _usable(scenario, device, knob_names, results)
+        run_s = scenario.warmup + scenario.seconds + OVERHEAD_S
+        runs_s = run_s * len(usable) * scenario.repeats * len(scenario.points)
+        most = len(scenario.points) if "io.max" in usable else 0
+        cost = len(measure.COEFFICIENTS) + len(VRATES) if "io.cost" in usable else 0
+        steps = _Steps(runs_s + (most + cost) * MEASURE_S, progress)
+        needs = _needs(_Bench(scenario, device, target, out, steps), usable)
+        for repeat in range(scenario.repeats):
+            for point in scenario.points:
+                for name in usable:
+                    job = _Job(scenario, device, target, knobs.TABLE[name], point, repeat)
+
+                    def tell(part: float, title: str = job.title) -> None:
+                        steps.step(title, run_s, part)
+
+                    got = _measured(job, needs[point], out / job.file, tell)
+                    results.runs.append(got.run)
+                    results.config.setdefault(name, got.config)
+                    steps.finish(run_s)
+    return results
+
+
+# --- One run ---
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One knob, one point of the sweep, one repeat."""
+
+    scenario: Scenario
+    device: str
+    target: fio.Target
+    knob: knobs.Knob
+    point: int | None
+    repeat: int
+
+    @property
+    def title(self) -> str:
+        parts = [self.knob.name]
+        if self.point is not None:
+            parts.append(f"{self.point} cgroup{'s' * (self.point != 1)}")
+        if self.scenario.repeats > 1:
+            parts.append(f"repeat {self.repeat + 1} of {self.scenario.repeats}")
+        return ", ".join(parts)
+
+    @property
+    def file(self) -> str:
+        return self.knob.name + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
+
+
+@dataclass(frozen=True)
+class _Got:
+    run: Run
+    config: dict[str, Any]
+
+
+def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float], None]) -> _Got:
+    """Make the cgroups, apply the knob, run the load, and undo it all."""
+    scenario = job.scenario.at(job.point)
+    number = (knobs.SYS_BLOCK / job.device / "dev").read_text().strip()
+    with (
+        cgroups.tree(scenario) as tree,
+        knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need)) as config,
+    ):
+        inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
+        seed = scenario.seed + job.repeat
+        measured = fio.run(scenario, job.target, out, cgroups=inside, seed=seed, progress=progress)
+        counters = {
+            "device": knobs.numbers(knobs.tunables(job.device)),
+            "tenants": knobs.tenant_counters(tree, number),
+        }
+    return _Got(_result(job, scenario, measured, counters), config)
+
+
+def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dict[str, Any]) -> Run:
+    ideal = shares(scenario)
+    seconds = measured.seconds
+    tenants = []
+    for spec in scenario.tenants:
+        load = measured.loads[spec.name]
+        tenants.append(
+            Tenant(
+                name=spec.name,
+                weight=spec.weight,
+                share=ideal[spec.name],
+                bytes_per_s=(load.read_bytes + load.write_bytes) / seconds,
+                iops=load.ios / seconds,
+                read_bytes_per_s=load.read_bytes / seconds,
+                write_bytes_per_s=load.write_bytes / seconds,
+                lat_us=load.lat_us,
+                series=load.series,
+            )
+        )
+    ios = measured.ios
+    return Run(
+        knob=job.knob.name,
+        repeat=job.repeat,
+        point={"cgroups": job.point} if job.point is not None else None,
+        seconds=seconds,
+        tenants=tenants,
+        total_bytes_per_s=sum(tenant.bytes_per_s for tenant in tenants),
+        total_iops=ios / seconds,
+        fairness_index=jain(tenant.bytes_per_s / tenant.share for tenant in tenants),
+        cpu_ns_per_io=measured.busy_s * 1e9 / ios if measured.busy_s is not None and ios else None,
+        counters=counters,
+    )
+
+
+# --- Before the runs ---
+
+
+def _usable(scenario: Scenario, device: str, names: list[str], results: Results) -> list[str]:
+    """The knobs that this kernel has; the others and why go into the results."""
+    with cgroups.tree(scenario.at(scenario.points[0])) as tree:
+        reasons = {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
+    results.unavailable = {name: reason for name, reason in reasons.items() if reason is not None}
+    usable = [name for name in dict.fromkeys(names) if reasons[name] is None]
+    if not usable:
+        raise FairlaneError(
+            "no knob can run: " + "; ".join(f"{name}: {why}" for name, why in results.unavailable.items())
+        )
+    return usable
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What every measurement before the runs needs."""
+
+    scenario: Scenario
+    device: str
+    target: fio.Target
+    out: Path
+    steps: _Steps
+
+    def progress(self, what: str, steps: int = 1) -> Callable[[float], None]:
+        return lambda part: self.steps.step(f"measuring {what}", MEASURE_S * steps, part)
+
+
+def _needs(bench: _Bench, usable: list[str]) -> dict[int | None, knobs.Need]:
+    """Measure what io.cost and io.max are set from, for each point of the sweep."""
+    needs = {}
+    cost = _io_cost(bench) if "io.cost" in usable else None
+    for point in bench.scenario.points:
+        most = None
+        if "io.max" in usable:
+            with knobs.scheduler(bench.device, "none"):
+                most = measure.most(bench.scenario.at(point), bench.target, bench.out, bench.progress("for io.max"))
+            bench.steps.finish(MEASURE_S)
+        needs[point] = knobs.Need(cost, most)
+    return needs
+
+
+def _io_cost(bench: _Bench) -> knobs.IoCost:
+    """Measure io.cost's model, then at which speed it gives the weights their due with all tenants busy.
+
+    At the full speed of the device, its own queue decides who is served and weights mean little; a lower speed costs
+    throughput. So this looks for the highest that is fair.
+    """
+    length = len(measure.COEFFICIENTS)
+
+    def tell(name: str, part: float) -> None:
+        bench.progress(f"{name} for io.cost", length)(part)
+
+    with knobs.scheduler(bench.device, "none"):
+        model = measure.io_cost_model(bench.scenario, bench.target, bench.out, tell)
+    bench.steps.finish(MEASURE_S * length)
+    busy = measure.busy(bench.scenario.at(bench.scenario.points[len(bench.scenario.points) // 2]))
+    tried = []
+    cost = knobs.IoCost(model, VRATES[0], "")
+    for vrate in VRATES:
+        cost = knobs.IoCost(model, vrate, "")
+        job = _Job(busy, bench.device, bench.target, knobs.TABLE["io.cost"], None, 0)
+        got = _measured(job, knobs.Need(cost), bench.out / f"measure-vrate-{vrate}", bench.progress("io.cost's speed"))
+        tried.append(f"{vrate} %: {got.run.total_iops:.0f} IOPS, fairness {got.run.fairness_index:.3f}")
+        if got.run.fairness_index is not None and got.run.fairness_index >= FAIR:
+            break
+    bench.steps.finish(MEASURE_S * len(VRATES))
+    return knobs.IoCost(model, cost.vrate, "; ".join(tried))
+
+
+def _describe(device: str, target: fio.Target) -> dict[str, Any]:
+    queue = knobs.SYS_BLOCK / device / "queue"
+    return {
+        "name": device,
+        "capacity_bytes": target.capacity,
+        "block_bytes": target.block,
+        "nr_requests": int((queue / "nr_requests").read_text()),
+        "hardware_queues": len(list((knobs.SYS_BLOCK / device / "mq").glob("*"))),
+    }
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# --- What must not be touched ---
+
+
+def _target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
+    folder = knobs.SYS_BLOCK / device
+    if not device or "/" in device or not folder.is_dir():
+        raise FairlaneError(
+            f"no block device {device!r} in {knobs.SYS_BLOCK}; give the name of a whole drive, such as nvme0n1"
+        )
+    why = in_use(device)
+    if why is not None:
+        raise FairlaneError(f"{device} {why}; give a drive that nothing else uses")
+    if scenario.writes and not _harmless(device) and destroy_data != device:
+        raise FairlaneError(
+            f"scenario {scenario.name} writes to {device} and destroys what is on it;"
+            f" if that is meant, add --destroy-data {device}"
+        )
+    return fio.Target(
+        path=Path("/dev") / device,
+        capacity=int((folder / "size").read_text()) * 512,
+        block=int((folder / "queue/logical_block_size").read_text()),
+    )
+
+
+def _harmless(device: str) -> bool:
+    """Whether the drive keeps no data, or is the one that our own VM was given for this."""
+    serial = knobs.SYS_BLOCK / device / "device/serial"
+    return device.startswith(HARMLESS) or (serial.is_file() and serial.read_text().strip() == NVME_SERIAL)
+
+
+def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
+    """How the drive is in use, or None."""
+    folder = knobs.SYS_BLOCK / device
+    number = (folder / "dev").read_text().strip()
+    if any((part / "partition").exists() for part in folder.glob(f"{device}*")):
+        return "has partitions"
+    if any((folder / "holders").glob("*")):
+        holder = next((folder / "holders").glob("*")).name
+        return f"is held by {holder}"
+    if any(line.split()[2] == number for line in (proc / "self/mountinfo").read_text().splitlines()):
+        return "is mounted"
+    swaps = [line.split()[0] for line in (proc / "swaps").read_text().splitlines()[1:]]
+    if f"/dev/{device}" in swaps:
+        return "is in use as swap"
+    return None
+
+
+# --- Signals ---
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does, through every `finally`; further ones change nothing.
+
+    Every wait on the way out has a limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    before = [signal.signal(number, stop) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

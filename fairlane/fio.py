@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""fio, the load generator: one process for all tenants, so that their measuring windows coincide.
+
+Each tenant is one reporting group; its jobs enter its cgroup by themselves. Every job logs its bandwidth every 10 ms,
+from which the tenants' series are put together. What a job completes after the end of the window, when it drains its
+queue while its neighbours have stopped, counts for nobody: it would flatter the tenants of low weight.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlane.errors import FairlaneError
+from fairlane.results import Series
+from fairlane.scenario import Scenario, TenantSpec
+
+BIN_MS = 10
+PERCENTILES = {"p50": "50.000000", "p95": "95.000000", "p99": "99.000000", "p99.9": "99.900000"}
+SAMPLE_S = 0.2  # how often CPU time is read and progress reported
+GRACE_S = 60.0  # for fio to start its jobs, drain their queues and write its output
+END_S = 5.0  # for fio to end by itself once told to
+
+
+@dataclass(frozen=True)
+class Target:
+    """The block device under load."""
+
+    path: Path
+    capacity: int  # bytes
+    block: int  # its smallest block, bytes
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one tenant moved within the measuring window."""
+
+    read_bytes: float
+    write_bytes: float
+    ios: float
+    lat_us: dict[str, float | None]
+    series: Series
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one fio process measured."""
+
+    seconds: float  # length of the measuring window
+    loads: dict[str, Load]  # by tenant
+    busy_s: float | None  # CPU time spent by the whole system within the window
+
+    @property
+    def bytes_per_s(self) -> float:
+        return sum(load.read_bytes + load.write_bytes for load in self.loads.values()) / self.seconds
+
+    @property
+    def ios(self) -> float:
+        return sum(load.ios for load in self.loads.values())
+
+
+def job_file(scenario: Scenario, target: Target, cgroups: Mapping[str, str], logs: Path, seed: int) -> str:
+    """The text of fio's job file; cgroups gives the tenants' cgroups relative to the mount, and may be empty."""
+    lines = [
+        "[global]",
+        "ioengine=libaio",
+        "direct=1",
+        f"filename={target.path}",
+        "time_based=1",
+        "group_reporting=1",
+        "unified_rw_reporting=both",
+        "norandommap=1",
+        "scramble_buffers=0",
+        f"randseed={seed}",
+        "clat_percentiles=0",
+        "lat_percentiles=1",
+        "percentile_list=" + ":".join(p.removeprefix("p") for p in PERCENTILES),
+        f"bwavgtime={BIN_MS}",
+        f"log_avg_msec={BIN_MS}",
+        "per_job_logs=1",
+        "log_unix_epoch=1",
+    ]
+    if cgroups:
+        lines.append("cgroup_nodelete=1")
+    total = sum(tenant.jobs * len(tenant.phases(scenario.seconds)) for tenant in scenario.tenants)
+    number = 0
+    for tenant in scenario.tenants:
+        bs = _block_size(tenant, target)
+        piece = target.capacity // total // bs * bs
+        if not piece:
+            raise FairlaneError(
+                f"{target.path}: too small ({target.capacity} bytes) for {total} jobs of {bs} byte blocks"
+            )
+        for nth, (start, stop) in enumerate(tenant.phases(scenario.seconds)):
+            first = start == 0.0
+            lines += [
+                "",
+                f"[{tenant.name}]",
+                *(["new_group=1"] if nth == 0 else []),
+                *_load(tenant, bs),
+                f"numjobs={tenant.jobs}",
+                f"offset={number * piece}",
+                f"offset_increment={piece}",
+                f"size={piece}",
+                f"startdelay={0 if first else _us(scenario.warmup + start)}",
+                f"ramp_time={_us(scenario.warmup) if first else 0}",
+                f"runtime={_us(stop - start)}",
+                f"write_bw_log={logs / tenant.name}.{nth}",
+                *([f"cgroup={cgroups[tenant.name]}"] if cgroups else []),
+            ]
+            number += tenant.jobs
+    return "\n".join(lines) + "\n"
+
+
+def _us(seconds: float) -> str:
+    return f"{round(seconds * 1e6)}us"
+
+
+def _block_size(tenant: TenantSpec, target: Target) -> int:
+    bs = tenant.bs or target.block
+    if bs % target.block:
+        raise FairlaneError(
+            f"[[tenant]] {tenant.name} bs: {bs} is not a multiple of the {target.block} byte blocks of {target.path};"
+            f' give such a multiple, or bs = "min"'
+        )
+    return bs
+
+
+def _load(tenant: TenantSpec, bs: int) -> list[str]:
+    lines = [f"rw={tenant.rw}", f"bs={bs}", f"iodepth={tenant.iodepth}"]
+    if tenant.rw in ("rw", "randrw"):
+        lines.append(f"rwmixread={tenant.mix}")
+    if tenant.rate is not None:
+        iops = tenant.rate.iops if tenant.rate.iops is not None else (tenant.rate.bytes_per_s or 0) / bs
+        each = [max(1, round(iops * part / tenant.jobs)) for part in (tenant.reads, 1 - tenant.reads)]
+        lines.append(f"rate_iops={each[0]},{each[1]}")
+    if tenant.thinktime:
+        lines.append(f"thinktime={_us(tenant.thinktime)}")
+    if tenant.cores:
+        lines.append(f"cpus_allowed={','.join(map(str, tenant.cores))}")
+    return lines
+
+
+def run(
+    scenario: Scenario,
+    target: Target,
+    out: Path,
+    *,
+    cgroups: Mapping[str, str],
+    seed: int,
+    progress: Callable[[float], None],
+) -> Measured:
+    """Put the load on the device; OUT.fio and OUT.json keep the job file and fio's output. Calls progress with 0..1."""
+    if shutil.which("fio") is None:
+        raise FairlaneError("fio is not installed; it is the load generator (on Debian: apt-get install fio)")
+    with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
+        logs = Path(folder)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        jobs, output = out.with_name(out.name + ".fio"), out.with_name(out.name + ".json")
+        jobs.write_text(job_file(scenario, target, cgroups, logs, seed))
+        samples = _execute(jobs, output, scenario.warmup + scenario.seconds, progress)
+        return _collect(scenario, json.loads(_only_json(output)), logs, samples)
+
+
+def _only_json(output: Path) -> str:
+    """fio puts notes and warnings before its JSON."""
+    text = output.read_text()
+    return text[text.find("{") :]
+
+
+# --- Running the process ---
+
+
+def _execute(
+    jobs: Path, output: Path, expected_s: float, progress: Callable[[float], None]
+) -> list[tuple[float, float]]:
+    """Run fio to its end and return (wall clock, busy CPU seconds) samples; whatever happens, no fio is left behind."""
+    with tempfile.TemporaryFile("w+") as console:
+        fio = subprocess.Popen(
+            ["fio", "--output-format=json", f"--output={output}", str(jobs)],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a Ctrl-C is ours to handle
+        )
+        try:
+            samples = _watch(fio, jobs, expected_s, progress)
+        finally:
+            _end(fio)
+        console.seek(0)
+        if fio.returncode:
+            said = " / ".join(console.read().splitlines()[-5:]) or output.read_text()[:500]
+            raise FairlaneError(f"fio failed with exit code {fio.returncode} on {jobs}: {said}")
+    return samples
+
+
+def _watch(
+    fio: subprocess.Popen[bytes], jobs: Path, expected_s: float, progress: Callable[[float], None]
+) -> list[tuple[float, float]]:
+    started = time.monotonic()
+    samples: list[tuple[float, float]] = []
+    while True:
+        samples.append((time.time(), busy_seconds()))
+        elapsed = time.monotonic() - started
+        if elapsed > expected_s + GRACE_S:
+            raise FairlaneError(f"fio did not end within {expected_s + GRACE_S:.0f} s on {jobs}; is the device stuck?")
+        progress(min(1.0, elapsed / expected_s))
+        try:
+            fio.wait(SAMPLE_S)
+            return samples
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def _end(fio: subprocess.Popen[bytes]) -> None:
+    """Ask fio to end its jobs, then insist. Jobs that do not obey either die with their cgroup."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        if fio.poll() is not None:
+            return
+        fio.send_signal(signum)
+        try:
+            fio.wait(END_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def busy_seconds(stat: Path = Path("/proc/stat")) -> float:
+    """CPU time in seconds that all cores together have not been idle since boot."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.read_text().split(maxsplit=9)[1:9])
+    return (user + nice + system + irq + softirq + steal) / 100  # USER_HZ
+
+
+# --- Collecting what it wrote ---
+
+
+def _collect(
+    scenario: Scenario, report: Mapping[str, Any], logs: Path, samples: Sequence[tuple[float, float]]
+) -> Measured:
+    entries = {tenant.name: _read_logs(logs, tenant) for tenant in scenario.tenants}
+    stamps = sorted({ms for tenant in entries.values() for ms, _ in tenant})
+    if not stamps:
+        raise FairlaneError(f"scenario {scenario.name}: fio completed no I/O at all within {scenario.seconds:g} s")
+    begin = stamps[0] - BIN_MS
+    passes = _passes(stamps)
+    bins = round(scenario.seconds * 1000 / BIN_MS)
+    groups = [job for job in report["jobs"] if isinstance(job.get("mixed"), dict)]
+    loads = {}
+    for tenant, group in zip(scenario.tenants, groups, strict=True):
+        spread = _spread(entries[tenant.name], passes, begin)
+        loads[tenant.name] = _load_of(group, spread, bins)
+    return Measured(scenario.seconds, loads, _busy_between(samples, begin / 1000, begin / 1000 + scenario.seconds))
+
+
+def _read_logs(logs: Path, tenant: TenantSpec) -> list[tuple[int, int]]:
+    """(time in ms, KiB/s) of every entry of the tenant's jobs; a line is "time, rate, direction, ..."."""
+    entries = []
+    for path in logs.glob(f"{tenant.name}.*_bw.*.log"):
+        for line in path.read_text().splitlines():
+            ms, rate, *_ = line.split(",")
+            entries.append((int(ms), int(rate)))
+    return entries
+
+
+def _passes(stamps: Sequence[int]) -> list[int]:
+    """When fio took samples: of all jobs in one pass, within a few ms; a job that moved nothing gets no entry."""
+    passes = [stamps[0] - BIN_MS]
+    for ms in stamps:
+        if ms - passes[-1] >= BIN_MS / 2:
+            passes.append(ms)
+    return passes
+
+
+def _spread(entries: Sequence[tuple[int, int]], passes: Sequence[int], begin: int) -> list[float]:
+    """Bytes per bin since begin: each entry is the mean rate since the pass before it."""
+    last = max((ms for ms, _ in entries), default=begin)
+    bins = [0.0] * ((last - begin) // BIN_MS + 2)
+    for ms, rate in entries:
+        since = passes[max(0, bisect_left(passes, ms - BIN_MS // 2 + 1) - 1)]
+        for t in range(since, ms):
+            if t >= begin:
+                bins[(t - begin) // BIN_MS] += rate * 1.024
+    return bins
+
+
+def _load_of(group: Mapping[str, Any], spread: Sequence[float], bins: int) -> Load:
+    """The group's totals, less what fell outside the window; the series is made to add up to what fio counted."""
+    total = sum(spread)
+    moved = group["mixed"]["io_bytes"]
+    scale = moved / total if total else 0.0
+    inside = sum(spread[:bins]) / total if total else 0.0
+    series = [round(value * scale) for value in spread[:bins]]
+    return Load(
+        read_bytes=group["read"]["io_bytes"] * inside,
+        write_bytes=group["write"]["io_bytes"] * inside,
+        ios=group["mixed"]["total_ios"] * inside,
+        lat_us=_latency(group["mixed"]["lat_ns"]),
+        series=Series(BIN_MS, series + [0] * (bins - len(series))),
+    )
+
+
+def _latency(lat_ns: Mapping[str, Any]) -> dict[str, float | None]:
+    if not lat_ns["N"]:
+        return dict.fromkeys(("mean", *PERCENTILES, "max"))
+    percentiles = {name: lat_ns["percentile"][key] / 1000 for name, key in PERCENTILES.items()}
+    return {"mean": lat_ns["mean"] / 1000, **percentiles, "max": lat_ns["max"] / 1000}
+
+
+def _busy_between(samples: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:
+    """CPU time within the window, between the samples by straight line; None when they do not cover it."""
+
+    def at(when: float) -> float | None:
+        i = bisect_left(samples, (when, 0.0))
+        if not 0 < i < len(samples):
+            return None
+        (t0, busy0), (t1, busy1) = samples[i - 1], samples[i]
+        return busy0 + (busy1 - busy0) * (when - t0) / (t1 - t0)
+
+    first, last = at(begin), at(end)
+    return last - first if first is not None and last is not None else None

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Knobs: the ways to ask Linux for isolation. Each says whether this kernel has it, sets weights, and undoes that."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlane.cgroups import Tree
+from fairlane.errors import FairlaneError
+from fairlane.scenario import KNOBS, Scenario, shares
+
+SYS_BLOCK = Path("/sys/block")
+BFQ_WEIGHT_MAX = 1000
+
+
+@dataclass(frozen=True)
+class IoCost:
+    """How to set io.cost: the line for io.cost.model, and at which percentage of the model's speed to run."""
+
+    model: str
+    vrate: int
+    why: str  # how that percentage was found
+
+    @property
+    def qos(self) -> str:
+        """No latency targets, and a fixed speed: left to itself, the controller takes a full queue for overload and
+        goes down to whatever minimum it is given."""
+        return f"enable=1 ctrl=user rpct=0 wpct=0 min={self.vrate}.00 max={self.vrate}.00"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What some knobs are set from; measured on the device beforehand, and only for the knobs that want it."""
+
+    io_cost: IoCost | None = None
+    bytes_per_s: float | None = None  # the most that the scenario's own mix moves without any knob
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A knob about to be applied: where, and to what."""
+
+    device: str  # as in /sys/block
+    number: str  # MAJ:MIN
+    tree: Tree
+    scenario: Scenario
+    need: Need
+
+    def weights(self, file: str, scale: Callable[[int], int] = int) -> dict[str, Any]:
+        """Write every cgroup's weight into that file of it."""
+        written = {name: scale(node.weight) for name, node in self.tree.nodes.items()}
+        for name, weight in written.items():
+            _write(self.tree.paths[name] / file, str(weight))
+        return {file: written}
+
+
+@dataclass(frozen=True)
+class Knob:
+    name: str
+    scheduler: str  # what is written to queue/scheduler
+    about: str
+    files: tuple[str, ...] = ()  # cgroup files that the kernel must offer, in a cgroup below the root
+    root_files: tuple[str, ...] = ()  # the same, in the root cgroup
+    modules: tuple[str, ...] = ()  # that offer them
+
+
+TABLE = {
+    knob.name: knob
+    for knob in (
+        Knob("none", "none", "no scheduler: the most that the device gives, shared as it comes"),
+        Knob(
+            "mq-deadline",
+            "mq-deadline",
+            "mq-deadline: bounds waiting times; knows no weights",
+            modules=("mq-deadline",),
+        ),
+        Knob("kyber", "kyber", "Kyber: holds latency targets; knows no weights", modules=("kyber-iosched",)),
+        Knob("bfq", "bfq", "BFQ: shares by io.bfq.weight", ("io.bfq.weight",), modules=("bfq",)),
+        Knob("io.max", "none", "a fixed limit per cgroup: its share of the measured maximum", ("io.max",)),
+        Knob(
+            "io.cost",
+            "none",
+            "shares by io.weight, with a cost model measured on the device",
+            ("io.weight",),
+            ("io.cost.model", "io.cost.qos"),
+        ),
+        Knob(
+            "kyber-fairness",
+            "kyber-fairness",
+            "Kyber-fairness: shares by io.fairlane.weight",
+            ("io.fairlane.weight",),
+            modules=("fairlane", "kyber-fairness"),
+        ),
+    )
+}
+assert tuple(TABLE) == KNOBS
+
+
+def check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in TABLE:
+            raise FairlaneError(f"unknown knob {name!r}; valid are {', '.join(TABLE)}")
+
+
+def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None:
+    """Why this kernel cannot apply the knob to the device, or None; inner is any cgroup but the root. Loads modules."""
+    for module in knob.modules:
+        if not (Path("/sys/module") / module.replace("-", "_")).exists():
+            subprocess.run(["modprobe", "-q", module], check=False, capture_output=True)
+    if knob.scheduler not in schedulers(device):
+        offered = ", ".join(schedulers(device))
+        return f"/sys/block/{device}/queue/scheduler does not offer {knob.scheduler} (it offers {offered})"
+    for folder, files in ((mount, knob.root_files), (inner, knob.files)):
+        for file in files:
+            if not (folder / file).exists():
+                return f"this kernel has no {file} in its cgroups"
+    return None
+
+
+@contextmanager
+def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
+    """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
+    with scheduler(setting.device, knob.scheduler):
+        config: dict[str, Any] = {"scheduler": knob.scheduler}
+        match knob.name:
+            case "bfq":
+                yield config | _bfq(setting)
+            case "io.max":
+                yield config | _io_max(setting)
+            case "io.cost":
+                with _io_cost(setting) as lines:
+                    yield config | lines | setting.weights("io.weight")
+            case "kyber-fairness":
+                yield config | setting.weights("io.fairlane.weight")
+            case _:
+                yield config
+
+
+# --- The parts ---
+
+
+def schedulers(device: str) -> list[str]:
+    return (SYS_BLOCK / device / "queue/scheduler").read_text().replace("[", "").replace("]", "").split()
+
+
+def current_scheduler(device: str) -> str:
+    return (SYS_BLOCK / device / "queue/scheduler").read_text().partition("[")[2].partition("]")[0]
+
+
+def tunables(device: str) -> dict[str, str]:
+    """The scheduler's files under queue/iosched, counters included."""
+    values = {}
+    for path in sorted((SYS_BLOCK / device / "queue/iosched").glob("*")):
+        try:
+            values[path.name] = path.read_text().strip()
+        except OSError:
+            continue  # some are write-only
+    return values
+
+
+@contextmanager
+def scheduler(device: str, name: str) -> Iterator[None]:
+    """Put the scheduler in place with its defaults, and afterwards the one that was there with the tunables it had."""
+    file = SYS_BLOCK / device / "queue/scheduler"
+    before, tuned = current_scheduler(device), tunables(device)
+    try:
+        _write(file, "none")
+        _write(file, name)
+        yield
+    finally:
+        _write(file, "none")
+        _write(file, before)
+        for key, value in tunables(device).items():
+            if key in tuned and tuned[key] != value:
+                _write(file.parent / "iosched" / key, tuned[key])
+
+
+def _bfq(setting: Setting) -> dict[str, Any]:
+    """Weights scaled into BFQ's range, and without its guesses at who is interactive, which would override them."""
+    heaviest = max(node.weight for node in setting.tree.nodes.values())
+    shrink = min(1.0, BFQ_WEIGHT_MAX / heaviest)
+    _write(SYS_BLOCK / setting.device / "queue/iosched/low_latency", "0")
+    return {"low_latency": 0} | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
+
+
+def _io_max(setting: Setting) -> dict[str, Any]:
+    """Each tenant's share of the measured maximum in bytes and in I/Os, in its own mix of reads and writes."""
+    assert setting.need.bytes_per_s is not None
+    limits = {}
+    share = shares(setting.scenario)
+    for tenant in setting.scenario.tenants:
+        most = share[tenant.name] * setting.need.bytes_per_s
+        values = {}
+        for letter, part in (("r", tenant.reads), ("w", 1 - tenant.reads)):
+            if part > 0:
+                values[f"{letter}bps"] = max(1, round(most * part))
+                values[f"{letter}iops"] = max(
+                    1, round(most * part / (tenant.bs or 512) * _requests(setting.device, tenant.bs))
+                )
+        line = " ".join(f"{key}={value}" for key, value in values.items())
+        _write(setting.tree.paths[tenant.name] / "io.max", f"{setting.number} {line}")
+        limits[tenant.name] = line
+    return {"io.max": limits}
+
+
+def _requests(device: str, bs: int) -> int:
+    """How many requests a block of that size becomes."""
+    limit = int((SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) * 1024
+    return max(1, -(-bs // limit))
+
+
+@contextmanager
+def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
+    cost = setting.need.io_cost
+    assert cost is not None
+    files = {"io.cost.model": cost.model, "io.cost.qos": cost.qos}
+    before = {file: _line_of(setting.tree.mount / file, setting.number) for file in files}
+    try:
+        for file, line in files.items():
+            _write(setting.tree.mount / file, f"{setting.number} {line}")
+        yield files | {"vrate": cost.why}
+    finally:
+        _write(setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0")
+        for file, default in (("io.cost.model", "ctrl=auto"), ("io.cost.qos", "enable=0 ctrl=auto")):
+            _write(setting.tree.mount / file, f"{setting.number} {before[file] or default}")
+
+
+def _line_of(file: Path, number: str) -> str | None:
+    """What a cgroup file says about the device, or None."""
+    for line in file.read_text().splitlines():
+        found, _, rest = line.partition(" ")
+        if found == number:
+            return rest
+    return None
+
+
+def tenant_counters(tree: Tree, number: str) -> dict[str, dict[str, Any]]:
+    """io.fairlane.stat of every tenant, where there is one."""
+    counters = {}
+    for name, path in tree.paths.items():
+        file = path / "io.fairlane.stat"
+        line = _line_of(file, number) if file.exists() else None
+        if line:
+            counters[name] = numbers(dict(pair.split("=", 1) for pair in line.split()))
+    return counters
+
+
+def numbers(values: Mapping[str, str]) -> dict[str, Any]:
+    """Values that are whole numbers as such, the others as they are."""
+    return {key: int(value) if value.removeprefix("-").isdecimal() else value for key, value in values.items()}
+
+
+def _write(path: Path, value: str) -> None:
+    try:
+        path.write_text(value)
+    except OSError as error:
+        raise FairlaneError(f"cannot write {value!r} to {path}: {error.strerror}") from error
