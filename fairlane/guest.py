@@ -39,7 +39,7 @@ def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
     status = 2
     try:
         prepare(modules)
-        status = subprocess.run(command, check=False).returncode
+        status = subprocess.run(command, check=False, env={**os.environ, "FAIRLANE_SHARED": str(shared)}).returncode
     except (FairlaneError, OSError) as error:
         tell({"error": str(error)})
     log = kernel_log()

@@ -299,9 +299,13 @@ def relocate_headers(headers: Path, root: Path) -> None:
 # --- Our modules ---
 
 
+def modules_dir(kernel: Kernel) -> Path:
+    return REPO / "build" / "modules" / kernel.release
+
+
 def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
     """The folder with our modules for that kernel; built when a source has changed since the last time."""
-    out = REPO / "build" / "modules" / kernel.release
+    out = modules_dir(kernel)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out / ".lock", BUILD_S, say):
         stamp, now = out / ".sources", _sources_digest(kernel)

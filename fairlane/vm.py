@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane import kernels, proc
+from fairlane import dmesg, kernels, proc
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.guest import DMESG, JOB, MARK, RESULTS, STATUS, UP
@@ -35,7 +35,7 @@ MEMORY = "2G"
 BOOT_S = 120.0  # until the guest's half says that it is there; 10 s are usual under TCG
 PROBE_S = 20.0
 SILENT_S = 5.0  # a KVM that works prints the kernel's first line in well under a second
-CONSOLE_LINES = 25
+CONSOLE_LINES = 20
 WRITABLE = ("/etc", "/lib", "/home", "/opt", "/srv", "/usr", "/var", "/tmp")
 
 OnLine = Callable[[str], None]
@@ -123,7 +123,9 @@ def run(
 
 
 def _died(kernel: Kernel, watch: _Watch, how: str) -> VmError:
-    return VmError(f"the VM with kernel {kernel.release} {how}{proc.tail(list(watch.console), CONSOLE_LINES)}")
+    reasons = "".join(f"\n    {line}" for line in dmesg.bad(watch.console)[:3])
+    why = f"; its kernel said:{reasons}\n" if reasons else ""
+    return VmError(f"the VM with kernel {kernel.release} {how}{why}{proc.tail(list(watch.console), CONSOLE_LINES)}")
 
 
 def _command(

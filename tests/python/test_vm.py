@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The host's half of the VM backend, with a program of ours in the place of the VM's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairlane import dmesg, proc, vm
+from fairlane.errors import FairlaneError
+from fairlane.guest import STATUS, UP
+from fairlane.kernels import Kernel
+
+KERNEL = Kernel("6.1.0-1-amd64", Path("/nowhere"))
+
+
+@pytest.fixture
+def fake_vm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder to share with a `virtme-run` that is a shell script in that folder."""
+    monkeypatch.setenv("FAIRLANE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vm, "_env", lambda: {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    return tmp_path
+
+
+def script(folder: Path, text: str) -> None:
+    path = folder / "virtme-run"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def start(folder: Path, timeout_s: float = 30, boot_s: float = 30, accelerator: str = "tcg") -> vm.Finished:
+    return vm.run(["x"], KERNEL, folder, timeout_s=timeout_s, boot_s=boot_s, accelerator=accelerator)
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text().endswith("\n"):
+            return path.read_text()
+        time.sleep(0.01)
+    raise AssertionError(f"{path} did not come")
+
+
+def test_status_lines_and_console_come_out(fake_vm: Path) -> None:
+    status = json.dumps({"status": 3, "bad_dmesg": ["BUG: x"]})
+    script(fake_vm, f"echo boots >&2; echo '{UP}'; echo one; echo two; echo '{status}' > {fake_vm}/{STATUS}")
+    said: list[str] = []
+    done = vm.run(["x"], KERNEL, fake_vm, timeout_s=30, accelerator="tcg", on_line=said.append)
+    assert said == ["one", "two"]
+    assert (done.status, done.bad_dmesg) == (3, ["BUG: x"])
+    assert "boots" in done.console
+    assert not (fake_vm / STATUS).exists()
+
+
+def test_a_status_of_an_earlier_run_does_not_count(fake_vm: Path) -> None:
+    (fake_vm / STATUS).write_text(json.dumps({"status": 0, "bad_dmesg": []}))
+    script(fake_vm, f"echo '{UP}'")
+    with pytest.raises(vm.VmError, match="died half way"):
+        start(fake_vm)
+
+
+def test_boot_failure_shows_the_last_lines_and_the_reason(fake_vm: Path) -> None:
+    lines = "; ".join(f"echo line {i} >&2" for i in range(60))
+    script(fake_vm, f"echo 'Kernel panic - not syncing: no root' >&2; {lines}; exit 1")
+    with pytest.raises(vm.VmError, match="did not boot") as error:
+        start(fake_vm)
+    assert "Kernel panic - not syncing: no root" in str(error.value)
+    assert "line 59" in str(error.value)
+    assert "line 9\n" not in str(error.value)
+
+
+def test_boot_that_hangs_ends_at_its_limit(fake_vm: Path) -> None:
+    script(fake_vm, f"echo $$ > {fake_vm}/pid; echo boots >&2; sleep 600")
+    with pytest.raises(vm.VmError, match=r"did not boot in time(.|\n)*boots"):
+        start(fake_vm, boot_s=0.5)
+    assert not running(int((fake_vm / "pid").read_text()))
+
+
+def test_the_limit_of_the_run_counts_from_the_boot_on(fake_vm: Path) -> None:
+    script(fake_vm, f"sleep 1; echo '{UP}'; sleep 600")
+    before = time.monotonic()
+    with pytest.raises(vm.VmError, match="was not done in time"):
+        start(fake_vm, timeout_s=0.5)
+    assert 1.5 <= time.monotonic() - before < 10
+
+
+def test_what_ignores_sigterm_is_killed_with_its_children(fake_vm: Path) -> None:
+    script(fake_vm, f"trap '' TERM; sleep 600 & echo $! > {fake_vm}/pid; while :; do sleep 600; done")
+    with pytest.raises(vm.VmError):
+        start(fake_vm, boot_s=0.5)
+    assert not running(int((fake_vm / "pid").read_text()))
+
+
+def test_kvm_that_says_nothing_is_given_up_and_remembered(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm, "SILENT_S", 0.3)
+    monkeypatch.setattr(os, "access", lambda *_args: True)
+    script(fake_vm, f"echo $$ >> {fake_vm}/tried; sleep 600")
+    assert vm.known_accel() is None
+    before = time.monotonic()
+    assert [vm.accel(KERNEL) for _ in range(2)] == ["tcg", "tcg"]
+    assert time.monotonic() - before < 10
+    (pid,) = (fake_vm / "tried").read_text().split()
+    assert not running(int(pid))
+    monkeypatch.setattr(vm, "_boot_id", lambda: "after the next start of this machine")
+    assert vm.known_accel() is None
+
+
+def test_kvm_that_works_is_used(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_args: True)
+    monkeypatch.setattr(vm, "_probe", lambda _kernel: "kvm")
+    assert vm.accel(KERNEL) == "kvm"
+    assert vm.known_accel() == "kvm"
+
+
+def test_no_kvm_needs_no_probe(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_args: False)
+    assert vm.accel(KERNEL) == "tcg"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_everything(fake_vm: Path, number: signal.Signals) -> None:
+    script(fake_vm, f"sleep 600 & echo $! > {fake_vm}/pid; echo '{UP}'; wait")
+    program = (
+        "import os, sys; from pathlib import Path; from fairlane import vm; from fairlane.kernels import Kernel\n"
+        "shared = Path(sys.argv[1]); vm._env = lambda: {**os.environ, 'PATH': f'{shared}:' + os.environ['PATH']}\n"
+        "vm.run(['x'], Kernel('6.1.0-1-amd64', Path('/nowhere')), shared, timeout_s=600, accelerator='tcg')\n"
+    )
+    host = subprocess.Popen([sys.executable, "-c", program, str(fake_vm)], stderr=subprocess.DEVNULL)
+    try:
+        child = int(wait_for(fake_vm / "pid"))
+        host.send_signal(number)
+        status = host.wait(10)
+    finally:
+        host.kill()
+    assert status == (-signal.SIGINT if number == signal.SIGINT else 128 + number)
+    assert not running(child)
+
+
+def test_a_folder_that_no_kernel_command_line_can_name_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    with pytest.raises(FairlaneError, match="space"):
+        start(folder)
+
+
+def test_an_nvme_drive_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FAIRLANE_CACHE", str(tmp_path))
+    with vm.nvme_drive(1 << 40, 4) as (options, (fd,)):
+        assert os.fstat(fd).st_size == 1 << 40
+        assert f"/dev/fd/{fd}" in options[1]
+        assert not list(tmp_path.iterdir())
+
+
+def test_output_of_a_failed_program_is_in_the_message() -> None:
+    with pytest.raises(FairlaneError, match=r"trying: sh failed \(exit status 7\)(.|\n)*why not"):
+        proc.output(["sh", "-c", "echo why not; exit 7"], what="trying", limit_s=10)
+    with pytest.raises(FairlaneError, match="did not end within 0 s"):
+        proc.output(["sleep", "600"], what="trying", limit_s=0.2)
+    with pytest.raises(FairlaneError, match="no-such-tool is not installed"):
+        proc.output(["no-such-tool"], what="trying", limit_s=10)
+
+
+def test_a_child_that_keeps_the_pipes_open_holds_nobody_up() -> None:
+    before = time.monotonic()
+    assert proc.output(["sh", "-c", "sleep 600 & echo done"], what="trying", limit_s=30) == "done"
+    assert time.monotonic() - before < 10
+
+
+BAD = """\
+[   12.1] BUG: kernel NULL pointer dereference, address: 0000000000000008
+[   12.1] WARNING: CPU: 1 PID: 312 at block/blk-mq.c:1041 blk_mq_start_request+0x10/0x20
+[   12.1] Oops: 0002 [#1] PREEMPT SMP NOPTI
+[   12.1] kernel BUG at mm/slub.c:435!
+[   12.1] Kernel panic - not syncing: sysrq triggered crash
+[   12.1] general protection fault, probably for non-canonical address 0xdead: 0000 [#1]
+[   12.1] INFO: task fio:412 blocked for more than 30 seconds.
+[   12.1] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
+[   12.1] rcu: INFO: rcu_preempt self-detected stall on CPU
+[   12.1] watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [fio:412]
+[   12.1] WARNING: possible circular locking dependency detected
+[   12.1] WARNING: suspicious RCU usage
+[   12.1] WARNING: inconsistent lock state
+[   12.1] BUG: scheduling while atomic: fio/412/0x00000002
+[   12.1] BUG: KASAN: use-after-free in kyber_fairness_dispatch+0x1/0x2
+[   12.1] refcount_t: underflow; use-after-free.
+[   12.1] list_del corruption. prev->next should be ffff, but was 0
+[   12.1] UBSAN: array-index-out-of-bounds in core.c:10:3
+"""
+GOOD = """\
+[    0.0] Spectre V2 : WARNING: Unprivileged eBPF is enabled with eIBRS on, data leaks possible
+[    0.0] mtrr: your CPUs had inconsistent variable MTRR settings
+[    1.1] fairlane: loading out-of-tree module taints kernel.
+[    1.1] fairlane: module verification failed: signature and/or required key missing - tainting kernel
+[    3.9] Invalid ELF header magic: != ELF
+[    4.0] null_blk: disk fairlane created
+[    4.1] I/O error, dev nullb0, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2
+[    4.2] io scheduler kyber-fairness registered
+[    5.0] sched: RT throttling activated
+[    5.0] Warning: unable to open an initial console.
+"""
+
+
+def test_dmesg_is_told_apart() -> None:
+    assert dmesg.bad(BAD.splitlines()) == BAD.splitlines()
+    assert dmesg.bad(GOOD.splitlines()) == []
