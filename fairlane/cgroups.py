@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
-from fairlane.scenario import Cgroup, Scenario, TenantSpec
+from fairlane.scenario import Cgroup, TenantSpec
 
 MOUNTS = Path("/proc/mounts")
 REMOVE_TIMEOUT_S = 10.0  # a cgroup is busy until its last process has been reaped
@@ -44,10 +44,10 @@ def find_mount() -> Path:
 
 
 @contextmanager
-def tree(scenario: Scenario) -> Iterator[Tree]:
-    """Make the scenario's cgroups; on any exit kill what still runs in them, remove them and undo what was enabled."""
+def tree(groups: Sequence[Cgroup], tenants: Sequence[TenantSpec]) -> Iterator[Tree]:
+    """Make the cgroups; on any exit kill what still runs in them, remove them and undo what was enabled."""
     mount = find_mount()
-    groups = {group.name: group for group in scenario.groups}
+    named = {group.name: group for group in groups}
     top = mount / f"fairlane-{os.getpid()}"
     paths: dict[str, Path] = {}
     nodes: dict[str, Cgroup | TenantSpec] = {}
@@ -57,7 +57,7 @@ def tree(scenario: Scenario) -> Iterator[Tree]:
             if node.name in paths:
                 return
             if node.parent is not None:
-                add(groups[node.parent])
+                add(named[node.parent])
             path = (paths[node.parent] if node.parent is not None else top) / node.name
             undo.enter_context(_made(path))
             if isinstance(node, Cgroup):
@@ -68,7 +68,7 @@ def tree(scenario: Scenario) -> Iterator[Tree]:
             undo.enter_context(_root_enabled(mount))
             undo.enter_context(_made(top))
             _enable_io(top)
-            for tenant in scenario.tenants:
+            for tenant in tenants:
                 add(tenant)
         except OSError as error:
             raise FairlaneError(

@@ -11,7 +11,7 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from fairlane.scenario import Scenario, shares
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
 OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
 MEASURE_S = measure.WARMUP + measure.SECONDS + OVERHEAD_S
-VRATES = (110, 100, 95, 90, 85, 80, 75)  # percent of io.cost's measured model that are tried, from the fastest
+VRATES = (105, 95, 90, 85, 80)  # percent of io.cost's measured model that are tried, from the fastest
 FAIR = 0.99  # the fairness index at which io.cost is in control of the device
 
 
@@ -71,11 +71,11 @@ def run(
     results.device = _describe(device, target)
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
     with _terminable():
-        usable = _usable(scenario, device, knob_names, results)
+        usable = _usable(device, knob_names, results)
         run_s = scenario.warmup + scenario.seconds + OVERHEAD_S
         runs_s = run_s * len(usable) * scenario.repeats * len(scenario.points)
         most = len(scenario.points) if "io.max" in usable else 0
-        cost = len(measure.COEFFICIENTS) + len(VRATES) if "io.cost" in usable else 0
+        cost = measure.STEPS + len(VRATES) if "io.cost" in usable else 0
         steps = _Steps(runs_s + (most + cost) * MEASURE_S, progress)
         needs = _needs(_Bench(scenario, device, target, out, steps), usable)
         for repeat in range(scenario.repeats):
@@ -132,7 +132,7 @@ def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float]
     scenario = job.scenario.at(job.point)
     number = (knobs.SYS_BLOCK / job.device / "dev").read_text().strip()
     with (
-        cgroups.tree(scenario) as tree,
+        cgroups.tree(scenario.groups, scenario.tenants) as tree,
         knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need)) as config,
     ):
         inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
@@ -182,10 +182,16 @@ def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dic
 # --- Before the runs ---
 
 
-def _usable(scenario: Scenario, device: str, names: list[str], results: Results) -> list[str]:
+def available(device: str, names: Sequence[str]) -> dict[str, str | None]:
+    """For each knob why this kernel cannot apply it to the drive, or None."""
+    _folder(device)
+    with cgroups.tree((), ()) as tree:
+        return {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
+
+
+def _usable(device: str, names: list[str], results: Results) -> list[str]:
     """The knobs that this kernel has; the others and why go into the results."""
-    with cgroups.tree(scenario.at(scenario.points[0])) as tree:
-        reasons = {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
+    reasons = available(device, names)
     results.unavailable = {name: reason for name, reason in reasons.items() if reason is not None}
     usable = [name for name in dict.fromkeys(names) if reasons[name] is None]
     if not usable:
@@ -229,14 +235,13 @@ def _io_cost(bench: _Bench) -> knobs.IoCost:
     At the full speed of the device, its own queue decides who is served and weights mean little; a lower speed costs
     throughput. So this looks for the highest that is fair.
     """
-    length = len(measure.COEFFICIENTS)
 
     def tell(name: str, part: float) -> None:
-        bench.progress(f"{name} for io.cost", length)(part)
+        bench.progress(f"{name} for io.cost", measure.STEPS)(part)
 
     with knobs.scheduler(bench.device, "none"):
         model = measure.io_cost_model(bench.scenario, bench.target, bench.out, tell)
-    bench.steps.finish(MEASURE_S * length)
+    bench.steps.finish(MEASURE_S * measure.STEPS)
     busy = measure.busy(bench.scenario.at(bench.scenario.points[len(bench.scenario.points) // 2]))
     tried = []
     cost = knobs.IoCost(model, VRATES[0], "")
@@ -288,6 +293,13 @@ def _target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Ta
         capacity=int((folder / "size").read_text()) * 512,
         block=int((folder / "queue/logical_block_size").read_text()),
     )
+
+
+def _folder(device: str) -> Path:
+    folder = knobs.SYS_BLOCK / device
+    if not device or "/" in device or not folder.is_dir():
+        raise FairlaneError(f"no block device {device!r} in {knobs.SYS_BLOCK}; give a whole drive, such as nvme0n1")
+    return folder
 
 
 def _harmless(device: str) -> bool:

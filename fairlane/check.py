@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Judges the [[expect]]s of a scenario against what was measured.
+
+Repeats are put together by their median; a ratio between two knobs is taken repeat by repeat, within one boot: the
+machine under a VM is never equally fast for long. In a sweep the worst point counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from fairlane.results import Outcome, Results, Run, Tenant, jain
+from fairlane.scenario import Expect, Scenario, shares
+
+Point = int | None
+
+
+def evaluate(scenario: Scenario, results: Results, asked: Sequence[str]) -> list[Outcome]:
+    """One outcome for each [[expect]]; asked are the knobs that were to run."""
+    return [_judge(expect, scenario, results, asked) for expect in scenario.expects]
+
+
+def conclude(scenario: Scenario, results: Results, asked: Sequence[str], command: str, file: Path) -> None:
+    """Complete what a backend returned, by the outcomes and by how to get it again, and write it."""
+    results.expects = evaluate(scenario, results, asked)
+    results.command = command
+    if results.backend == "vm":
+        profile = scenario.profile
+        results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
+    results.save(file)
+
+
+def failed(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.ok is False]
+
+
+def describe(expect: Expect) -> str:
+    """The expectation in words, without its bound."""
+    what = {
+        "total_bytes_per_s": "total bytes/s",
+        "total_iops": "total IOPS",
+        "fairness_index": "fairness index",
+        "share_error": "largest relative error of a share",
+        "cpu_ns_per_io": "CPU time per I/O",
+        "share": f"share of {expect.tenant}",
+        "lat_p99_us": f"p99 latency of {expect.tenant} (us)",
+    }[expect.figure]
+    text = f"{expect.knob}: {what}"
+    if expect.of:
+        text += f", relative to {expect.of}"
+    if expect.across:
+        text += f", worst {expect.across} relative to the first"
+    if expect.between:
+        text += f", from {expect.between[0]:g} s to {expect.between[1]:g} s"
+    return text
+
+
+def _judge(expect: Expect, scenario: Scenario, results: Results, asked: Sequence[str]) -> Outcome:
+    limits = ((expect.at_least, "at least"), (expect.at_most, "at most"))
+    bound = " and ".join(f"{words} {limit:g}" for limit, words in limits if limit is not None)
+    outcome = Outcome(describe(expect), expect.paper, None, bound, None)
+    for knob in filter(None, (expect.knob, expect.of)):
+        if knob not in asked:
+            outcome.note = f"{knob} was not asked for"
+            return outcome
+        if knob not in results.knobs:
+            outcome.ok, outcome.note = False, results.unavailable.get(knob, f"{knob} did not run")
+            return outcome
+    outcome.measured = _measured(expect, scenario, results)
+    outcome.ok = outcome.measured is not None and _within(expect, outcome.measured)
+    return outcome
+
+
+def _within(expect: Expect, value: float) -> bool:
+    low = expect.at_least is None or value >= expect.at_least
+    return low and (expect.at_most is None or value <= expect.at_most)
+
+
+def _measured(expect: Expect, scenario: Scenario, results: Results) -> float | None:
+    """The figure at the point where it is worst, or None when it is not known everywhere."""
+    values: list[float] = []
+    for point in scenario.points:
+        value = _at(expect, scenario, results, point)
+        if value is None:
+            return None
+        values.append(value)
+    if expect.across:
+        if not values[0]:
+            return None
+        values = [value / values[0] for value in values]
+    return min(values) if expect.at_least is not None else max(values)
+
+
+def _at(expect: Expect, scenario: Scenario, results: Results, point: Point) -> float | None:
+    """The median over the repeats at one point of the sweep."""
+    found = _runs(results, expect.knob, point)
+    values = [figure(expect, scenario.at(point), run) for run in found]
+    if expect.of:
+        bases = [figure(expect, scenario.at(point), run) for run in _runs(results, expect.of, point)]
+        pairs = zip(values, bases, strict=True)
+        values = [value / base if value is not None and base else None for value, base in pairs]
+    known = [value for value in values if value is not None]
+    return median(known) if known and len(known) == len(values) else None
+
+
+def _runs(results: Results, knob: str, point: Point) -> list[Run]:
+    where = {"cgroups": point} if point is not None else None
+    return sorted((run for run in results.runs if run.knob == knob and run.point == where), key=lambda run: run.repeat)
+
+
+def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
+    """The figure that the expectation is about, in one run."""
+    match expect.figure:
+        case "cpu_ns_per_io":
+            return run.cpu_ns_per_io
+        case "total_iops":
+            return run.total_iops
+        case "lat_p99_us":
+            return next(tenant.lat_us.get("p99") for tenant in run.tenants if tenant.name == expect.tenant)
+    begin, end = expect.between or (0.0, run.seconds)
+    active = {spec.name for spec in scenario.tenants if _active(spec.phases(run.seconds), begin, end)}
+    rates = {}
+    for tenant in run.tenants:
+        rate = _bytes_per_s(tenant, expect.between)
+        if rate is None:
+            return None
+        rates[tenant.name] = rate
+    total = sum(rates.values())
+    ideal = shares(scenario, active)
+    if expect.figure == "total_bytes_per_s":
+        return total
+    if expect.figure == "fairness_index":
+        return jain(rates[name] / share for name, share in ideal.items())
+    if not total:
+        return None
+    if expect.figure == "share":
+        return rates[expect.tenant] / total if expect.tenant else None
+    return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
+
+
+def _active(phases: Sequence[tuple[float, float]], begin: float, end: float) -> bool:
+    return any(start < end and stop > begin for start, stop in phases)
+
+
+def _bytes_per_s(tenant: Tenant, between: tuple[float, float] | None) -> float | None:
+    """In that part of the measuring window, or in all of it; None when there is no series to tell."""
+    if between is None:
+        return tenant.bytes_per_s
+    if tenant.series is None:
+        return None
+    first, last = (round(t * 1000 / tenant.series.bin_ms) for t in between)
+    return sum(tenant.series.bytes[first:last]) / (between[1] - between[0])

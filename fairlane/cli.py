@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The `fairlane` command. Exit status: 0 ok, 1 a check failed, 2 wrong use or a broken machine, 130 after Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, tables, vm
+from fairlane.errors import FairlaneError
+from fairlane.results import Results
+
+KERNELS = ("6.1", "6.12")
+RESULTS, REPORT = "results.json", "report.html"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    args = _parser().parse_args(arguments)
+    args.command_line = shlex.join(["fairlane", *arguments])
+    try:
+        return int(args.function(args))
+    except FairlaneError as error:
+        print(f"fairlane: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fairlane: interrupted; everything that was started is ended and undone", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fairlane", description="Fair-share I/O, and the bench that shows it.")
+    parser.add_argument("--version", action="version", version=f"fairlane {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: object, about: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=about, description=about)
+        sub.set_defaults(function=function)
+        return sub
+
+    sub = command("demo", _demo, "Boot Linux in a VM and compare every scheduler, four tenants, a few minutes.")
+    sub.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--json", action="store_true", help="print the results as JSON")
+
+    sub = command("run", _run, "Run scenarios and write results.json.")
+    sub.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario's TOML file")
+    sub.add_argument("--on", default="vm", metavar="vm|host:DEV", help="where; default: %(default)s")
+    sub.add_argument("--knobs", default=",".join(knobs.TABLE), metavar="A,B", help="default: all of them")
+    sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
+    sub.add_argument("--json", action="store_true", help="print the results as JSON")
+    sub.add_argument("--kernel", choices=KERNELS, default=KERNELS[0], help="the VM's; default: %(default)s")
+    sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
+
+    sub = command("report", _report, "Make one HTML page of results.")
+    sub.add_argument("results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` wrote")
+    sub.add_argument("--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR")
+
+    sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
+    sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
+    sub.add_argument("--json", action="store_true", help="print the list as JSON")
+
+    sub = command("doctor", _doctor, "Say what of this machine is ready, and what to do about the rest.")
+    sub.add_argument("--json", action="store_true", help="print the list as JSON")
+    return parser
+
+
+# --- The commands ---
+
+
+def _demo(args: argparse.Namespace) -> int:
+    page = args.out / REPORT
+    results = demo.run(args.out / RESULTS, page, args.command_line)
+    if args.json:
+        _print_json(asdict(results))
+        return 0
+    out = tables.console()
+    tables.results(results, out)
+    tables.outcomes(results.expects, out)
+    out.print(f"The report: {page}")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    names = [name for name in args.knobs.split(",") if name]
+    knobs.check_names(names)
+    if not names:
+        raise FairlaneError(f"--knobs names none; valid are {', '.join(knobs.TABLE)}")
+    device = _device(args.on) if args.on != "vm" else None
+    scenarios = [scenario.load(path) for path in args.scenarios]
+    out = tables.console()
+    bad, everything = False, []
+    for what in scenarios:
+        folder = args.out / what.name if len(scenarios) > 1 else args.out
+        with tables.progress(what.name) as progress:
+            if device is None:
+                results = vm.run_scenario(what, names, folder, progress, args.kernel)
+            else:
+                results = host.run(what, device, names, folder, progress, destroy_data=args.destroy_data)
+        check.conclude(what, results, names, args.command_line, folder / RESULTS)
+        bad = bad or bool(check.failed(results.expects))
+        everything.append(asdict(results))
+        if not args.json:
+            tables.results(results, out)
+            tables.outcomes(results.expects, out)
+            out.print(f"{folder / RESULTS}")
+    if args.json:
+        _print_json(everything if len(everything) > 1 else everything[0])
+    return 1 if args.check and bad else 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    files = [path / RESULTS if path.is_dir() else path for path in args.results]
+    page = args.out or files[0].with_name(REPORT)
+    report.write([Results.load(file) for file in files], page)
+    print(page)
+    return 0
+
+
+def _knobs(args: argparse.Namespace) -> int:
+    rows = [{"name": knob.name, "about": knob.about} for knob in knobs.TABLE.values()]
+    if args.on is not None:
+        reasons = host.available(_device(args.on), list(knobs.TABLE))
+        rows = [row | {"here": reasons[row["name"]] or "yes"} for row in rows]
+    if args.json:
+        _print_json(rows)
+    else:
+        headings = ("knob", "what it does", "here")[: len(rows[0])]
+        tables.listing([tuple(row.values()) for row in rows], headings, tables.console())
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    found = list(doctor.checks())
+    if args.json:
+        _print_json([asdict(line) for line in found])
+    else:
+        out = tables.console()
+        for line in found:
+            word = "ok" if line.ok else "missing" if line.needed else "later"
+            out.print(f"{word:8} {line.name:22} {line.detail}{'' if line.ok else f'  ->  {line.todo}'}", markup=False)
+    return 2 if any(line.needed and not line.ok for line in found) else 0
+
+
+def _device(on: str) -> str:
+    where, _, device = on.partition(":")
+    if where != "host" or not device:
+        raise FairlaneError(f"--on {on}: unknown backend; valid are vm and host:DEV, such as host:nvme0n1")
+    return device.removeprefix("/dev/")
+
+
+def _print_json(data: object) -> None:
+    json.dump(data, sys.stdout, indent=1)
+    print()

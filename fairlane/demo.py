@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane demo`: every scheduler in turn under the same four tenants, in one boot of a VM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlane import check, knobs, report, scenario, tables, vm
+from fairlane.results import Results
+
+SCENARIO = scenario.SCENARIOS / "demo.toml"
+
+
+def run(file: Path, page: Path, command: str) -> Results:
+    """Run scenarios/demo.toml under every knob; writes the results to `file` and the report to `page`."""
+    what = scenario.load(SCENARIO)
+    names = list(knobs.TABLE)
+    with tables.progress("demo") as progress:
+        results = vm.run_scenario(what, names, file.parent, progress)
+    check.conclude(what, results, names, command, file)
+    report.write([results], page)
+    return results

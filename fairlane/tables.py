@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""What the commands print: tables and progress bars on a terminal, plain text in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fairlane import host
+from fairlane.report import Point, points
+from fairlane.results import Outcome, Results
+
+MAX_TENANTS = 8  # more are summed up by their fairness index alone
+PLAIN_WIDTH = 240  # in a pipe there is no edge to wrap at
+
+
+def console(stderr: bool = False) -> Console:
+    out = Console(stderr=stderr, highlight=False)
+    return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH, soft_wrap=True)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[host.Progress], None]]:
+    """A bar on a terminal, a line for each new step elsewhere; on stderr, so that stdout is the result alone."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        steps: list[str] = []
+
+        def line(now: host.Progress) -> None:
+            if now.step not in steps[-1:]:
+                steps.append(now.step)
+                out.print(f"{title}: {escape(now.step)}")
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True) as bars:
+        task = bars.add_task(title, total=1.0)
+
+        def bar(now: host.Progress) -> None:
+            bars.update(task, description=f"{title}: {escape(now.step)}", completed=now.fraction)
+
+        yield bar
+
+
+def results(found: Results, out: Console) -> None:
+    """A row per knob (and number of cgroups): who got how much of what they should, at which cost."""
+    rows = points(found)
+    names = [f"{share.name} ({share.wanted:.1%})" for share in rows[0].shares] if rows else []
+    if len(names) > MAX_TENANTS or any(row.cgroups is not None for row in rows):
+        names = []
+    table = Table(title=_title(found), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("scheduler")
+    if any(row.cgroups is not None for row in rows):
+        table.add_column("cgroups", justify="right")
+    for heading in ("IOPS", "MiB/s", "of none", *names, "fairness", "worst share", "p99 ms", "CPU us/IO"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*_row(row, bool(names)), style="bold" if row.knob == "kyber-fairness" else None)
+    out.print(table)
+    for knob, why in found.unavailable.items():
+        out.print(f"{knob} did not run: {escape(why)}")
+
+
+def _title(found: Results) -> str:
+    where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
+    return f"{found.scenario} on {where}, Linux {found.kernel}; a share is shown as received, beside the one wanted"
+
+
+def _row(row: Point, tenants: bool) -> list[str]:
+    p99 = [share.lat_us["p99"] for share in row.shares if "p99" in share.lat_us]
+    return [
+        row.knob,
+        *([str(row.cgroups)] if row.cgroups is not None else []),
+        f"{row.iops:,.0f}",
+        f"{row.bytes_per_s / 2**20:,.1f}",
+        _or_dash(row.vs_none, "{:.2f}x"),
+        *([_or_dash(share.got, "{:.1%}") for share in row.shares] if tenants else []),
+        _or_dash(row.fairness, "{:.4f}"),
+        _or_dash(row.share_error, "{:.0%} off"),
+        f"{min(p99) / 1000:.0f}..{max(p99) / 1000:.0f}" if p99 else "-",
+        _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
+    ]
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return form.format(value) if value is not None else "-"
+
+
+def outcomes(found: Sequence[Outcome], out: Console) -> None:
+    """A line per expectation."""
+    words = {True: "[green]ok[/]", False: "[red]FAILED[/]", None: "[yellow]not checked[/]"}
+    for outcome in found:
+        measured = f"{outcome.measured:.4g}" if outcome.measured is not None else "unknown"
+        if outcome.ok is None:
+            measured = outcome.note or ""
+        elif outcome.note:
+            measured += f" ({outcome.note})"
+        paper = f" [{outcome.paper}]" if outcome.paper else ""
+        out.print(f"{words[outcome.ok]}: {escape(f'{outcome.text}: {measured}, wanted {outcome.bound}{paper}')}")
+
+
+def listing(rows: Sequence[tuple[str, ...]], headings: Sequence[str], out: Console) -> None:
+    table = Table(*headings, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)
