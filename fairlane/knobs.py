@@ -226,8 +226,14 @@ def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
         yield files | {"vrate": cost.why}
     finally:
         _write(setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0")
-        for file, default in (("io.cost.model", "ctrl=auto"), ("io.cost.qos", "enable=0 ctrl=auto")):
-            _write(setting.tree.mount / file, f"{setting.number} {before[file] or default}")
+        for file, said in before.items():
+            _write(setting.tree.mount / file, f"{setting.number} {_restoring(said)}")
+
+
+def _restoring(line: str | None) -> str:
+    """What to write to get back what a file of io.cost said; parameters would turn an automatic one manual."""
+    values = (line or "ctrl=auto").split()
+    return " ".join(value for value in values if "ctrl=auto" not in values or value.startswith(("ctrl=", "enable=")))
 
 
 def _line_of(file: Path, number: str) -> str | None:

@@ -2,8 +2,8 @@
 """What a device can do, measured before the knobs that must know it: io.cost's linear model and io.max's maximum.
 
 io.cost's model has six coefficients: bytes/s of large sequential, and I/Os per second of 4 KiB sequential and random,
-reads and writes. Each is measured twice, in two rounds, and the better one counts: a machine that is busy with something
-else for a moment makes a device look slow, never fast.
+reads and writes. Each is measured twice, in two rounds, and the better one counts: a machine that is busy with
+something else for a moment makes a device look slow, never fast.
 """
 
 from __future__ import annotations

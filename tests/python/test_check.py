@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""An expectation is met when the measured figure is within its bound, and never because something was not measured."""
+
+import pytest
+
+from fairlane import check
+from fairlane.results import Results, Run, Series, Tenant
+from fairlane.scenario import Expect, Profile, Scenario, TenantSpec
+
+TENANTS = (TenantSpec("a", 300), TenantSpec("b", 100))
+NULL = Profile("null", "null_blk", "")
+
+
+def run(knob: str, rates: tuple[float, ...], repeat: int = 0, cgroups: int | None = None) -> Run:
+    tenants = [Tenant(f"t{i}", 1, 1 / len(rates), rate, rate / 4096, rate, 0.0) for i, rate in enumerate(rates)]
+    for tenant, name in zip(tenants, "ab", strict=False):
+        tenant.name = name if cgroups is None else tenant.name
+    point = {"cgroups": cgroups} if cgroups is not None else None
+    return Run(knob, repeat, 2.0, tenants, sum(rates), sum(rates) / 4096, None, None, point=point)
+
+
+def judge(expect: Expect, *runs: Run, sweep: tuple[int, ...] = (), **missing: str) -> check.Outcome:
+    what = Scenario("x", NULL, TENANTS if not sweep else TENANTS[:1], expects=(expect,), seconds=2, sweep=sweep)
+    results = Results("x", "vm", 1, "0", runs=list(runs), unavailable=missing)
+    return check.evaluate(what, results, ["none", "kyber", "bfq"])[0]
+
+
+@pytest.mark.parametrize(("rates", "error", "ok"), [((300, 100), 0, True), ((320, 80), 0.2, False)])
+def test_share_error_is_relative_to_the_ideal(rates: tuple[float, float], error: float, ok: bool) -> None:
+    outcome = judge(Expect("share_error", "kyber", at_most=0.05), run("kyber", rates))
+    assert outcome.measured == pytest.approx(error)
+    assert outcome.ok is ok
+
+
+def test_a_ratio_is_taken_within_each_repeat() -> None:
+    runs = [run("kyber", (10.0, 0.0), 0), run("kyber", (50.0, 0.0), 1), run("kyber", (19.0, 0.0), 2)]
+    bases = [run("none", (20.0, 0.0), 2), run("none", (10.0, 0.0), 0), run("none", (50.0, 0.0), 1)]
+    outcome = judge(Expect("total_iops", "kyber", of="none", at_least=0.95), *runs, *bases)
+    assert outcome.measured == pytest.approx(1)
+    assert outcome.ok
+
+
+def test_both_bounds_count() -> None:
+    assert not judge(Expect("total_bytes_per_s", "kyber", at_least=1, at_most=5), run("kyber", (9, 1))).ok
+    assert judge(Expect("total_bytes_per_s", "kyber", at_least=1, at_most=10), run("kyber", (9, 1))).ok
+
+
+def test_the_worst_point_of_a_sweep_counts() -> None:
+    rates = {1: (100.0, 90.0), 4: (100.0, 60.0), 16: (100.0, 81.0)}
+    runs = [run(k, (r,), cgroups=n) for n, pair in rates.items() for k, r in zip(("none", "kyber"), pair, strict=True)]
+    outcome = judge(Expect("total_iops", "kyber", of="none", at_least=0.9), *runs, sweep=(1, 4, 16))
+    assert outcome.measured == pytest.approx(0.6)
+    across = Expect("total_iops", "kyber", of="none", across="cgroups", at_least=0.9)
+    assert judge(across, *runs, sweep=(1, 4, 16)).measured == pytest.approx(0.6 / 0.9)
+
+
+def test_a_part_of_the_window_is_judged_by_its_series_among_those_active_in_it() -> None:
+    found = run("kyber", (0.0, 0.0))
+    found.tenants[0].series = Series(500, [300, 300, 0, 0])
+    found.tenants[1].series = Series(500, [100, 100, 400, 400])
+    tenants = (TenantSpec("a", 300, stop=1.0), TenantSpec("b", 100))
+    what = Scenario("x", NULL, tenants, seconds=2)
+    for between in ((0.0, 1.0), (1.0, 2.0)):
+        expect = Expect("share_error", "kyber", at_most=0.05, between=between)
+        assert check.figure(expect, what, found) == pytest.approx(0)
+    total = Expect("total_bytes_per_s", "kyber", at_least=1, between=(1.0, 2.0))
+    assert check.figure(total, what, found) == pytest.approx(800)
+
+
+def test_a_knob_that_was_not_asked_for_is_not_judged() -> None:
+    outcome = judge(Expect("total_iops", "io.cost", at_least=1), run("kyber", (1, 1)))
+    assert outcome.ok is None
+    assert outcome.note == "io.cost was not asked for"
+
+
+def test_a_knob_that_could_not_run_fails_with_its_reason() -> None:
+    outcome = judge(Expect("total_iops", "kyber", of="bfq", at_least=1), run("kyber", (1, 1)), bfq="no such scheduler")
+    assert outcome.ok is False
+    assert outcome.note == "no such scheduler"
+
+
+def test_what_is_unknown_fails() -> None:
+    assert judge(Expect("cpu_ns_per_io", "kyber", at_most=9e9), run("kyber", (1, 1))).ok is False
+    assert judge(Expect("share_error", "kyber", at_most=9.0), run("kyber", (0, 0))).ok is False

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""A scenario file is understood as written, and whatever is wrong with it is said with its file, table and key."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlane import scenario
+from fairlane.errors import FairlaneError
+from fairlane.scenario import Cgroup, Profile, Rate, Scenario, TenantSpec
+
+DEVICE = '[device]\nprofile = "null"\n'
+TENANT = '[[tenant]]\nname = "a"\n'
+EVERY = sorted(scenario.SCENARIOS.rglob("*.toml"))
+
+
+def parse(folder: Path, text: str) -> Scenario:
+    path = folder / "x.toml"
+    path.write_text(text)
+    return scenario.load(path)
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
+def test_every_scenario_of_ours_is_valid_and_says_what_it_shows(path: Path) -> None:
+    found = scenario.load(path)
+    assert found.description
+    assert found.expects
+    assert found.name == str(path.relative_to(scenario.SCENARIOS).with_suffix(""))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
+def test_a_scenario_crosses_into_the_vm_unchanged(path: Path) -> None:
+    found = scenario.load(path)
+    assert scenario.from_dict(json.loads(json.dumps(scenario.to_dict(found)))) == found
+
+
+def test_values_with_units(tmp_path: Path) -> None:
+    text = DEVICE + TENANT + 'bs = "128KiB"\nstart = "500ms"\nrate = "8MiB/s"\nthinktime = "20us"\n'
+    tenant = parse(tmp_path, text).tenants[0]
+    assert (tenant.bs, tenant.start, tenant.rate) == (131072, 0.5, Rate(bytes_per_s=8 << 20))
+    assert tenant.thinktime == pytest.approx(20e-6)
+
+
+def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None:
+    params = parse(tmp_path, DEVICE + "hw_queue_depth = 8\n" + TENANT).profile.params
+    assert params == scenario.load_profile("null").params | {"hw_queue_depth": 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (DEVICE, "x.toml", "no [[tenant]]"),
+        (DEVICE + TENANT + "weigth = 5\n", "[[tenant]] number 1 weigth", "valid are name, weight"),
+        (DEVICE + TENANT + "weight = 0\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
+        (DEVICE + TENANT + "weight = 10001\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
+        (DEVICE + TENANT + "weight = true\n", "[[tenant]] number 1 weight", "whole number"),
+        (DEVICE + TENANT + 'bs = "4kb"\n', "[[tenant]] number 1 bs", "valid are B, KiB, MiB"),
+        (DEVICE + TENANT + 'start = "1h"\n', "[[tenant]] number 1 start", "valid are us, ms, s"),
+        (DEVICE + TENANT + 'rate = "5 apples"\n', "[[tenant]] number 1 rate", "valid are iops, B/s"),
+        (DEVICE + TENANT + 'rw = "randtrim"\n', "[[tenant]] number 1 rw", "valid are read, write"),
+        (DEVICE + TENANT + "mix = 30\n", "[[tenant]] number 1 mix", "for rw and randrw"),
+        (DEVICE + TENANT + "start = 99\n", "[[tenant]] number 1 start", "within the run"),
+        (DEVICE + TENANT + "stop = 99\n", "[[tenant]] number 1 stop", "within the run"),
+        (DEVICE + TENANT + 'parent = "g"\n', "[[tenant]] a: parent", "none is declared"),
+        (DEVICE + TENANT + TENANT, "[[tenant]] a: name", "used twice"),
+        (DEVICE + '[[tenant]]\nname = "../x"\n', "[[tenant]] number 1 name", "letters, digits"),
+        (DEVICE + "[tenant]\n", "[tenant]", "[[tenant]]"),
+        ('[device]\nprofile = "disk"\n' + TENANT, "[device] profile", "valid are null, null-immediate, qemu-nvme"),
+        (DEVICE + "max_ioqpairs = 4\n" + TENANT, "[device] max_ioqpairs", "unknown key"),
+        (TENANT, "[device] profile", "missing"),
+        ("[run]\nseconds = 0\n" + DEVICE + TENANT, "[run] seconds", "more than 0"),
+        ("[run]\ncgroups = []\n" + DEVICE + TENANT, "[run] cgroups", "list"),
+        ("[runs]\n" + DEVICE + TENANT, "top level runs", "valid are description, run"),
+        ("[run\n", "x.toml", "not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, where: str, what: str) -> None:
+    with pytest.raises(FairlaneError) as caught:
+        parse(tmp_path, text)
+    assert str(tmp_path / "x.toml") in str(caught.value)
+    assert where in str(caught.value)
+    assert what in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ('figure = "speed"\nat_least = 1', "total_iops"),
+        ('figure = "total_iops"', "at_least: is missing"),
+        ('figure = "share"\nat_least = 1', "tenant: is missing"),
+        ('figure = "total_iops"\ntenant = "a"\nat_least = 1', "not of one tenant"),
+        ('figure = "share"\ntenant = "b"\nat_least = 1', "valid are a"),
+        ('figure = "total_iops"\nof = "cfq"\nat_least = 1', "valid are none"),
+        ('figure = "total_iops"\nacross = "cgroups"\nat_least = 1', "no sweep"),
+        ('figure = "cpu_ns_per_io"\nbetween = [0, 1]\nat_least = 1', "between"),
+        ('figure = "share_error"\nbetween = [2, 1]\nat_most = 1', "ends before it starts"),
+    ],
+)
+def test_an_expectation_that_makes_no_sense_is_refused(tmp_path: Path, keys: str, what: str) -> None:
+    with pytest.raises(FairlaneError, match=r"\[\[expect\]\] number 1") as caught:
+        parse(tmp_path, f'{DEVICE}{TENANT}[[expect]]\nknob = "bfq"\n{keys}\n')
+    assert what in str(caught.value)
+
+
+def test_a_cycle_of_cgroups_is_refused(tmp_path: Path) -> None:
+    groups = '[[cgroup]]\nname = "g"\nparent = "h"\n[[cgroup]]\nname = "h"\nparent = "g"\n'
+    with pytest.raises(FairlaneError, match="ancestor"):
+        parse(tmp_path, DEVICE + groups + TENANT)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FairlaneError, match=r"nothing\.toml: cannot be read"):
+        scenario.load(tmp_path / "nothing.toml")
+
+
+# --- shares ---
+
+NULL = Profile("null", "null_blk", "")
+
+
+def test_a_share_is_the_product_along_the_path() -> None:
+    groups = (Cgroup("gold", 300), Cgroup("bronze", 100))
+    tenants = (TenantSpec("a", 200, "gold"), TenantSpec("b", 100, "gold"), TenantSpec("c", 50, "bronze"))
+    assert scenario.shares(Scenario("x", NULL, tenants, groups)) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.25})
+
+
+def test_a_cgroup_without_an_active_tenant_has_no_share() -> None:
+    groups = (Cgroup("gold", 300), Cgroup("bronze", 100))
+    tenants = (TenantSpec("a", 1, "gold"), TenantSpec("c", 1, "bronze"), TenantSpec("d", 3, "bronze"))
+    found = scenario.shares(Scenario("x", NULL, tenants, groups), {"c", "d"})
+    assert found == pytest.approx({"c": 0.25, "d": 0.75})
+
+
+@given(st.lists(st.integers(1, 10000), min_size=1, max_size=40), st.data())
+def test_shares_add_up_to_one(weights: list[int], data: st.DataObject) -> None:
+    groups = (Cgroup("g", 300), Cgroup("h", 7, "g"))
+    parents = st.sampled_from([None, "g", "h"])
+    tenants = tuple(TenantSpec(f"t{i}", weight, data.draw(parents)) for i, weight in enumerate(weights))
+    assert sum(scenario.shares(Scenario("x", NULL, tenants, groups)).values()) == pytest.approx(1)
+
+
+def test_a_sweep_deals_its_tenants_out_to_the_cgroups() -> None:
+    tenants = (TenantSpec("a", 1), TenantSpec("b", 2))
+    found = Scenario("x", NULL, tenants, sweep=(3,)).at(3)
+    assert [(t.name, t.weight) for t in found.tenants] == [("a0", 1), ("b1", 2), ("a2", 1)]
+    assert not found.sweep
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "phases"),
+    [(0, None, [(0, 9)]), (2, None, [(2, 9)]), (2, 5, [(2, 5)]), (6, 3, [(0, 3), (6, 9)])],
+)
+def test_a_tenant_that_stops_before_it_starts_comes_back(
+    start: float, stop: float | None, phases: list[tuple[float, float]]
+) -> None:
+    assert TenantSpec("a", start=start, stop=stop).phases(9) == phases
+
+
+# --- units ---
+
+
+@given(st.integers(0, 2**60))
+def test_a_size_in_bytes_is_itself(size: int) -> None:
+    assert scenario.parse_size(size) == scenario.parse_size(f"{size}B") == size or size > 2**53
+
+
+@given(st.text(max_size=12))
+def test_a_text_is_a_size_or_the_units_are_listed(text: str) -> None:
+    try:
+        assert scenario.parse_size(text) >= 0
+    except ValueError as error:
+        assert "valid are B, KiB" in str(error)
