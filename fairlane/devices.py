@@ -15,7 +15,8 @@ from fairlane.scenario import Profile
 NVME_SERIAL = "fairlane"  # what the host gives QEMU, and what the guest looks for
 APPEAR_S = 20.0
 MODPROBE_S = 60.0
-NULLB = Path("/sys/kernel/config/nullb/fairlane")
+CONFIGFS = Path("/sys/kernel/config")
+NULLB = CONFIGFS / "nullb" / "fairlane"
 # The profile's name of a parameter -> null_blk's, where they differ.
 NULLB_NAMES = {"bs": "blocksize"}
 
@@ -35,10 +36,13 @@ def setup(profile: Profile) -> Iterator[str]:
 @contextlib.contextmanager
 def _null_blk(profile: Profile) -> Iterator[str]:
     modprobe("null_blk", "nr_devices=0")
+    if not NULLB.parent.is_dir():  # configfs is a module that comes with null_blk, too late for the boot to mount it
+        proc.output(["mount", "-t", "configfs", "none", CONFIGFS], what="mounting configfs", limit_s=10)
     before = _disks()
     try:
         NULLB.mkdir()
-        for name, value in profile.params.items():
+        # Unasked, null_blk adds a hardware queue for polled I/O to those that the profile wants.
+        for name, value in {"poll_queues": 0, **profile.params}.items():
             _set(NULLB / NULLB_NAMES.get(name, name), value >> 20 if name == "size" else value, profile.name)
         _set(NULLB / "power", 1, profile.name)
         yield _wait(lambda: next(iter(_disks() - before), None), "null_blk's device")

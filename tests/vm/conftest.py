@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The harness of the VM tests: run a Python script as root in a freshly booted VM and look at what came of it.
+
+    def test_something(guest_run, kernel):
+        guest_run(HERE / "guest" / "something.py", "argument", kernel=kernel).check()
+
+The script is an ordinary program of this project's Python: it can import fairlane (devices.setup makes a drive) and
+pytest, prints what it likes and fails by raising or by sys.exit. Our modules and every scheduler are loaded before.
+A file that it writes into Path(os.environ["FAIRLANE_SHARED"]) is in `outcome.shared` afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fairlane import guest, kernels, vm
+
+NVME_BYTES = 1 << 30
+NVME_QUEUES = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a script in a VM."""
+
+    stdout: str
+    status: int
+    bad_dmesg: list[str]
+    dmesg: list[str]
+    console: list[str]  # the script's stderr and the kernel's console, and stdout again
+    shared: Path
+
+    def check(self) -> Outcome:
+        """Fails the test unless the script ended well and the kernel had nothing to complain of."""
+        said = "\n".join(self.console[-60:])
+        assert self.status == 0, f"the script ended with exit status {self.status}:\n{said}"
+        assert not self.bad_dmesg, "the kernel complained:\n" + "\n".join(self.bad_dmesg)
+        return self
+
+
+GuestRun = Callable[..., Outcome]
+
+
+@pytest.fixture(params=kernels.VERSIONS)
+def kernel(request: pytest.FixtureRequest) -> str:
+    """A test that takes this runs once on each kernel version."""
+    return str(request.param)
+
+
+@pytest.fixture
+def guest_run(tmp_path_factory: pytest.TempPathFactory) -> GuestRun:
+    def run(
+        script: Path,
+        *args: object,
+        kernel: str = "6.1",
+        qemu_nvme: bool = False,
+        timeout_s: float = 120,
+        cpus: int = vm.CPUS,
+        modules: bool = True,
+    ) -> Outcome:
+        """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError."""
+        image = kernels.ensure(kernel)
+        shared = tmp_path_factory.mktemp("shared")
+        stdout: list[str] = []
+        with ExitStack() as stack:
+            drive = vm.nvme_drive(NVME_BYTES, NVME_QUEUES) if qemu_nvme else None
+            qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
+            finished = vm.run(
+                [sys.executable, str(script), *map(str, args)],
+                image,
+                shared,
+                timeout_s=timeout_s,
+                qemu_opts=qemu_opts,
+                pass_fds=fds,
+                cpus=cpus,
+                modules=kernels.build_modules(image) if modules else None,
+                on_line=stdout.append,
+            )
+        log = (shared / guest.DMESG).read_text().splitlines()
+        return Outcome("\n".join(stdout), finished.status, finished.bad_dmesg, log, finished.console, shared)
+
+    return run
