@@ -9,6 +9,7 @@ queue while its neighbours have stopped, counts for nobody: it would flatter the
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -92,21 +93,21 @@ def job_file(scenario: Scenario, target: Target, cgroups: Mapping[str, str], log
     if cgroups:
         lines.append("cgroup_nodelete=1")
     total = sum(tenant.jobs * len(tenant.phases(scenario.seconds)) for tenant in scenario.tenants)
+    step = math.lcm(*(_block_size(tenant, target) for tenant in scenario.tenants))
+    piece = target.capacity // total // step * step
+    if not piece:
+        raise FairlaneError(
+            f"{target.path}: too small ({target.capacity} bytes) for {total} jobs of {step} byte blocks"
+        )
     number = 0
     for tenant in scenario.tenants:
-        bs = _block_size(tenant, target)
-        piece = target.capacity // total // bs * bs
-        if not piece:
-            raise FairlaneError(
-                f"{target.path}: too small ({target.capacity} bytes) for {total} jobs of {bs} byte blocks"
-            )
         for nth, (start, stop) in enumerate(tenant.phases(scenario.seconds)):
             first = start == 0.0
             lines += [
                 "",
                 f"[{tenant.name}]",
                 *(["new_group=1"] if nth == 0 else []),
-                *_load(tenant, bs),
+                *_load(tenant, _block_size(tenant, target)),
                 f"numjobs={tenant.jobs}",
                 f"offset={number * piece}",
                 f"offset_increment={piece}",

@@ -4,7 +4,7 @@
 import pytest
 
 from fairlane import check
-from fairlane.results import Results, Run, Series, Tenant
+from fairlane.results import Outcome, Results, Run, Series, Tenant
 from fairlane.scenario import Expect, Profile, Scenario, TenantSpec
 
 TENANTS = (TenantSpec("a", 300), TenantSpec("b", 100))
@@ -19,7 +19,7 @@ def run(knob: str, rates: tuple[float, ...], repeat: int = 0, cgroups: int | Non
     return Run(knob, repeat, 2.0, tenants, sum(rates), sum(rates) / 4096, None, None, point=point)
 
 
-def judge(expect: Expect, *runs: Run, sweep: tuple[int, ...] = (), **missing: str) -> check.Outcome:
+def judge(expect: Expect, *runs: Run, sweep: tuple[int, ...] = (), **missing: str) -> Outcome:
     what = Scenario("x", NULL, TENANTS if not sweep else TENANTS[:1], expects=(expect,), seconds=2, sweep=sweep)
     results = Results("x", "vm", 1, "0", runs=list(runs), unavailable=missing)
     return check.evaluate(what, results, ["none", "kyber", "bfq"])[0]

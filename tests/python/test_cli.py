@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The command line: exit codes, what goes to stdout and what to stderr. The backend is played by made-up figures."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlane import cli, demo, knobs, scenario, vm
+from fairlane.errors import FairlaneError
+from fairlane.host import Progress
+from fairlane.results import Results, Run, Tenant
+from fairlane.scenario import Scenario
+
+FIG1 = str(scenario.SCENARIOS / "kyber-fairness" / "fig1.toml")
+SWEEP = str(scenario.SCENARIOS / "kyber-fairness" / "fig6.toml")
+
+
+class Backend:
+    """Gives every tenant its ideal share of a total that depends on the knob."""
+
+    def __init__(self) -> None:
+        self.totals = {"none": 1000.0, "bfq": 300.0}
+        self.error: BaseException | None = None
+
+    def __call__(self, what: Scenario, names: list[str], out: Path, progress: object, _kernel: str = "6.1") -> Results:
+        if self.error:
+            raise self.error
+        assert callable(progress)
+        progress(Progress("booting [1]", 0.5))
+        runs = [self.run(what.at(n), name, n) for n in what.points for name in names]
+        found = Results(what.name, "vm", 1, "0", "6.1", "tcg", runs, unavailable={"io.cost": "not in [this] kernel"})
+        found.save(out / "results.json")
+        return found
+
+    def run(self, what: Scenario, knob: str, cgroups: int | None) -> Run:
+        total = self.totals.get(knob, 990.0)
+        tenants = [
+            Tenant(t.name, t.weight, share, total * share, 1, 1, 1, lat_us={"p99": 5000.0})
+            for t, share in ((t, scenario.shares(what)[t.name]) for t in what.tenants)
+        ]
+        point = {"cgroups": cgroups} if cgroups is not None else None
+        return Run(knob, 0, 1.0, tenants, total, total, 1.0, None, point=point)
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    found = Backend()
+    monkeypatch.setattr(vm, "run_scenario", found)
+    return found
+
+
+@pytest.mark.usefixtures("backend")
+def test_run_prints_a_table_and_the_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["run", FIG1, "--knobs", "none,bfq,kyber-fairness", "--check", "--out", str(tmp_path)]
+    assert cli.main(args) == 0
+    out, err = capsys.readouterr()
+    assert "0.99x" in out
+    assert "54.1%" in out
+    assert out.count("ok: kyber-fairness") == 4
+    assert "io.cost did not run: not in [this] kernel" in out
+    assert err == "kyber-fairness/fig1: booting [1]\n"
+    saved = Results.load(tmp_path / "results.json")
+    assert [outcome.ok for outcome in saved.expects] == [True] * 5
+    assert saved.command == "fairlane " + " ".join(args)
+    assert saved.device["profile"] == "null"
+
+
+def test_a_failed_check_exits_with_1_only_when_asked_to_check(backend: Backend, tmp_path: Path) -> None:
+    backend.totals["kyber-fairness"] = 500.0
+    args = ["run", FIG1, "--knobs", "none,bfq,kyber-fairness", "--out", str(tmp_path)]
+    assert cli.main(args) == 0
+    assert cli.main([*args, "--check"]) == 1
+
+
+@pytest.mark.usefixtures("backend")
+def test_several_scenarios_get_a_folder_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", FIG1, SWEEP, "--knobs", "none,kyber-fairness", "--json", "--out", str(tmp_path)]) == 0
+    assert [found["scenario"] for found in json.loads(capsys.readouterr().out)] == [
+        "kyber-fairness/fig1",
+        "kyber-fairness/fig6",
+    ]
+    assert (tmp_path / "kyber-fairness/fig6/results.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        (["run", "nothing.toml"], "nothing.toml: cannot be read"),
+        (["run", FIG1, "--knobs", "cfq"], "unknown knob 'cfq'"),
+        (["run", FIG1, "--knobs", ""], "names none"),
+        (["run", FIG1, "--on", "moon"], "valid are vm and host:DEV"),
+        (["run", FIG1, "--on", "host:"], "valid are vm and host:DEV"),
+        (["run", FIG1, "--on", "host:nothing", "--knobs", "none"], "no block device 'nothing'"),
+        (["knobs", "--on", "host:nothing"], "no block device 'nothing'"),
+        (["report", "/nowhere"], "/nowhere: cannot be read"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_2(args: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert what in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [(FairlaneError("the VM did not boot"), 2, "the VM did not boot"), (KeyboardInterrupt(), 130, "interrupted")],
+)
+def test_how_a_run_ends_is_its_exit_status(
+    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str], error: BaseException, status: int, says: str
+) -> None:
+    backend.error = error
+    assert cli.main(["run", FIG1, "--out", str(tmp_path)]) == status
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_demo_leaves_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in knobs.TABLE)
+    assert "report.html" in out
+    assert (tmp_path / "report.html").stat().st_size > 1000
+    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").is_file()
+
+
+def test_the_demo_is_the_size_it_should_be() -> None:
+    what = scenario.load(demo.SCENARIO)
+    assert [tenant.weight for tenant in what.tenants] == [1000, 500, 250, 100]
+    assert (what.seconds + what.warmup) * len(knobs.TABLE) < 60
+
+
+def test_knobs_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["knobs", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(knobs.TABLE)
+    assert cli.main(["knobs"]) == 0
+    assert "io.bfq.weight" in capsys.readouterr().out

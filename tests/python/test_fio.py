@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""fio gets the load that the scenario asks for, and its logs become the tenants' figures."""
+
+import configparser
+import json
+import shutil
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlane import fio
+from fairlane.errors import FairlaneError
+from fairlane.scenario import Profile, Rate, Scenario, TenantSpec
+
+NULL = Profile("null", "null_blk", "")
+TARGET = fio.Target(Path("/dev/x"), 1 << 30, 512)
+NEEDS_FIO = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+def scenario(*tenants: TenantSpec, seconds: float = 2, warmup: float = 1) -> Scenario:
+    return Scenario("x", NULL, tenants, seconds=seconds, warmup=warmup)
+
+
+def job_file(what: Scenario, cgroups: dict[str, str] | None = None, target: fio.Target = TARGET) -> str:
+    return fio.job_file(what, target, cgroups or {}, Path("/logs"), 7)
+
+
+def jobs(what: Scenario, cgroups: dict[str, str] | None = None) -> dict[str, dict[str, str]]:
+    parser = configparser.ConfigParser()
+    parser.read_string(job_file(what, cgroups))
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+def test_a_tenant_becomes_a_group_of_jobs_in_its_cgroup() -> None:
+    found = jobs(
+        scenario(TenantSpec("a", jobs=4, rw="randrw", mix=70, bs=8192, iodepth=32, cores=(0, 1))), {"a": "f/a"}
+    )
+    wanted = {
+        "new_group": "1",
+        "rw": "randrw",
+        "rwmixread": "70",
+        "bs": "8192",
+        "iodepth": "32",
+        "numjobs": "4",
+        "ramp_time": "1000000us",
+        "runtime": "2000000us",
+        "cpus_allowed": "0,1",
+        "cgroup": "f/a",
+    }
+    assert wanted.items() <= found["a"].items()
+    assert found["global"]["randseed"] == "7"
+
+
+def test_a_rate_is_divided_among_jobs_and_directions() -> None:
+    found = jobs(scenario(TenantSpec("a", jobs=4, rw="randrw", mix=75, rate=Rate(iops=1600))))
+    assert found["a"]["rate_iops"] == "300,100"
+    found = jobs(scenario(TenantSpec("a", jobs=2, bs=4096, rate=Rate(bytes_per_s=8 << 20))))
+    assert found["a"]["rate_iops"].startswith("1024,")
+
+
+def test_a_tenant_that_comes_back_is_two_sections_of_one_group() -> None:
+    text = job_file(scenario(TenantSpec("a", start=1.5, stop=0.5), seconds=2))
+    assert text.count("[a]") == 2
+    assert text.count("new_group") == 1
+    assert "startdelay=2500000us" in text
+    assert text.count("runtime=500000us") == 2
+
+
+def test_bs_min_is_the_block_of_the_device_and_others_must_be_its_multiples() -> None:
+    assert jobs(scenario(TenantSpec("a", bs=0)))["a"]["bs"] == "512"
+    with pytest.raises(FairlaneError, match="multiple of the 4096"):
+        job_file(scenario(TenantSpec("a", bs=512)), target=replace(TARGET, block=4096))
+
+
+def test_a_device_too_small_for_its_jobs_is_refused() -> None:
+    with pytest.raises(FairlaneError, match="too small"):
+        job_file(scenario(TenantSpec("a", jobs=4, bs=1 << 20)), target=replace(TARGET, capacity=1 << 20))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([512, 4096, 1 << 20])), min_size=1, max_size=6))
+def test_no_two_jobs_share_a_part_of_the_device(specs: list[tuple[int, int]]) -> None:
+    what = scenario(*(TenantSpec(f"t{i}", jobs=n, bs=bs) for i, (n, bs) in enumerate(specs)))
+    pieces = []
+    for name, job in jobs(what).items():
+        if name != "global":
+            size, offset = int(job["size"]), int(job["offset"])
+            assert size == int(job["offset_increment"])
+            assert size % int(job["bs"]) == 0
+            pieces += [(offset + i * size, offset + (i + 1) * size) for i in range(int(job["numjobs"]))]
+    pieces.sort()
+    assert all(end <= start for (_, end), (start, _) in pairwise(pieces))
+    assert pieces[-1][1] <= TARGET.capacity
+
+
+# --- What is made of its logs ---
+
+
+def report(read: int, write: int, ios: int) -> dict[str, Any]:
+    lat = {"N": ios, "mean": 5000.0, "max": 9000, "percentile": dict.fromkeys(fio.PERCENTILES.values(), 7000)}
+    mixed = {"io_bytes": read + write, "total_ios": ios, "lat_ns": lat}
+    return {"read": {"io_bytes": read}, "write": {"io_bytes": write}, "mixed": mixed}
+
+
+def collect(
+    folder: Path, what: Scenario, logs: dict[str, list[tuple[int, int]]], *groups: dict[str, Any]
+) -> fio.Measured:
+    for name, entries in logs.items():
+        (folder / f"{name}.0_bw.1.log").write_text("".join(f"{ms}, {rate}, 0, 4096, 0\n" for ms, rate in entries))
+    samples = [(0.0, 10.0), (100.0, 110.0)]
+    return fio._collect(what, {"jobs": list(groups)}, folder, samples)
+
+
+def test_the_drain_after_the_window_counts_for_nobody(tmp_path: Path) -> None:
+    rate = 1000  # KiB/s; of its 300 ms of entries, the last 100 ms are after the window
+    logs = {"a": [(1000 + 10 * i, rate) for i in range(1, 31)], "b": [(1000 + 10 * i, rate) for i in range(1, 21)]}
+    what = scenario(TenantSpec("a"), TenantSpec("b"), seconds=0.2)
+    found = collect(tmp_path, what, logs, report(3 << 20, 0, 768), report(1 << 20, 1 << 20, 512))
+    assert found.loads["a"].read_bytes == pytest.approx(2 << 20, rel=0.01)
+    assert found.loads["a"].ios == pytest.approx(512, rel=0.01)
+    assert found.loads["b"].write_bytes == pytest.approx(1 << 20)
+    assert len(found.loads["a"].series.bytes) == len(found.loads["b"].series.bytes) == 20
+    assert found.busy_s == pytest.approx(0.2)
+
+
+def test_a_late_sample_is_spread_over_the_time_since_the_one_before(tmp_path: Path) -> None:
+    logs = {"a": [(1010, 100), (1040, 100), (1050, 100)]}
+    found = collect(tmp_path, scenario(TenantSpec("a"), seconds=0.05), logs, report(5000, 0, 5))
+    assert found.loads["a"].series.bytes == [1000] * 5
+
+
+def test_a_job_that_moved_nothing_for_a_while_has_no_entry_for_it(tmp_path: Path) -> None:
+    logs = {"a": [(1000 + 10 * i, 50) for i in range(1, 6)], "b": [(1010, 100), (1050, 100)]}
+    what = scenario(TenantSpec("a"), TenantSpec("b"), seconds=0.05)
+    found = collect(tmp_path, what, logs, report(500, 0, 5), report(200, 0, 2))
+    assert found.loads["b"].series.bytes == [100, 0, 0, 0, 100]
+
+
+def test_no_io_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FairlaneError, match="no I/O at all"):
+        collect(tmp_path, scenario(TenantSpec("a")), {}, report(0, 0, 0))
+
+
+def test_cpu_time_is_unknown_when_the_samples_do_not_cover_the_window() -> None:
+    assert fio._busy_between([(0, 0), (10, 5)], 2, 6) == pytest.approx(2)
+    assert fio._busy_between([(3, 0), (10, 5)], 2, 6) is None
+    assert fio._busy_between([(0, 0), (5, 5)], 2, 6) is None
+
+
+# --- The real thing, on a file ---
+
+
+@NEEDS_FIO
+def test_fio_runs_and_its_output_is_understood(tmp_path: Path) -> None:
+    file = tmp_path / "disk"
+    file.write_bytes(bytes(4 << 20))
+    what = scenario(
+        TenantSpec("a", jobs=2, rw="randrw", rate=Rate(iops=400)),
+        TenantSpec("b", rw="randread", rate=Rate(iops=200), start=0.6, stop=0.3),
+        seconds=1,
+        warmup=0.2,
+    )
+    target = fio.Target(file, 4 << 20, 512)
+    told: list[float] = []
+    found = fio.run(what, target, tmp_path / "out" / "x", cgroups={}, seed=1, progress=told.append)
+    assert found.loads["a"].ios == pytest.approx(400, rel=0.2)
+    assert found.loads["a"].read_bytes == pytest.approx(found.loads["a"].write_bytes, rel=0.3)
+    series = found.loads["b"].series.bytes
+    assert sum(series[:25]) > 0
+    assert sum(series[40:55]) == 0
+    assert sum(series[65:95]) > 0
+    assert found.loads["a"].lat_us["p99"]
+    assert told == sorted(told)
+    assert json.loads((tmp_path / "out" / "x.json").read_text())["jobs"]
+
+
+@NEEDS_FIO
+def test_fio_s_own_complaint_is_passed_on(tmp_path: Path) -> None:
+    target = fio.Target(tmp_path, 1 << 20, 512)
+    with pytest.raises(FairlaneError, match="fio failed"):
+        fio.run(scenario(TenantSpec("a")), target, tmp_path / "x", cgroups={}, seed=1, progress=lambda _: None)
+
+
+@NEEDS_FIO
+def test_an_interruption_leaves_no_fio_behind(tmp_path: Path) -> None:
+    file = tmp_path / "disk"
+    file.write_bytes(bytes(1 << 20))
+
+    def interrupt(part: float) -> None:
+        if part > 0.02:
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        what = scenario(TenantSpec("a"), seconds=30, warmup=0)
+        fio.run(what, fio.Target(file, 1 << 20, 512), tmp_path / "x", cgroups={}, seed=1, progress=interrupt)
+    assert time.monotonic() - started < 10
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not any(str(tmp_path).encode() in command for command in commands)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The host backend leaves alone what it must not touch, and puts knobs and cgroups back; files play the kernel."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlane import cgroups, fio, host, knobs, measure
+from fairlane.cgroups import Tree
+from fairlane.errors import FairlaneError
+from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
+
+TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
+WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A drive in sysfs."""
+    monkeypatch.setattr(knobs, "SYS_BLOCK", tmp_path / "block")
+    folder = tmp_path / "block" / "sdx"
+    (folder / "queue" / "iosched").mkdir(parents=True)
+    (folder / "holders").mkdir()
+    files = {
+        "dev": "8:16",
+        "size": "2048",
+        "queue/logical_block_size": "512",
+        "queue/scheduler": "none [mq-deadline] bfq",
+        "queue/max_sectors_kb": "512",
+        "queue/iosched/low_latency": "1",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text + "\n")
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Cgroups as a kernel with everything shows them."""
+    top = tmp_path / "cg" / "top"
+    paths = {tenant.name: top / tenant.name for tenant in TENANTS}
+    for path in paths.values():
+        path.mkdir(parents=True)
+    for file in ("io.cost.model", "io.cost.qos"):
+        (tmp_path / "cg" / file).touch()
+    return Tree(tmp_path / "cg", top, paths, {tenant.name: tenant for tenant in TENANTS})
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    folder = tmp_path / "proc"
+    (folder / "self").mkdir(parents=True)
+    (folder / "self/mountinfo").write_text("1 2 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    (folder / "swaps").write_text("Filename Type Size Used Priority\n/dev/sdb partition 1 0 -2\n")
+    return folder
+
+
+def set_knob(name: str, tree: Tree, need: knobs.Need | None = None) -> dict[str, object]:
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, need or knobs.Need())
+    with knobs.applied(knobs.TABLE[name], setting) as config:
+        return config
+
+
+# --- What must not be touched ---
+
+
+def test_a_free_drive_is_free(device: Path, proc: Path) -> None:
+    assert host.in_use(device.name, proc) is None
+
+
+def test_a_partitioned_drive_is_in_use(device: Path, proc: Path) -> None:
+    (device / "sdx1").mkdir()
+    (device / "sdx1" / "partition").write_text("1")
+    assert host.in_use(device.name, proc) == "has partitions"
+
+
+def test_a_held_drive_is_in_use(device: Path, proc: Path) -> None:
+    (device / "holders" / "dm-0").touch()
+    assert host.in_use(device.name, proc) == "is held by dm-0"
+
+
+def test_a_mounted_drive_is_in_use(device: Path, proc: Path) -> None:
+    (proc / "self/mountinfo").write_text("1 2 8:16 / /data rw - ext4 /dev/sdx rw\n")
+    assert host.in_use(device.name, proc) == "is mounted"
+
+
+def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
+    (proc / "swaps").write_text("Filename\n/dev/sdx partition 1 0 -2\n")
+    assert host.in_use(device.name, proc) == "is in use as swap"
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("consent", [None, "sdy"])
+def test_a_drive_is_overwritten_only_when_it_was_named(consent: str | None) -> None:
+    with pytest.raises(FairlaneError, match="--destroy-data sdx"):
+        host._target("sdx", WHAT, consent)
+    assert host._target("sdx", WHAT, "sdx") == fio.Target(Path("/dev/sdx"), 1 << 20, 512)
+
+
+@pytest.mark.usefixtures("device")
+def test_reading_asks_for_nothing() -> None:
+    assert host._target("sdx", Scenario("x", WHAT.profile, (TenantSpec("r"),)), None)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("name", ["nothing", "", "..", "sdx/queue"])
+def test_an_unknown_drive_is_refused(name: str) -> None:
+    with pytest.raises(FairlaneError, match="no block device"):
+        host.run(WHAT, name, ["none"], Path("/nowhere"), lambda _: None)
+
+
+def test_an_unknown_knob_is_refused_and_the_valid_ones_are_listed() -> None:
+    with pytest.raises(FairlaneError, match="unknown knob 'cfq'; valid are none, mq-deadline"):
+        host.run(WHAT, "sdx", ["none", "cfq"], Path("/nowhere"), lambda _: None)
+
+
+# --- Knobs ---
+
+
+@pytest.mark.usefixtures("device")
+def test_the_scheduler_is_put_back(device: Path, tree: Tree) -> None:
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need())
+    scheduler = device / "queue/scheduler"
+    with pytest.raises(KeyboardInterrupt), knobs.applied(knobs.TABLE["none"], setting):
+        assert scheduler.read_text() == "none"
+        raise KeyboardInterrupt
+    assert scheduler.read_text() == "mq-deadline"
+
+
+@pytest.mark.usefixtures("device")
+def test_bfq_s_weights_are_scaled_into_its_range(tree: Tree) -> None:
+    assert set_knob("bfq", tree)["io.bfq.weight"] == {"a": 1000, "b": 250}
+    assert (tree.paths["b"] / "io.bfq.weight").read_text() == "250"
+
+
+def test_a_tunable_that_a_knob_changed_is_put_back(device: Path, tree: Tree) -> None:
+    set_knob("bfq", tree)
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+
+
+@pytest.mark.usefixtures("device")
+def test_io_max_is_the_share_of_the_measured_maximum(tree: Tree) -> None:
+    limits = set_knob("io.max", tree, knobs.Need(bytes_per_s=100 * 2**20))["io.max"]
+    a, b = 0.8 * 100 * 2**20, 0.2 * 100 * 2**20
+    assert limits == {
+        "a": f"rbps={a * 0.75:.0f} riops={a * 0.75 / 4096:.0f} wbps={a * 0.25:.0f} wiops={a * 0.25 / 4096:.0f}",
+        "b": f"rbps={b:.0f} riops={b / 2**20 * 2:.0f}",  # a block of 1 MiB is two requests of 512 KiB
+    }
+    assert (tree.paths["b"] / "io.max").read_text().startswith("8:16 rbps=")
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "8:16 ctrl=auto"),
+        ("8:16 enable=0 ctrl=auto rpct=0.00 min=1.00", "8:16 enable=0 ctrl=auto"),
+        ("8:16 enable=1 ctrl=user rpct=95.00", "8:16 enable=1 ctrl=user rpct=95.00"),
+    ],
+)
+def test_io_cost_is_put_back(tree: Tree, before: str, after: str) -> None:
+    (tree.mount / "io.cost.qos").write_text(before)
+    config = set_knob("io.cost", tree, knobs.Need(knobs.IoCost("ctrl=user model=linear rbps=1", 95, "measured")))
+    assert "min=95.00 max=95.00" in str(config["io.cost.qos"])
+    assert config["io.weight"] == {"a": 2000, "b": 500}
+    assert (tree.mount / "io.cost.qos").read_text() == after
+
+
+@pytest.mark.usefixtures("device")
+def test_a_missing_knob_says_why(tree: Tree) -> None:
+    reason = knobs.unavailable(knobs.TABLE["kyber"], "sdx", tree.mount, tree.top)
+    assert reason == "/sys/block/sdx/queue/scheduler does not offer kyber (it offers none, mq-deadline, bfq)"
+    assert (
+        knobs.unavailable(knobs.TABLE["io.max"], "sdx", tree.mount, tree.top)
+        == "this kernel has no io.max in its cgroups"
+    )
+    assert knobs.unavailable(knobs.TABLE["none"], "sdx", tree.mount, tree.top) is None
+
+
+def test_counters_are_read_for_the_device(tree: Tree) -> None:
+    text = "8:0 used=1\n8:16 used=12 share=0.5\n"
+    (tree.paths["a"] / "io.fairlane.stat").write_text(text)
+    assert knobs.tenant_counters(tree, "8:16") == {"a": {"used": 12, "share": "0.5"}}
+
+
+def test_tenants_are_made_busy_to_find_the_maximum() -> None:
+    lazy = TenantSpec("a", jobs=4, start=5, stop=2, iodepth=1, thinktime=1, cores=(1,))
+    (tenant,) = measure.busy(Scenario("x", WHAT.profile, (lazy,))).tenants
+    assert tenant == TenantSpec("a", jobs=4, iodepth=16)
+
+
+# --- Cgroups ---
+
+
+@pytest.fixture
+def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the root cgroup. A real one removes a cgroup's files with it; here rmdir does so."""
+    root = tmp_path / "cgroup2"
+    root.mkdir()
+    (root / "cgroup.controllers").write_text("cpu io\n")
+    (root / "cgroup.subtree_control").write_text("cpu\n")
+    (tmp_path / "mounts").write_text(f"cgroup2 {root} cgroup2 rw 0 0\n")
+    monkeypatch.setattr(cgroups, "MOUNTS", tmp_path / "mounts")
+    remove = Path.rmdir
+
+    def rmdir(path: Path) -> None:
+        for file in path.iterdir():
+            if file.is_file():
+                file.unlink()
+        remove(path)
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    return root
+
+
+def test_cgroups_follow_the_scenario_and_are_gone_afterwards(mount: Path) -> None:
+    groups = (Cgroup("g", 300), Cgroup("h", 200, "g"), Cgroup("unused"))
+    with pytest.raises(ZeroDivisionError), cgroups.tree(groups, (TenantSpec("a", 5, "h"), TenantSpec("b"))) as found:
+        top = f"fairlane-{os.getpid()}"
+        assert [found.inside(name) for name in ("a", "b")] == [f"{top}/g/h/a", f"{top}/b"]
+        assert {name: node.weight for name, node in found.nodes.items()} == {"g": 300, "h": 200, "a": 5, "b": 100}
+        assert found.paths["a"].is_dir()
+        raise ZeroDivisionError
+    assert not list(mount.glob("fairlane*"))
+    assert (mount / "cgroup.subtree_control").read_text() == "-io"
+
+
+def test_without_cgroup_v2_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mounts").write_text("tmpfs / tmpfs rw 0 0\n")
+    monkeypatch.setattr(cgroups, "MOUNTS", tmp_path / "mounts")
+    with pytest.raises(FairlaneError, match="--on vm"), cgroups.tree((), ()):
+        pass
