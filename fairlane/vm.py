@@ -145,7 +145,10 @@ def _command(
     command = ["virtme-run", *(str(word) for option in options.items() for word in option)]
     command += [f"--overlay-rwdir={folder}" for folder in WRITABLE if Path(folder).is_dir()]
     command += [f"--rwdir={shared}", "--force-9p", "--disable-microvm", "--show-boot-console"]
-    kernel_args = ["loglevel=5"]  # the boot's chatter costs seconds on a serial line; what kills a kernel is shown
+    kernel_args = [
+        "loglevel=5",
+        "log_buf_len=4M",
+    ]  # on a serial line the chatter costs seconds; what kills a kernel is shown
     if accelerator == "tcg":
         # Left alone, the kernel distrusts TCG's TSC and reads the HPET, at half as much again per I/O. TCG derives the
         # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.

@@ -51,6 +51,6 @@ def test_panic_is_told_with_its_reason(guest_run: GuestRun) -> None:
 
 def test_hang_ends_at_the_limit(guest_run: GuestRun) -> None:
     before = time.monotonic()
-    with pytest.raises(vm.VmError, match=r"not done in time(.|\n)*about to hang"):
-        guest_run(SCRIPTS / "ends.py", "hang", timeout_s=25, modules=False)
+    with pytest.raises(vm.VmError, match="was not done in time"):
+        guest_run(SCRIPTS / "ends.py", "hang", timeout_s=5, modules=False)
     assert time.monotonic() - before < vm.BOOT_S
