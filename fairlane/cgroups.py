@@ -77,6 +77,16 @@ def tree(groups: Sequence[Cgroup], tenants: Sequence[TenantSpec]) -> Iterator[Tr
         yield Tree(mount, top, paths, nodes)
 
 
+def moved(tree: Tree, name: str, number: str) -> tuple[int, int]:
+    """Bytes that the cgroup has read from and written to the device (MAJ:MIN) so far."""
+    for line in (tree.paths[name] / "io.stat").read_text().splitlines():
+        device, *pairs = line.split()
+        if device == number:
+            values = dict(pair.split("=", 1) for pair in pairs)
+            return int(values.get("rbytes", 0)), int(values.get("wbytes", 0))
+    return 0, 0
+
+
 def _enable_io(path: Path) -> None:
     (path / "cgroup.subtree_control").write_text("+io")
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """fio, the load generator: one process for all tenants, so that their measuring windows coincide.
 
-Each tenant is one reporting group; its jobs enter its cgroup by themselves. Every job logs its bandwidth every 10 ms,
-from which the tenants' series are put together. What a job completes after the end of the window, when it drains its
-queue while its neighbours have stopped, counts for nobody: it would flatter the tenants of low weight.
+Each tenant is one reporting group; its jobs enter its cgroup by themselves. What a tenant moved within the window is
+what the kernel counted for its cgroup (io.stat), sampled as fio runs. fio's own totals are not that: they include what
+a job completes when it drains its queue after the end, while its neighbours have stopped, and so flatter the tenants
+of low weight. Every job logs its bandwidth every 10 ms, from which the tenants' series are put together.
 """
 
 from __future__ import annotations
@@ -39,6 +40,18 @@ class Target:
     path: Path
     capacity: int  # bytes
     block: int  # its smallest block, bytes
+
+
+Counts = Callable[[], dict[str, tuple[int, int]]]  # bytes read and written so far by each tenant, as the kernel counts
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counters at one moment."""
+
+    when: float  # wall clock, s
+    busy_s: float  # CPU time of the whole system since boot
+    moved: dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -157,10 +170,14 @@ def run(
     out: Path,
     *,
     cgroups: Mapping[str, str],
+    counts: Counts = dict,
     seed: int,
     progress: Callable[[float], None],
 ) -> Measured:
-    """Put the load on the device; OUT.fio and OUT.json keep the job file and fio's output. Calls progress with 0..1."""
+    """Put the load on the device; OUT.fio and OUT.json keep the job file and fio's output. Calls progress with 0..1.
+
+    Without cgroups and their counts the totals are fio's, good enough where it does not matter who got what.
+    """
     if shutil.which("fio") is None:
         raise FairlaneError("fio is not installed; it is the load generator (on Debian: apt-get install fio)")
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
@@ -168,8 +185,8 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         jobs, output = out.with_name(out.name + ".fio"), out.with_name(out.name + ".json")
         jobs.write_text(job_file(scenario, target, cgroups, logs, seed))
-        samples = _execute(jobs, output, scenario.warmup + scenario.seconds, progress)
-        return _collect(scenario, json.loads(_only_json(output)), logs, samples)
+        samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
+        return _collect(scenario, json.loads(_only_json(output)), logs, samples, target)
 
 
 def _only_json(output: Path) -> str:
@@ -182,9 +199,9 @@ def _only_json(output: Path) -> str:
 
 
 def _execute(
-    jobs: Path, output: Path, expected_s: float, progress: Callable[[float], None]
-) -> list[tuple[float, float]]:
-    """Run fio to its end and return (wall clock, busy CPU seconds) samples; whatever happens, no fio is left behind."""
+    jobs: Path, output: Path, expected_s: float, counts: Counts, progress: Callable[[float], None]
+) -> list[Sample]:
+    """Run fio to its end and return what was sampled meanwhile; whatever happens, no fio is left behind."""
     with tempfile.TemporaryFile("w+") as console:
         fio = subprocess.Popen(
             ["fio", "--output-format=json", f"--output={output}", str(jobs)],
@@ -194,7 +211,7 @@ def _execute(
             start_new_session=True,  # a Ctrl-C is ours to handle
         )
         try:
-            samples = _watch(fio, jobs, expected_s, progress)
+            samples = _watch(fio, jobs, expected_s, counts, progress)
         finally:
             _end(fio)
         console.seek(0)
@@ -205,21 +222,22 @@ def _execute(
 
 
 def _watch(
-    fio: subprocess.Popen[bytes], jobs: Path, expected_s: float, progress: Callable[[float], None]
-) -> list[tuple[float, float]]:
+    fio: subprocess.Popen[bytes], jobs: Path, expected_s: float, counts: Counts, progress: Callable[[float], None]
+) -> list[Sample]:
     started = time.monotonic()
-    samples: list[tuple[float, float]] = []
+    samples: list[Sample] = []
     while True:
-        samples.append((time.time(), busy_seconds()))
+        samples.append(Sample(time.time(), busy_seconds(), counts()))
         elapsed = time.monotonic() - started
         if elapsed > expected_s + GRACE_S:
             raise FairlaneError(f"fio did not end within {expected_s + GRACE_S:.0f} s on {jobs}; is the device stuck?")
         progress(min(1.0, elapsed / expected_s))
         try:
             fio.wait(SAMPLE_S)
-            return samples
         except subprocess.TimeoutExpired:
-            pass
+            continue
+        samples.append(Sample(time.time(), busy_seconds(), counts()))
+        return samples
 
 
 def _end(fio: subprocess.Popen[bytes]) -> None:
@@ -244,21 +262,43 @@ def busy_seconds(stat: Path = Path("/proc/stat")) -> float:
 
 
 def _collect(
-    scenario: Scenario, report: Mapping[str, Any], logs: Path, samples: Sequence[tuple[float, float]]
+    scenario: Scenario, report: Mapping[str, Any], logs: Path, samples: Sequence[Sample], target: Target
 ) -> Measured:
     entries = {tenant.name: _read_logs(logs, tenant) for tenant in scenario.tenants}
     stamps = sorted({ms for tenant in entries.values() for ms, _ in tenant})
     if not stamps:
         raise FairlaneError(f"scenario {scenario.name}: fio completed no I/O at all within {scenario.seconds:g} s")
     begin = stamps[0] - BIN_MS
+    window = begin / 1000, begin / 1000 + scenario.seconds
     passes = _passes(stamps)
     bins = round(scenario.seconds * 1000 / BIN_MS)
     groups = [job for job in report["jobs"] if isinstance(job.get("mixed"), dict)]
     loads = {}
     for tenant, group in zip(scenario.tenants, groups, strict=True):
         spread = _spread(entries[tenant.name], passes, begin)
-        loads[tenant.name] = _load_of(group, spread, bins)
-    return Measured(scenario.seconds, loads, _busy_between(samples, begin / 1000, begin / 1000 + scenario.seconds))
+        read, write = _moved(tenant.name, samples, window) or _moved_by_fio(group, spread, bins)
+        loads[tenant.name] = Load(
+            read_bytes=read,
+            write_bytes=write,
+            ios=(read + write) / _block_size(tenant, target),
+            lat_us=_latency(group["mixed"]["lat_ns"]),
+            series=_series(spread[:bins], read + write, bins),
+        )
+    return Measured(scenario.seconds, loads, _between([(s.when, s.busy_s) for s in samples], window))
+
+
+def _moved(name: str, samples: Sequence[Sample], window: tuple[float, float]) -> tuple[float, float] | None:
+    """Bytes read and written within the window as the kernel counted, or None when it did not count for us."""
+    if not all(name in sample.moved for sample in samples):
+        return None
+    read, write = (_between([(s.when, s.moved[name][way]) for s in samples], window) for way in (0, 1))
+    return (read, write) if read is not None and write is not None else None
+
+
+def _moved_by_fio(group: Mapping[str, Any], spread: Sequence[float], bins: int) -> tuple[float, float]:
+    """The same from fio's totals, less the part that its logs show after the window."""
+    inside = sum(spread[:bins]) / sum(spread) if spread and sum(spread) else 0.0
+    return group["read"]["io_bytes"] * inside, group["write"]["io_bytes"] * inside
 
 
 def _read_logs(logs: Path, tenant: TenantSpec) -> list[tuple[int, int]]:
@@ -292,20 +332,11 @@ def _spread(entries: Sequence[tuple[int, int]], passes: Sequence[int], begin: in
     return bins
 
 
-def _load_of(group: Mapping[str, Any], spread: Sequence[float], bins: int) -> Load:
-    """The group's totals, less what fell outside the window; the series is made to add up to what fio counted."""
+def _series(spread: Sequence[float], moved: float, bins: int) -> Series:
+    """The series, made to add up to what was moved: the logs know the shape well, but the times only to 1 ms."""
     total = sum(spread)
-    moved = group["mixed"]["io_bytes"]
-    scale = moved / total if total else 0.0
-    inside = sum(spread[:bins]) / total if total else 0.0
-    series = [round(value * scale) for value in spread[:bins]]
-    return Load(
-        read_bytes=group["read"]["io_bytes"] * inside,
-        write_bytes=group["write"]["io_bytes"] * inside,
-        ios=group["mixed"]["total_ios"] * inside,
-        lat_us=_latency(group["mixed"]["lat_ns"]),
-        series=Series(BIN_MS, series + [0] * (bins - len(series))),
-    )
+    series = [round(value * moved / total) for value in spread] if total else []
+    return Series(BIN_MS, series + [0] * (bins - len(series)))
 
 
 def _latency(lat_ns: Mapping[str, Any]) -> dict[str, float | None]:
@@ -315,15 +346,15 @@ def _latency(lat_ns: Mapping[str, Any]) -> dict[str, float | None]:
     return {"mean": lat_ns["mean"] / 1000, **percentiles, "max": lat_ns["max"] / 1000}
 
 
-def _busy_between(samples: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:
-    """CPU time within the window, between the samples by straight line; None when they do not cover it."""
+def _between(samples: Sequence[tuple[float, float]], window: tuple[float, float]) -> float | None:
+    """How much a counter rose within the window, by straight lines between samples; None when they do not cover it."""
 
     def at(when: float) -> float | None:
         i = bisect_left(samples, (when, 0.0))
         if not 0 < i < len(samples):
             return None
-        (t0, busy0), (t1, busy1) = samples[i - 1], samples[i]
-        return busy0 + (busy1 - busy0) * (when - t0) / (t1 - t0)
+        (t0, before), (t1, after) = samples[i - 1], samples[i]
+        return before + (after - before) * (when - t0) / (t1 - t0)
 
-    first, last = at(begin), at(end)
+    first, last = at(window[0]), at(window[1])
     return last - first if first is not None and last is not None else None

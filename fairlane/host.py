@@ -137,7 +137,15 @@ def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float]
     ):
         inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
         seed = scenario.seed + job.repeat
-        measured = fio.run(scenario, job.target, out, cgroups=inside, seed=seed, progress=progress)
+        measured = fio.run(
+            scenario,
+            job.target,
+            out,
+            cgroups=inside,
+            counts=lambda: {tenant.name: cgroups.moved(tree, tenant.name, number) for tenant in scenario.tenants},
+            seed=seed,
+            progress=progress,
+        )
         counters = {
             "device": knobs.numbers(knobs.tunables(job.device)),
             "tenants": knobs.tenant_counters(tree, number),

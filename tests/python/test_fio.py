@@ -108,19 +108,33 @@ def report(read: int, write: int, ios: int) -> dict[str, Any]:
 
 
 def collect(
-    folder: Path, what: Scenario, logs: dict[str, list[tuple[int, int]]], *groups: dict[str, Any]
+    folder: Path, what: Scenario, logs: dict[str, list[tuple[int, int]]], *groups: dict[str, Any], counted: bool = False
 ) -> fio.Measured:
+    """When counted, the kernel has seen each tenant read 1000 and write 500 bytes/s."""
     for name, entries in logs.items():
         (folder / f"{name}.0_bw.1.log").write_text("".join(f"{ms}, {rate}, 0, 4096, 0\n" for ms, rate in entries))
-    samples = [(0.0, 10.0), (100.0, 110.0)]
-    return fio._collect(what, {"jobs": list(groups)}, folder, samples)
+    moved = [dict.fromkeys(logs, (1000 * t, 500 * t)) if counted else {} for t in (0, 100)]
+    samples = [fio.Sample(0.0, 10.0, moved[0]), fio.Sample(100.0, 110.0, moved[1])]
+    return fio._collect(what, {"jobs": list(groups)}, folder, samples, TARGET)
+
+
+def logs_of(**lengths: int) -> dict[str, list[tuple[int, int]]]:
+    """Logs of 1000 KiB/s from 1000 ms on, for that many ms."""
+    return {name: [(1000 + ms, 1000) for ms in range(10, length + 1, 10)] for name, length in lengths.items()}
+
+
+def test_what_the_kernel_counted_within_the_window_is_what_a_tenant_got(tmp_path: Path) -> None:
+    what = scenario(TenantSpec("a", bs=1024), seconds=20)
+    load = collect(tmp_path, what, logs_of(a=30000), report(1 << 40, 0, 1), counted=True).loads["a"]
+    assert [load.read_bytes, load.write_bytes] == pytest.approx([20000, 10000])
+    assert load.ios == pytest.approx(30000 / 1024)
+    assert sum(load.series.bytes) == pytest.approx(30000, rel=0.1)
+    assert load.lat_us["p99"] == 7.0
 
 
 def test_the_drain_after_the_window_counts_for_nobody(tmp_path: Path) -> None:
-    rate = 1000  # KiB/s; of its 300 ms of entries, the last 100 ms are after the window
-    logs = {"a": [(1000 + 10 * i, rate) for i in range(1, 31)], "b": [(1000 + 10 * i, rate) for i in range(1, 21)]}
     what = scenario(TenantSpec("a"), TenantSpec("b"), seconds=0.2)
-    found = collect(tmp_path, what, logs, report(3 << 20, 0, 768), report(1 << 20, 1 << 20, 512))
+    found = collect(tmp_path, what, logs_of(a=300, b=200), report(3 << 20, 0, 768), report(1 << 20, 1 << 20, 512))
     assert found.loads["a"].read_bytes == pytest.approx(2 << 20, rel=0.01)
     assert found.loads["a"].ios == pytest.approx(512, rel=0.01)
     assert found.loads["b"].write_bytes == pytest.approx(1 << 20)
@@ -146,10 +160,10 @@ def test_no_io_at_all_is_an_error(tmp_path: Path) -> None:
         collect(tmp_path, scenario(TenantSpec("a")), {}, report(0, 0, 0))
 
 
-def test_cpu_time_is_unknown_when_the_samples_do_not_cover_the_window() -> None:
-    assert fio._busy_between([(0, 0), (10, 5)], 2, 6) == pytest.approx(2)
-    assert fio._busy_between([(3, 0), (10, 5)], 2, 6) is None
-    assert fio._busy_between([(0, 0), (5, 5)], 2, 6) is None
+def test_a_counter_is_unknown_when_the_samples_do_not_cover_the_window() -> None:
+    assert fio._between([(0, 0), (10, 5)], (2, 6)) == pytest.approx(2)
+    assert fio._between([(3, 0), (10, 5)], (2, 6)) is None
+    assert fio._between([(0, 0), (5, 5)], (2, 6)) is None
 
 
 # --- The real thing, on a file ---
