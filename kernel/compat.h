@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Everything in which the kernels that we build against (6.1, 6.12) differ. */
+#ifndef FAIRLANE_COMPAT_H
+#define FAIRLANE_COMPAT_H
+
+#include <linux/version.h>
+#include <linux/blkdev.h>
+#include <linux/blk-mq.h>
+
+#include "elevator.h"
+#include "blk.h"
+#include "blk-cgroup.h"
+#include "blk-mq.h"
+#include "blk-mq-sched.h"
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
+#include "blk-mq-tag.h"
+
+/* Requests that prepare_request() has seen, and finish_request() will see. */
+#define FL_RQF_MANAGED RQF_ELVPRIV
+
+typedef bool fl_insert_flags;
+#define fl_insert_at_head(flags) (flags)
+
+#define FL_PD_ALLOC_ARGS gfp_t gfp, struct request_queue *q, struct blkcg *blkcg
+#define fl_pd_alloc_queue q
+#define fl_activate_policy(q, pol) blkcg_activate_policy(q, pol)
+#define fl_deactivate_policy(q, pol) blkcg_deactivate_policy(q, pol)
+
+#define fl_conf_init(ctx, input)
+#define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, input, ctx)
+/* Only after a successful fl_conf_prep() there is something to finish. */
+#define fl_conf_exit(ctx, prepared)              \
+	do {                                     \
+		if (prepared)                    \
+			blkg_conf_finish(ctx);   \
+	} while (0)
+
+/* A shallow depth limits each word of the tag bitmap. */
+static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
+					    unsigned int percent)
+{
+	return max(1U, (1U << tags->bitmap_tags.sb.shift) * percent / 100U);
+}
+
+#else
+
+#define FL_RQF_MANAGED RQF_USE_SCHED
+
+typedef blk_insert_t fl_insert_flags;
+#define fl_insert_at_head(flags) ((flags) & BLK_MQ_INSERT_AT_HEAD)
+
+#define FL_PD_ALLOC_ARGS struct gendisk *disk, struct blkcg *blkcg, gfp_t gfp
+#define fl_pd_alloc_queue disk->queue
+#define fl_activate_policy(q, pol) blkcg_activate_policy((q)->disk, pol)
+#define fl_deactivate_policy(q, pol) blkcg_deactivate_policy((q)->disk, pol)
+
+#define fl_conf_init(ctx, input) blkg_conf_init(ctx, input)
+#define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, ctx)
+#define fl_conf_exit(ctx, prepared) blkg_conf_exit(ctx)
+
+/* A shallow depth limits the whole tag bitmap. */
+static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
+					    unsigned int percent)
+{
+	return max_t(unsigned int, 1, q->nr_requests * percent / 100);
+}
+
+#endif
+#endif

@@ -1,0 +1,728 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fairlane.ko: the cgroup side of the schedulers.
+ *
+ * One blkcg policy for all of them: a flow for each cgroup on each request
+ * queue that has one of our elevators, io.fairlane.weight and
+ * io.fairlane.stat, and the rule by which cgroups share scheduler tags.
+ */
+#include <linux/backing-dev.h>
+#include <linux/ctype.h>
+#include <linux/kernel.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+#include "core.h"
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+static LIST_HEAD(fl_kdevs);
+static DEFINE_SPINLOCK(fl_kdevs_lock);
+
+/* Flows that exist; the module's exit waits for none. */
+static atomic_t fl_nr_kflows = ATOMIC_INIT(0);
+static DECLARE_WAIT_QUEUE_HEAD(fl_no_kflows);
+
+struct fl_blkcg {
+	struct blkcg_policy_data cpd;
+	u32 weight; /* the cgroup's default; under blkcg->lock */
+};
+
+static struct fl_blkcg *fl_blkcg_of(struct blkcg *blkcg)
+{
+	struct blkcg_policy_data *cpd = blkcg_to_cpd(blkcg, &fl_policy);
+
+	return cpd ? container_of(cpd, struct fl_blkcg, cpd) : NULL;
+}
+
+static struct fl_kflow *fl_kflow_of(struct blkg_policy_data *pd)
+{
+	return pd ? container_of(pd, struct fl_kflow, pd) : NULL;
+}
+
+void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used)
+{
+	trace_fairlane_refill(disk_devt(to_fl_kdev(dev)->q->disk), period_over, total, used);
+}
+EXPORT_SYMBOL_GPL(fl_trace_refill);
+
+/* ---- Devices ---------------------------------------------------------- */
+
+static void fl_kdev_free(struct kref *ref)
+{
+	struct fl_kdev *kdev = container_of(ref, struct fl_kdev, ref);
+	unsigned int i;
+
+	for (i = 0; kdev->dev.hwqs && i < kdev->dev.nr_hwqs; i++)
+		if (kdev->dev.hwqs[i])
+			kfree(container_of(kdev->dev.hwqs[i], struct fl_khwq, hwq));
+	kfree(kdev->dev.hwqs);
+	kfree(kdev);
+}
+
+/* Once a second: what part of the work did each flow get? */
+static void fl_update_got(struct fl_kdev *kdev)
+{
+	struct fl_flow *flow;
+	unsigned long flags;
+	u64 total = 0;
+	unsigned int i;
+
+	if (time_before(jiffies, kdev->got_jiffies + HZ))
+		return;
+	kdev->got_jiffies = jiffies;
+	spin_lock_irqsave(&kdev->dev.lock, flags);
+	list_for_each_entry(flow, &kdev->dev.flows, node) {
+		struct fl_kflow *kflow = to_fl_kflow(flow);
+		u64 cost = 0;
+
+		for (i = 0; i < kdev->dev.nr_hwqs; i++)
+			cost += READ_ONCE(fl_flow_queue(kdev->dev.sched, flow, i)->cost);
+		kflow->got = cost - kflow->got_seen; /* for now, what it used */
+		kflow->got_seen = cost;
+		total += kflow->got;
+	}
+	list_for_each_entry(flow, &kdev->dev.flows, node)
+		WRITE_ONCE(to_fl_kflow(flow)->got,
+			   total ? mul_u64_u64_div_u64(to_fl_kflow(flow)->got, FL_SHARE_ONE, total) :
+				   0);
+	spin_unlock_irqrestore(&kdev->dev.lock, flags);
+}
+
+static void fl_timer_fn(struct timer_list *timer)
+{
+	struct fl_kdev *kdev = container_of(timer, struct fl_kdev, timer);
+	u64 next = kdev->dev.sched->tick(&kdev->dev);
+
+	fl_update_got(kdev);
+	if (next)
+		mod_timer(&kdev->timer, jiffies + nsecs_to_jiffies(next) + 1);
+}
+
+/*
+ * Make the device for an elevator of @q. Process context; NULL when out of
+ * memory. The caller owns a reference, which fl_kdev_exit() drops.
+ */
+struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched)
+{
+	struct fl_kdev *kdev;
+	const struct fl_var *var;
+	struct blk_mq_hw_ctx *hctx;
+	struct fl_khwq *khwq;
+	unsigned long i;
+
+	kdev = kzalloc_node(offsetof(struct fl_kdev, dev) + sched->dev_size, GFP_KERNEL, q->node);
+	if (!kdev)
+		return NULL;
+	kref_init(&kdev->ref);
+	kdev->q = q;
+	INIT_LIST_HEAD(&kdev->node);
+	timer_setup(&kdev->timer, fl_timer_fn, 0);
+	kdev->dev.sched = sched;
+	kdev->dev.nr_hwqs = q->nr_hw_queues;
+	spin_lock_init(&kdev->dev.lock);
+	INIT_LIST_HEAD(&kdev->dev.flows);
+	fl_cost_init(&kdev->dev.cost);
+
+	kdev->dev.hwqs = kcalloc(q->nr_hw_queues, sizeof(kdev->dev.hwqs[0]), GFP_KERNEL);
+	if (!kdev->dev.hwqs)
+		goto err;
+	queue_for_each_hw_ctx(q, hctx, i) {
+		khwq = kzalloc_node(offsetof(struct fl_khwq, hwq) + sched->hwq_size, GFP_KERNEL,
+				    hctx->numa_node);
+		if (!khwq)
+			goto err;
+		khwq->hctx = hctx;
+		khwq->hwq.dev = &kdev->dev;
+		khwq->hwq.index = i;
+		spin_lock_init(&khwq->hwq.lock);
+		kdev->dev.hwqs[i] = &khwq->hwq;
+	}
+
+	for (var = sched->vars; var->name; var++)
+		if (fl_var_tunable(var))
+			*fl_var_ptr(&kdev->dev, var) = var->def;
+	sched->init_dev(&kdev->dev);
+	return kdev;
+err:
+	kref_put(&kdev->ref, fl_kdev_free);
+	return NULL;
+}
+EXPORT_SYMBOL_GPL(fl_kdev_create);
+
+/* Give every cgroup on the queue its flow. The queue is frozen, and @kdev is its elevator's. */
+int fl_kdev_activate(struct fl_kdev *kdev)
+{
+	int ret;
+
+	spin_lock_irq(&fl_kdevs_lock);
+	list_add(&kdev->node, &fl_kdevs);
+	spin_unlock_irq(&fl_kdevs_lock);
+	ret = fl_activate_policy(kdev->q, &fl_policy);
+	if (!ret && !kdev->root) {
+		/* A cgroup that died in the middle of the last switch left the slot occupied. */
+		fl_deactivate_policy(kdev->q, &fl_policy);
+		ret = -EBUSY;
+	}
+	return ret;
+}
+EXPORT_SYMBOL_GPL(fl_kdev_activate);
+
+static void fl_kflow_detach(struct fl_kflow *kflow)
+{
+	lockdep_assert_held(&kflow->kdev->dev.lock);
+	if (!kflow->attached)
+		return;
+	kflow->attached = false;
+	kflow->kdev->dev.sched->exit_flow(&kflow->flow);
+	list_del_init(&kflow->flow.node);
+}
+
+/* The elevator leaves the queue, which is frozen: no request is left, none comes. */
+void fl_kdev_exit(struct fl_kdev *kdev)
+{
+	struct fl_flow *flow, *next;
+
+	spin_lock_irq(&fl_kdevs_lock);
+	list_del_init(&kdev->node);
+	spin_unlock_irq(&fl_kdevs_lock);
+	del_timer_sync(&kdev->timer);
+
+	/*
+	 * Detach all flows before any is freed: a dying child may be freed
+	 * after its parent here. Children come after parents on the list.
+	 */
+	spin_lock_irq(&kdev->dev.lock);
+	kdev->dead = true;
+	list_for_each_entry_safe_reverse(flow, next, &kdev->dev.flows, node)
+		fl_kflow_detach(to_fl_kflow(flow));
+	spin_unlock_irq(&kdev->dev.lock);
+
+	fl_deactivate_policy(kdev->q, &fl_policy);
+	kref_put(&kdev->ref, fl_kdev_free);
+}
+EXPORT_SYMBOL_GPL(fl_kdev_exit);
+
+/* ---- Flows: the policy's data for each blkg ---------------------------- */
+
+static struct fl_kdev *fl_kdev_get(struct request_queue *q)
+{
+	struct fl_kdev *kdev, *found = NULL;
+	unsigned long flags;
+
+	spin_lock_irqsave(&fl_kdevs_lock, flags);
+	list_for_each_entry(kdev, &fl_kdevs, node) {
+		if (kdev->q == q) {
+			found = kdev;
+			kref_get(&kdev->ref);
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&fl_kdevs_lock, flags);
+	return found;
+}
+
+static void fl_kflow_free_rcu(struct rcu_head *rcu)
+{
+	struct fl_kflow *kflow = container_of(rcu, struct fl_kflow, rcu);
+
+	if (kflow->kdev)
+		kref_put(&kflow->kdev->ref, fl_kdev_free);
+	kfree(kflow->tag_wait);
+	kfree(kflow->flow.queues);
+	kfree(kflow);
+	if (atomic_dec_and_test(&fl_nr_kflows))
+		wake_up(&fl_no_kflows);
+}
+
+/*
+ * The block layer calls this when a cgroup issues its first I/O to the
+ * device, possibly without the right to sleep; if it fails, the cgroup's I/O
+ * goes to its nearest ancestor's flow.
+ */
+static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
+{
+	struct fl_kdev *kdev = fl_kdev_get(fl_pd_alloc_queue);
+	const struct fl_sched *sched = kdev ? kdev->dev.sched : NULL;
+	unsigned int nr = kdev ? kdev->dev.nr_hwqs : 0, i;
+	struct fl_kflow *kflow;
+
+	kflow = kzalloc(offsetof(struct fl_kflow, flow) +
+				(sched ? sched->flow_size : sizeof(struct fl_flow)),
+			gfp);
+	if (!kflow)
+		goto err_put;
+	kflow->kdev = kdev;
+	INIT_LIST_HEAD(&kflow->flow.node);
+	if (kdev) {
+		kflow->flow.dev = &kdev->dev;
+		kflow->tag_wait = kcalloc(nr, sizeof(kflow->tag_wait[0]), gfp);
+		kflow->flow.queues = kcalloc(nr, sched->queue_size, gfp);
+		if (!kflow->tag_wait || !kflow->flow.queues)
+			goto err_free;
+		for (i = 0; i < nr; i++) {
+			struct fl_queue *queue = fl_flow_queue(sched, &kflow->flow, i);
+
+			init_waitqueue_head(&kflow->tag_wait[i]);
+			queue->flow = &kflow->flow;
+			queue->hwq = kdev->dev.hwqs[i];
+		}
+	}
+	atomic_inc(&fl_nr_kflows);
+	return &kflow->pd;
+
+err_free:
+	kfree(kflow->tag_wait);
+	kfree(kflow->flow.queues);
+	kfree(kflow);
+err_put:
+	if (kdev)
+		kref_put(&kdev->ref, fl_kdev_free);
+	return NULL;
+}
+
+/* Under the queue's lock and blkcg->lock: parents are there before their children. */
+static void fl_pd_init(struct blkg_policy_data *pd)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd), *parent = NULL;
+	struct fl_kdev *kdev = kflow->kdev;
+	struct blkcg_gq *blkg = pd_to_blkg(pd);
+	unsigned long flags;
+
+	if (!kdev)
+		return;
+	if (blkg->parent) {
+		parent = fl_kflow_of(blkg_to_pd(blkg->parent, &fl_policy));
+		if (!parent || parent->kdev != kdev)
+			return;
+		kflow->flow.parent = &parent->flow;
+	}
+	kflow->flow.weight = fl_blkcg_of(blkg->blkcg)->weight;
+
+	spin_lock_irqsave(&kdev->dev.lock, flags);
+	if (!kdev->dead && (!parent || parent->attached)) {
+		kdev->dev.sched->init_flow(&kflow->flow);
+		list_add_tail(&kflow->flow.node, &kdev->dev.flows);
+		kflow->attached = true;
+		if (!blkg->parent)
+			kdev->root = kflow;
+	}
+	spin_unlock_irqrestore(&kdev->dev.lock, flags);
+}
+
+static void fl_pd_free(struct blkg_policy_data *pd)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+	unsigned long flags;
+
+	if (kflow->kdev) {
+		spin_lock_irqsave(&kflow->kdev->dev.lock, flags);
+		fl_kflow_detach(kflow);
+		spin_unlock_irqrestore(&kflow->kdev->dev.lock, flags);
+	}
+	/* Last, and nothing after it: the module's exit waits for the callback only. */
+	call_rcu(&kflow->rcu, fl_kflow_free_rcu);
+}
+
+static struct blkcg_policy_data *fl_cpd_alloc(gfp_t gfp)
+{
+	struct fl_blkcg *fb = kzalloc(sizeof(*fb), gfp);
+
+	if (!fb)
+		return NULL;
+	fb->weight = FL_WEIGHT_DEFAULT;
+	return &fb->cpd;
+}
+
+static void fl_cpd_free(struct blkcg_policy_data *cpd)
+{
+	kfree(container_of(cpd, struct fl_blkcg, cpd));
+}
+
+/* ---- Scheduler tags ----------------------------------------------------- */
+
+/*
+ * A request holds a scheduler tag from its allocation to its completion,
+ * throttled or not. There are few (nr_requests per hardware queue), so that a
+ * throttled cgroup with a deep queue would soon hold them all, and whoever is
+ * entitled to the drive could not even get in.
+ *
+ * So a cgroup may hold on a hardware queue at most
+ *
+ *     FL_TAGS_ALPHA * its share * the number of tags that are free
+ *
+ * and at least one. This is the dynamic threshold by which switches share
+ * packet buffers (Choudhury and Hahne, 1998): with n = 64 tags and all
+ * tenants greedy, 64 / (1 + 8) = 7 stay free for whoever comes next,
+ * and the others are held in proportion to weight; a lone tenant may hold 57;
+ * when the heavy ones use few, the rest may use what they leave. No total has
+ * to be kept for it.
+ *
+ * Over it, a task sleeps until its cgroup has released a request, as it would
+ * for a tag. I/O that may not sleep (REQ_NOWAIT) is held to the tags whose
+ * bit is the first of a word. Kernel threads' writeback is not known by cgroup
+ * at this point; as asynchronous I/O it is held to its part of the depth.
+ */
+#define FL_TAGS_ALPHA 8
+
+static int fl_tags_limit_of(struct fl_queue *queue)
+{
+	struct fl_khwq *khwq = container_of(queue->hwq, struct fl_khwq, hwq);
+	struct sbitmap *sb = &khwq->hctx->sched_tags->bitmap_tags.sb;
+	unsigned int used = sbitmap_weight(sb);
+	u64 unused = sb->depth > used ? sb->depth - used : 0;
+
+	return max_t(int, 1, (FL_TAGS_ALPHA * unused * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE);
+}
+
+static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)
+{
+	struct blkcg_gq *blkg;
+	struct fl_kflow *kflow;
+
+	if (current->flags & PF_KTHREAD)
+		return NULL;
+	blkg = blkg_lookup(css_to_blkcg(task_css(current, io_cgrp_id)), kdev->q);
+	kflow = blkg ? fl_kflow_of(blkg_to_pd(blkg, &fl_policy)) : NULL;
+	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : NULL;
+}
+
+static void fl_tags_wait(struct fl_queue *queue, wait_queue_head_t *wq)
+{
+	DEFINE_WAIT(wait);
+
+	for (;;) {
+		prepare_to_wait_exclusive(wq, &wait, TASK_UNINTERRUPTIBLE);
+		/* Over the limit means holding something, whose release will wake us. */
+		if (atomic_read(&queue->held) < fl_tags_limit_of(queue))
+			break;
+		io_schedule();
+	}
+	finish_wait(wq, &wait);
+}
+
+/*
+ * Before a request of the current task is allocated: hold the task back
+ * while its cgroup has too many. May sleep, unless the request may not.
+ */
+void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
+{
+	struct fl_queue *queue = NULL;
+	struct fl_kflow *kflow;
+	struct blkcg_gq *blkg;
+	int held = 0, limit = 0;
+
+	rcu_read_lock();
+	kflow = fl_current_kflow(kdev);
+	if (kflow) {
+		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num);
+		held = atomic_read(&queue->held);
+		/* The first two need no look at the tags. */
+		limit = held < 2 && data->nr_tags < 2 ? 2 : fl_tags_limit_of(queue);
+	}
+	if (held < limit || !kflow) {
+		if (kflow && data->nr_tags > limit - held)
+			data->nr_tags = limit - held;
+		rcu_read_unlock();
+		return;
+	}
+	if (data->flags & BLK_MQ_REQ_NOWAIT) {
+		data->shallow_depth = 1;
+		rcu_read_unlock();
+		return;
+	}
+	blkg = pd_to_blkg(&kflow->pd);
+	if (!blkg_tryget(blkg))
+		blkg = NULL;
+	rcu_read_unlock();
+	if (!blkg)
+		return;
+	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), data->hctx->queue_num, held);
+	fl_tags_wait(queue, &kflow->tag_wait[data->hctx->queue_num]);
+	data->nr_tags = 1;
+	blkg_put(blkg);
+}
+EXPORT_SYMBOL_GPL(fl_tags_limit);
+
+/* @queue released a request and has waiters. Any context; its flow is pinned. */
+void fl_tags_wake(struct fl_queue *queue)
+{
+	int room = fl_tags_limit_of(queue) - atomic_read(&queue->held);
+
+	if (room > 0)
+		wake_up_nr(&to_fl_kflow(queue->flow)->tag_wait[queue->hwq->index], room);
+}
+EXPORT_SYMBOL_GPL(fl_tags_wake);
+
+/* ---- io.fairlane.weight -------------------------------------------------- */
+
+static void fl_apply_weight(struct fl_kflow *kflow, u32 weight)
+{
+	struct fl_dev *dev = &kflow->kdev->dev;
+	unsigned long flags;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	if (kflow->attached)
+		fl_flow_set_weight(&kflow->flow, weight);
+	spin_unlock_irqrestore(&dev->lock, flags);
+}
+
+static int fl_set_default_weight(struct blkcg *blkcg, u64 weight)
+{
+	struct blkcg_gq *blkg;
+
+	if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
+		return -ERANGE;
+	spin_lock_irq(&blkcg->lock);
+	fl_blkcg_of(blkcg)->weight = weight;
+	hlist_for_each_entry(blkg, &blkcg->blkg_list, blkcg_node) {
+		struct fl_kflow *kflow = fl_kflow_of(blkg_to_pd(blkg, &fl_policy));
+
+		if (kflow && kflow->kdev && !kflow->weight)
+			fl_apply_weight(kflow, weight);
+	}
+	spin_unlock_irq(&blkcg->lock);
+	return 0;
+}
+
+/* "MAJ:MIN N" and "MAJ:MIN default" */
+static int fl_set_device_weight(struct blkcg *blkcg, char *buf)
+{
+	struct blkg_conf_ctx ctx;
+	struct fl_kflow *kflow;
+	bool prepared;
+	u64 weight;
+	int ret;
+
+	fl_conf_init(&ctx, buf);
+	ret = fl_conf_prep(blkcg, &fl_policy, buf, &ctx);
+	prepared = !ret;
+	if (ret)
+		goto out;
+	if (!strcmp(strim(ctx.body), "default")) {
+		weight = 0;
+	} else {
+		ret = kstrtou64(strim(ctx.body), 10, &weight);
+		if (ret)
+			goto out;
+		ret = -ERANGE;
+		if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
+			goto out;
+	}
+	ret = -ENODEV;
+	kflow = fl_kflow_of(blkg_to_pd(ctx.blkg, &fl_policy));
+	if (!kflow || !kflow->kdev)
+		goto out;
+	/* conf_prep holds the queue's lock, with interrupts off. */
+	spin_lock(&blkcg->lock);
+	kflow->weight = weight;
+	fl_apply_weight(kflow, weight ? weight : fl_blkcg_of(blkcg)->weight);
+	spin_unlock(&blkcg->lock);
+	ret = 0;
+out:
+	fl_conf_exit(&ctx, prepared);
+	return ret;
+}
+
+static ssize_t fl_weight_write(struct kernfs_open_file *of, char *buf, size_t nbytes, loff_t off)
+{
+	struct blkcg *blkcg = css_to_blkcg(of_css(of));
+	u64 weight;
+	char *p;
+	int ret;
+
+	buf = strim(buf);
+	p = buf;
+	if (!strncmp(p, "default", 7) && isspace(p[7]))
+		p = skip_spaces(p + 7);
+	if (p != buf || !strchr(p, ':')) {
+		ret = kstrtou64(p, 10, &weight);
+		if (!ret)
+			ret = fl_set_default_weight(blkcg, weight);
+	} else {
+		ret = fl_set_device_weight(blkcg, buf);
+	}
+	return ret ?: nbytes;
+}
+
+static const char *fl_dev_name(struct blkcg_gq *blkg)
+{
+	return blkg->q->disk ? bdi_dev_name(blkg->q->disk->bdi) : NULL;
+}
+
+static u64 fl_prfill_weight(struct seq_file *sf, struct blkg_policy_data *pd, int off)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+	const char *name = fl_dev_name(pd_to_blkg(pd));
+
+	if (name && kflow->weight)
+		seq_printf(sf, "%s %u\n", name, kflow->weight);
+	return 0;
+}
+
+static int fl_weight_show(struct seq_file *sf, void *v)
+{
+	struct blkcg *blkcg = css_to_blkcg(seq_css(sf));
+
+	seq_printf(sf, "default %u\n", fl_blkcg_of(blkcg)->weight);
+	blkcg_print_blkgs(sf, blkcg, fl_prfill_weight, &fl_policy, 0, false);
+	return 0;
+}
+
+/* ---- io.fairlane.stat ---------------------------------------------------- */
+
+static void fl_print_share(struct seq_file *sf, const char *name, u64 share)
+{
+	u64 percent = (share * 10000 + FL_SHARE_ONE / 2) / FL_SHARE_ONE;
+
+	seq_printf(sf, " %s=%llu.%02llu", name, percent / 100, percent % 100);
+}
+
+static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int off)
+{
+	static const char *const ops[FL_NR_OPS] = { "r", "w", "d", "o" };
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+	const char *name = fl_dev_name(pd_to_blkg(pd));
+	u64 ios[FL_NR_OPS] = {}, bytes[FL_NR_OPS] = {}, cost = 0, throttled = 0;
+	unsigned int i;
+	int op;
+
+	if (!name || !kflow->attached)
+		return 0;
+	for (i = 0; i < kflow->kdev->dev.nr_hwqs; i++) {
+		struct fl_queue *q = fl_flow_queue(kflow->kdev->dev.sched, &kflow->flow, i);
+
+		for (op = 0; op < FL_NR_OPS; op++) {
+			ios[op] += READ_ONCE(q->requests[op]);
+			bytes[op] += READ_ONCE(q->bytes[op]);
+		}
+		cost += READ_ONCE(q->cost);
+		throttled += READ_ONCE(q->throttled_ns);
+	}
+	seq_printf(sf, "%s", name);
+	fl_print_share(sf, "wanted_pct", READ_ONCE(kflow->flow.share));
+	fl_print_share(sf, "got_pct", READ_ONCE(kflow->got));
+	for (op = 0; op < FL_NR_OPS; op++)
+		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
+	for (op = 0; op < FL_OTHER; op++)
+		seq_printf(sf, " %sbytes=%llu", ops[op], bytes[op]);
+	seq_printf(sf, " cost=%llu throttled_usec=%llu\n", cost, div_u64(throttled, NSEC_PER_USEC));
+	return 0;
+}
+
+static int fl_stat_show(struct seq_file *sf, void *v)
+{
+	blkcg_print_blkgs(sf, css_to_blkcg(seq_css(sf)), fl_prfill_stat, &fl_policy, 0, false);
+	return 0;
+}
+
+static struct cftype fl_cftypes[] = {
+	{
+		.name = "fairlane.weight",
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = fl_weight_show,
+		.write = fl_weight_write,
+	},
+	{
+		.name = "fairlane.stat",
+		.seq_show = fl_stat_show,
+	},
+	{}
+};
+
+struct blkcg_policy fl_policy = {
+	.dfl_cftypes = fl_cftypes,
+	.cpd_alloc_fn = fl_cpd_alloc,
+	.cpd_free_fn = fl_cpd_free,
+	.pd_alloc_fn = fl_pd_alloc,
+	.pd_init_fn = fl_pd_init,
+	.pd_free_fn = fl_pd_free,
+};
+EXPORT_SYMBOL_GPL(fl_policy);
+
+/* ---- queue/iosched/: the scheduler's variables ---------------------------- */
+
+static ssize_t fl_var_show(struct elevator_queue *e, unsigned int i, char *page)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+
+	return sysfs_emit(page, "%llu\n",
+			  READ_ONCE(*fl_var_ptr(&kdev->dev, &kdev->dev.sched->vars[i])));
+}
+
+static ssize_t fl_var_store(struct elevator_queue *e, unsigned int i, const char *page, size_t count)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+	const struct fl_var *var = &kdev->dev.sched->vars[i];
+	u64 value;
+	int ret;
+
+	ret = kstrtou64(page, 10, &value);
+	if (ret)
+		return ret;
+	if (value < var->min || value > var->max)
+		return -ERANGE;
+	WRITE_ONCE(*fl_var_ptr(&kdev->dev, var), value);
+	return count;
+}
+
+/* An elevator's attributes are not told which one is meant: one pair of functions for each. */
+#define FL_VAR(i)                                                                                 \
+	static ssize_t fl_show_##i(struct elevator_queue *e, char *page)                          \
+	{                                                                                         \
+		return fl_var_show(e, i, page);                                                   \
+	}                                                                                         \
+	static ssize_t fl_store_##i(struct elevator_queue *e, const char *page, size_t count)     \
+	{                                                                                         \
+		return fl_var_store(e, i, page, count);                                           \
+	}
+#define FL_VARS(X)                                                                                \
+	X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)     \
+	X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+FL_VARS(FL_VAR)
+
+#define FL_VAR_OPS(i) { .show = fl_show_##i, .store = fl_store_##i },
+static const struct elv_fs_entry fl_var_ops[FL_MAX_VARS] = { FL_VARS(FL_VAR_OPS) };
+
+/* Fill @attrs, which has room for FL_MAX_VARS and a terminator, from the table of @sched. */
+int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
+{
+	const struct fl_var *var;
+	unsigned int i = 0;
+
+	for (var = sched->vars; var->name; var++, i++) {
+		if (WARN_ON_ONCE(i == FL_MAX_VARS))
+			return -E2BIG;
+		attrs[i] = fl_var_ops[i];
+		attrs[i].attr.name = var->name;
+		attrs[i].attr.mode = fl_var_tunable(var) ? 0644 : 0444;
+	}
+	return 0;
+}
+EXPORT_SYMBOL_GPL(fl_attrs_init);
+
+static int __init fl_init(void)
+{
+	return blkcg_policy_register(&fl_policy);
+}
+
+static void __exit fl_exit(void)
+{
+	/*
+	 * No elevator of ours is left, or this module would be pinned; but
+	 * cgroups that are dying may still have a flow, which 6.1 frees
+	 * through the policy's table at its leisure.
+	 */
+	wait_event(fl_no_kflows, !atomic_read(&fl_nr_kflows));
+	rcu_barrier();
+	blkcg_policy_unregister(&fl_policy);
+}
+
+module_init(fl_init);
+module_exit(fl_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("fairlane: fair-share I/O schedulers, cgroup policy");

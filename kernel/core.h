@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * fairlane.ko: what all schedulers share in the kernel. The contract's
+ * objects, with the kernel's part of each in front of it:
+ *
+ *   fl_kdev    a request queue that has one of our elevators. Reference
+ *              counted: one reference is the elevator's, from fl_kdev_create()
+ *              to fl_kdev_exit(); each flow holds one, since cgroups die
+ *              slowly and may outlive the elevator.
+ *   fl_khwq    a hardware context. Lives as long as its fl_kdev, so that
+ *              a timer that fires late finds it.
+ *   fl_kflow   a cgroup on a request queue: the blkcg policy's per-blkg data.
+ *              Made and freed by the block layer with the blkg, or when the
+ *              elevator comes and goes. "Attached" means: on dev->flows,
+ *              known to the scheduler. Every managed request pins its blkg,
+ *              and so its flow. Freed after an RCU grace period.
+ *   module     an elevator in use pins its module, which pins fairlane.ko.
+ *              fairlane.ko waits in its exit until the last flow is freed.
+ */
+#ifndef FAIRLANE_CORE_H
+#define FAIRLANE_CORE_H
+
+#include <linux/kref.h>
+#include <linux/timer.h>
+#include <linux/wait.h>
+
+#include "compat.h"
+#include "libfairlane/fairlane.h"
+#include "libfairlane/weight.h"
+
+struct fl_kdev {
+	struct kref ref;
+	struct request_queue *q;
+	struct list_head node; /* in fl_kdevs; under fl_kdevs_lock */
+	struct fl_kflow *root; /* set once, when the policy is activated */
+	struct timer_list timer; /* runs tick() */
+	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
+	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
+	bool dead; /* no flow may attach any more; under dev.lock */
+	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+struct fl_khwq {
+	struct blk_mq_hw_ctx *hctx;
+	struct fl_hwq hwq; /* followed by the scheduler's data */
+};
+
+struct fl_kflow {
+	struct blkg_policy_data pd;
+	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
+	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
+	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
+	wait_queue_head_t *tag_wait; /* one per hardware queue: tasks over their part of the tags */
+	u64 got_seen, got; /* cost at the last look; share of the last second. Under dev.lock */
+	struct rcu_head rcu;
+	struct fl_flow flow ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+static inline struct fl_kdev *to_fl_kdev(struct fl_dev *dev)
+{
+	return container_of(dev, struct fl_kdev, dev);
+}
+
+static inline struct fl_kflow *to_fl_kflow(struct fl_flow *flow)
+{
+	return container_of(flow, struct fl_kflow, flow);
+}
+
+extern struct blkcg_policy fl_policy;
+
+struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched);
+int fl_kdev_activate(struct fl_kdev *kdev);
+void fl_kdev_exit(struct fl_kdev *kdev);
+
+void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data);
+void fl_tags_wake(struct fl_queue *queue);
+
+int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
+#define FL_MAX_VARS 24
+
+/* ---- The services of env.h ---- */
+
+static inline void fl_hwq_run(struct fl_hwq *hwq)
+{
+	blk_mq_run_hw_queue(container_of(hwq, struct fl_khwq, hwq)->hctx, true);
+}
+
+static inline void fl_dev_kick(struct fl_dev *dev)
+{
+	timer_reduce(&to_fl_kdev(dev)->timer, jiffies + 1);
+}
+
+void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * From a scheduler to a blk-mq elevator.
+ *
+ * A scheduler's module is three includes: core.h, the scheduler's file, and
+ * this file, with FL_SCHED naming its struct fl_sched. That struct is constant
+ * and in sight, so the calls below are direct, and inlined.
+ *
+ * elv.priv[0] of a managed request is the fl_queue that it is charged to, from
+ * prepare (for the current task) or insert (for the bio's cgroup, which may be
+ * another: writeback) to finish; the request pins that flow's blkg so
+ * long. elv.priv[1] is the scheduler's word.
+ */
+#include <linux/module.h>
+
+static void fl_charge(struct request *rq, struct fl_queue *queue)
+{
+	atomic_inc(&queue->held);
+	rq->elv.priv[0] = queue;
+}
+
+/* Give back the charge, and the blkg that it pinned. Any context. */
+static void fl_uncharge(struct request *rq)
+{
+	struct fl_queue *queue = rq->elv.priv[0];
+	struct fl_kflow *kflow;
+
+	if (!queue)
+		return;
+	rq->elv.priv[0] = NULL;
+	kflow = to_fl_kflow(queue->flow);
+	/* A full barrier: a waiter sees the new count, or we see it waiting. */
+	atomic_dec_return(&queue->held);
+	if (unlikely(waitqueue_active(&kflow->tag_wait[queue->hwq->index])))
+		fl_tags_wake(queue);
+	blkg_put(pd_to_blkg(&kflow->pd));
+}
+
+static struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
+{
+	struct blkg_policy_data *pd = NULL;
+	struct fl_kflow *kflow;
+
+	if (bio && bio->bi_blkg)
+		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
+	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
+	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
+}
+
+static struct fl_queue *fl_kflow_queue(struct fl_kflow *kflow, struct fl_hwq *hwq)
+{
+	return fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index);
+}
+
+static void fl_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
+{
+	struct fl_kdev *kdev = data->q->elevator->elevator_data;
+
+	if (!op_is_sync(opf))
+		data->shallow_depth = kdev->async_depth;
+	fl_tags_limit(kdev, data);
+}
+
+static void fl_prepare_request(struct request *rq)
+{
+	struct fl_kdev *kdev = rq->q->elevator->elevator_data;
+	struct blkcg_gq *blkg;
+	struct blkg_policy_data *pd;
+	struct fl_kflow *kflow;
+
+	rq->elv.priv[0] = NULL;
+	rq->elv.priv[1] = NULL;
+	if (current->flags & PF_KTHREAD)
+		return; /* its bio tells, at insert */
+	rcu_read_lock();
+	blkg = blkg_lookup(css_to_blkcg(task_css(current, io_cgrp_id)), rq->q);
+	if (blkg_tryget(blkg)) {
+		pd = blkg_to_pd(blkg, &fl_policy);
+		kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
+		if (kflow && kflow->kdev == kdev && kflow->attached)
+			fl_charge(rq, fl_kflow_queue(kflow, rq->mq_hctx->sched_data));
+		else
+			blkg_put(blkg);
+	}
+	rcu_read_unlock();
+}
+
+static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *list,
+			       fl_insert_flags flags)
+{
+	struct fl_hwq *hwq = hctx->sched_data;
+	struct fl_kdev *kdev = to_fl_kdev(hwq->dev);
+	struct request *rq, *next;
+
+	spin_lock(&hwq->lock);
+	list_for_each_entry_safe(rq, next, list, queuelist) {
+		struct fl_kflow *kflow = fl_bio_kflow(kdev, rq->bio);
+		struct fl_queue *queue = fl_kflow_queue(kflow, hwq);
+
+		list_del_init(&rq->queuelist);
+		if (unlikely(rq->elv.priv[0] != queue)) {
+			fl_uncharge(rq);
+			blkg_get(pd_to_blkg(&kflow->pd));
+			fl_charge(rq, queue);
+		}
+		trace_block_rq_insert(rq);
+		FL_SCHED.insert(queue, rq, fl_insert_at_head(flags));
+	}
+	spin_unlock(&hwq->lock);
+}
+
+static struct request *fl_dispatch_request(struct blk_mq_hw_ctx *hctx)
+{
+	struct fl_hwq *hwq = hctx->sched_data;
+	struct request *rq;
+
+	spin_lock(&hwq->lock);
+	rq = FL_SCHED.dispatch(hwq);
+	spin_unlock(&hwq->lock);
+	return rq;
+}
+
+static bool fl_has_work(struct blk_mq_hw_ctx *hctx)
+{
+	return FL_SCHED.has_work(hctx->sched_data);
+}
+
+static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int nr_segs)
+{
+	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
+	struct fl_hwq *hwq = hctx->sched_data;
+	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), bio);
+	struct list_head *staged;
+	bool merged;
+
+	staged = FL_SCHED.merge_list(fl_kflow_queue(kflow, hwq), fl_opf_op(bio->bi_opf));
+	if (list_empty(staged))
+		return false;
+	spin_lock(&hwq->lock);
+	merged = blk_bio_list_merge(q, staged, bio, nr_segs);
+	spin_unlock(&hwq->lock);
+	return merged;
+}
+
+static void fl_completed_request(struct request *rq, u64 now)
+{
+	if ((rq->rq_flags & FL_RQF_MANAGED) && rq->elv.priv[0])
+		FL_SCHED.complete(rq->elv.priv[0], rq, now);
+}
+
+/* To be inserted again: it stays charged to its flow, and gives back its place in the drive. */
+static void fl_requeue_request(struct request *rq)
+{
+	if (rq->elv.priv[0])
+		FL_SCHED.release(rq->elv.priv[0], rq);
+}
+
+static void fl_finish_request(struct request *rq)
+{
+	fl_requeue_request(rq);
+	fl_uncharge(rq);
+}
+
+static void fl_depth_updated(struct blk_mq_hw_ctx *hctx)
+{
+	struct fl_hwq *hwq = hctx->sched_data;
+
+	/* As Kyber: a quarter of the depth is for synchronous requests only. */
+	to_fl_kdev(hwq->dev)->async_depth = fl_shallow_depth(hctx->queue, hctx->sched_tags, 75);
+	sbitmap_queue_min_shallow_depth(&hctx->sched_tags->bitmap_tags, 1);
+}
+
+static int fl_init_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
+{
+	struct fl_kdev *kdev = hctx->queue->elevator->elevator_data;
+
+	hctx->sched_data = kdev->dev.hwqs[index];
+	fl_depth_updated(hctx);
+	return 0;
+}
+
+static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
+{
+	struct elevator_queue *eq;
+	struct fl_kdev *kdev;
+	int ret = -ENOMEM;
+
+	eq = elevator_alloc(q, e);
+	if (!eq)
+		return -ENOMEM;
+	kdev = fl_kdev_create(q, &FL_SCHED);
+	if (!kdev)
+		goto err_eq;
+	eq->elevator_data = kdev;
+	q->elevator = eq;
+	ret = fl_kdev_activate(kdev);
+	if (ret)
+		goto err_kdev;
+	blk_stat_enable_accounting(q); /* for io_start_time_ns */
+	blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
+	return 0;
+
+err_kdev:
+	q->elevator = NULL;
+	fl_kdev_exit(kdev);
+err_eq:
+	kobject_put(&eq->kobj);
+	return ret;
+}
+
+static void fl_exit_sched(struct elevator_queue *e)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+
+	blk_stat_disable_accounting(kdev->q);
+	fl_kdev_exit(kdev);
+}
+
+static struct elv_fs_entry fl_attrs[FL_MAX_VARS + 1];
+
+static struct elevator_type fl_elevator = {
+	.ops = {
+		.init_sched = fl_init_sched,
+		.exit_sched = fl_exit_sched,
+		.init_hctx = fl_init_hctx,
+		.depth_updated = fl_depth_updated,
+		.limit_depth = fl_limit_depth,
+		.prepare_request = fl_prepare_request,
+		.bio_merge = fl_bio_merge,
+		.insert_requests = fl_insert_requests,
+		.dispatch_request = fl_dispatch_request,
+		.has_work = fl_has_work,
+		.completed_request = fl_completed_request,
+		.requeue_request = fl_requeue_request,
+		.finish_request = fl_finish_request,
+	},
+	.elevator_attrs = fl_attrs,
+	.elevator_owner = THIS_MODULE,
+};
+
+static int __init fl_elevator_init(void)
+{
+	int ret = fl_attrs_init(fl_attrs, &FL_SCHED);
+
+	if (ret)
+		return ret;
+	fl_elevator.elevator_name = FL_SCHED.name;
+	return elv_register(&fl_elevator);
+}
+
+static void __exit fl_elevator_exit(void)
+{
+	elv_unregister(&fl_elevator);
+}
+
+module_init(fl_elevator_init);
+module_exit(fl_elevator_exit);
+
+MODULE_LICENSE("GPL");

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The kernel side of env.h. A request is the block layer's own struct
+ * request. The host's services are in kernel/core.h.
+ */
+#ifndef FAIRLANE_ENV_KERNEL_H
+#define FAIRLANE_ENV_KERNEL_H
+
+#include <linux/atomic.h>
+#include <linux/bitops.h>
+#include <linux/blk-mq.h>
+#include <linux/cache.h>
+#include <linux/container_of.h>
+#include <linux/ktime.h>
+#include <linux/limits.h>
+#include <linux/list.h>
+#include <linux/log2.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/spinlock.h>
+#include <linux/stddef.h>
+#include <linux/string.h>
+#include <linux/time64.h>
+#include <linux/timekeeping.h>
+#include <linux/types.h>
+
+#define fl_req request
+
+#define fl_now_ns() ktime_get_ns()
+
+#define fl_opf_op(opf)                                            \
+	(((opf) & REQ_OP_MASK) == REQ_OP_READ	 ? FL_READ :       \
+	 ((opf) & REQ_OP_MASK) == REQ_OP_WRITE	 ? FL_WRITE :      \
+	 ((opf) & REQ_OP_MASK) == REQ_OP_DISCARD ? FL_DISCARD :    \
+						   FL_OTHER)
+#define fl_req_op(rq) fl_opf_op((rq)->cmd_flags)
+#define fl_req_bytes(rq) blk_rq_bytes(rq)
+#define fl_req_arrival_ns(rq) ((rq)->start_time_ns)
+#define fl_req_dispatch_ns(rq) ((rq)->io_start_time_ns)
+#define fl_req_node(rq) (&(rq)->queuelist)
+#define fl_req_of(node) list_entry(node, struct request, queuelist)
+/* elv.priv[0] is the host's: kernel/glue.h. */
+#define fl_req_priv(rq) ((unsigned long *)&(rq)->elv.priv[1])
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The contract between a scheduler and its host.
+ *
+ * A scheduler is one C file. It sees five things and nothing else:
+ *
+ *   fl_dev    a drive
+ *   fl_hwq    one of its hardware queues (the kernel's hctx)
+ *   fl_flow   a tenant (a cgroup)
+ *   fl_queue  the requests of one flow on one hardware queue
+ *   fl_req    a request, opaque; accessors in env.h
+ *
+ * and gives the host a struct fl_sched: what it does when a request comes,
+ * may go, and is done. The host - the kernel glue (kernel/glue.h), the C
+ * library (user.c), a simulator - owns all memory and all threads:
+ *
+ *   fl_dev    lives from init_dev() to exit_dev(). No operation runs before
+ *             or after.
+ *   fl_hwq    lives as long as its device.
+ *   fl_flow   is on dev->flows from init_flow() to exit_flow(). exit_flow()
+ *             is called when the flow has no request left. A flow outlives
+ *             its children.
+ *   fl_queue  lives as long as its flow; one for each hardware queue.
+ *   fl_req    belongs to the scheduler from insert() until dispatch()
+ *             returns it.
+ *
+ * A scheduler's own data follow the contract's struct: it embeds struct
+ * fl_dev (fl_hwq, fl_flow, fl_queue) as the first member of its own, and
+ * says in fl_sched how large that is. The host hands it out zeroed.
+ *
+ * Locking
+ *   hwq->lock  held by the host around insert(), dispatch() and merge_list():
+ *              what belongs to one hardware queue needs no other protection.
+ *              Not irq-safe: process context only.
+ *   dev->lock  the slow path: the flow list, weights, activation, refills.
+ *              Irq-safe. May be taken with one hwq->lock held, never the
+ *              other way round.
+ *   complete() and tick() run with no lock held, in any context.
+ */
+#ifndef FAIRLANE_H
+#define FAIRLANE_H
+
+#include "env.h"
+#include "cost.h"
+
+#define FL_WEIGHT_MIN 1
+#define FL_WEIGHT_MAX 10000
+#define FL_WEIGHT_DEFAULT 100
+
+struct fl_sched;
+
+struct fl_dev {
+	const struct fl_sched *sched;
+	struct fl_cost cost;
+	struct list_head flows; /* fl_flow.node; under lock */
+	spinlock_t lock;
+	unsigned int nr_hwqs;
+	struct fl_hwq **hwqs; /* nr_hwqs of them */
+};
+
+struct fl_hwq {
+	struct fl_dev *dev;
+	unsigned int index; /* in dev->hwqs */
+	spinlock_t lock;
+} ____cacheline_aligned_in_smp;
+
+struct fl_flow {
+	struct fl_dev *dev;
+	struct fl_flow *parent; /* NULL for the root; does not change */
+	struct list_head node; /* in dev->flows */
+	void *queues; /* nr_hwqs scheduler queues, see fl_flow_queue() */
+
+	/* See weight.h. Written under dev->lock. */
+	u32 weight;
+	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
+	u64 seen; /* requests inserted, at the last fl_flows_age() */
+	u32 active_weight; /* sum over the active children, and this flow's own requests */
+	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
+};
+
+struct fl_queue {
+	struct fl_flow *flow;
+	struct fl_hwq *hwq;
+	/*
+	 * Requests that exist: staged, in flight, or holding a tag on their
+	 * way in. Written by the host; a stale read costs one tag more or
+	 * less, or one period of activity.
+	 */
+	atomic_t held;
+	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */
+	u64 inserted;
+	u64 requests[FL_NR_OPS]; /* dispatched */
+	u64 bytes[FL_NR_OPS];
+	u64 cost; /* charged */
+	u64 throttled_ns; /* time with requests staged and no right to send them */
+};
+
+/* A named number that an operator sees: a tunable when min < max, else a counter. */
+struct fl_var {
+	const char *name, *unit, *help;
+	size_t offset; /* of a u64 in the scheduler's device data */
+	u64 min, max, def;
+};
+
+struct fl_sched {
+	const char *name;
+	size_t dev_size, hwq_size, flow_size, queue_size;
+
+	/* Process context. Device, hardware queues and dev->cost are set up; no flow is. */
+	void (*init_dev)(struct fl_dev *dev);
+	/* Under dev->lock, before the flow's first request and after its last. */
+	void (*init_flow)(struct fl_flow *flow);
+	void (*exit_flow)(struct fl_flow *flow);
+
+	/* Stage @rq, at the head if it was there before. Under hwq->lock. */
+	void (*insert)(struct fl_queue *queue, struct fl_req *rq, bool at_head);
+	/* The next request that may go to the drive now, or NULL. Under hwq->lock. */
+	struct fl_req *(*dispatch)(struct fl_hwq *hwq);
+	/* May dispatch() return a request? Any context, no lock: a hint. */
+	bool (*has_work)(struct fl_hwq *hwq);
+	/* The staged requests that a new one of @op may be merged with. Under hwq->lock. */
+	struct list_head *(*merge_list)(struct fl_queue *queue, enum fl_op op);
+
+	/* The drive finished @rq at @now_ns; before release(). */
+	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
+	/*
+	 * @rq gives back what dispatch() took for it: once for each dispatch,
+	 * after complete() or, when the drive would not take it, before it is
+	 * inserted again. No lock, any context.
+	 */
+	void (*release)(struct fl_queue *queue, struct fl_req *rq);
+
+	/* Periodic work. Returns ns until it wants to be called again, 0 when idle. */
+	u64 (*tick)(struct fl_dev *dev);
+
+	const struct fl_var *vars; /* ends with a NULL name */
+};
+
+/* @queue of a flow for hardware queue @index, 0..nr_hwqs-1. */
+static inline struct fl_queue *fl_flow_queue(const struct fl_sched *sched, struct fl_flow *flow,
+					     unsigned int index)
+{
+	return (struct fl_queue *)((char *)flow->queues + index * sched->queue_size);
+}
+
+/* Count @rq, sent to the drive at the price of @cost. Under hwq->lock, from dispatch(). */
+static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u64 cost)
+{
+	enum fl_op op = fl_req_op(rq);
+
+	WRITE_ONCE(queue->requests[op], queue->requests[op] + 1);
+	WRITE_ONCE(queue->bytes[op], queue->bytes[op] + fl_req_bytes(rq));
+	WRITE_ONCE(queue->cost, queue->cost + cost);
+}
+
+static inline u64 *fl_var_ptr(struct fl_dev *dev, const struct fl_var *var)
+{
+	return (u64 *)((char *)dev + var->offset);
+}
+
+static inline bool fl_var_tunable(const struct fl_var *var)
+{
+	return var->min < var->max;
+}
+
+#endif

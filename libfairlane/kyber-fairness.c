@@ -1,0 +1,1021 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Kyber-fairness: a drive's bandwidth shared by weight, with tokens.
+ *
+ * After "Kyber-fairness: A Scalable and Low-overhead Proportional-share I/O
+ * Scheduler" (Son, Oh, Ahn; JSTS 2020). Section numbers below are the paper's.
+ *
+ * 1. The idea
+ *
+ * BFQ shares a drive exactly and loses most of it, because every dispatch
+ * goes through one queue. Kyber scales, and shares nothing. So: keep Kyber,
+ * give every flow (cgroup) its own request queues on every hardware queue
+ * (IV-1), and hand out the drive's bandwidth in advance, as tokens, in
+ * proportion to weight. Whoever has tokens dispatches, without asking anyone;
+ * whoever has none is throttled, its requests staying in its own queues, until
+ * the next refill. Only the refill looks at all flows.
+ *
+ *     hardware queue 0              hardware queue 1
+ *     flow A [r][w][d][o]           flow A [r][w][d][o]  --+- tokens of A
+ *     flow B [r][w][d][o]           flow B [r][w][d][o]  --+- tokens of B
+ *          \   turns   /                 \   turns   /
+ *       one slot of the domain's depth for each request
+ *                  \____________ the drive ___________/
+ *
+ * 2. Tokens (IV-2)
+ *
+ * A token is a unit of cost (cost.h: by default, one byte). A write costs
+ * write_price times as much: the measured ratio of the latencies of a write
+ * and a read, at least 1, since a flow that writes takes more of the drive
+ * than one that reads.
+ *
+ * Refills come (1) when a period (100 ms) has passed or (2) as soon as every
+ * active flow has spent its tokens. Each time, the predicted total is divided
+ * by share. What a flow has left it may keep, up to one grant.
+ *
+ *     weights 1000:500:250:100, total 1850 pages:
+ *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
+ *     tokens they all get as much again.
+ *
+ * A flow takes tokens a turn at a time (1/16 of its grant, divided by the
+ * hardware queues) into the balance of one of its queues, and passes the turn
+ * on when the balance is used up. That does two things: the price of a request
+ * is taken from a number that only this hardware queue touches, and within a
+ * round flows alternate in proportion to weight, where first come first
+ * served would let a light flow spend its tokens early and then wait out the
+ * round. A request may cost more than the balance: the queue goes into debt
+ * and works it off with its next turns. A queue that was empty has its first
+ * turn before those that were not: a tenant that waits for each request
+ * should not wait for the turns of all others, too.
+ *
+ * 3. The total (IV-3)
+ *
+ * The total must be a little less than the drive can do in a period. More,
+ * and periods end with tokens unspent: nobody is held back and shares are lost.
+ * Much less, and refills follow each other in haste. The paper's Algorithm 1
+ * is lost; its text says that it goes by the average number of tokens used
+ * and by the time that flows were throttled, and raises the prediction when
+ * they were throttled for less than a period. Here that is:
+ *
+ *     used   what all flows used in the round, up to the moment when the
+ *            first of them was throttled
+ *     time   the length of the round, less the longest time throttled in it
+ *     rate   used / time, scaled to a period: what the drive does while
+ *            nobody is held back. Averaged with the previous rate, except
+ *            that a period that ended with tokens unspent is believed at
+ *            once if it says less: too much harms shares, too little harms
+ *            nobody
+ *     total  31/32 of the rate; at most twice and at least half of what it was
+ *
+ * The margin of 1/32 is what makes rounds end by spending.
+ *
+ *     the drive does 1600 pages a period, the total is 3000: after a period,
+ *     1600 have been used; the totals are 1550, 1550, ..., rounds take 97 ms.
+ *     The drive gets twice as fast: 1550 pages are spent in 48 ms, or
+ *     3200 a period; the totals are 2325, 2712, 2906, ... 3100.
+ *
+ * 4. Work conservation
+ *
+ * A flow that brought no request for a whole period becomes inactive and its
+ * share goes to the others (IV-2). The paper stops there, and a heavy flow
+ * that does send requests but cannot use its tokens - it waits for each
+ * request before it sends the next, its rate is capped, it sits on a
+ * hardware queue that is full - would hold all others back in every period.
+ * So a flow that at the end of two periods running has used clearly less of
+ * its grant than others have of theirs is called limited: it keeps its
+ * tokens, but refills do not wait for it, and what it does not use is divided
+ * among the others. As soon as it does spend a grant it is waited for again.
+ *
+ * 5. Latency (Kyber's part)
+ *
+ * Each domain - read, write, discard, other - may have only so many requests
+ * in flight on the whole drive. Every period, histograms of the time spent in
+ * the drive and in total are compared with the targets: if the drive is slow
+ * (p90 above target), domains that are well within their target get less
+ * depth; a domain that misses its own target gets more. Time spent throttled
+ * is not counted: it is the flow's share that makes it wait, not the drive.
+ * The depth is kept in credits that hardware queues hold and pass on
+ * to each other only when one runs out, so that in the steady state this,
+ * too, touches nothing global.
+ *
+ * When to use it: many tenants with deep queues on a fast drive, where exact
+ * shares and throughput matter more than the last microseconds of latency.
+ * When not: a lone tenant (none is faster), or a drive so slow that 100 ms is
+ * a short time.
+ */
+#include "fairlane.h"
+#include "weight.h"
+
+/* Requests dispatched in a row from one domain, and device-wide depth: Kyber's. */
+static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
+static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
+
+/* The credits that a hardware queue takes from the pool at a time. */
+#define KF_CREDIT_BATCH 8
+
+/* A round is divided into this many turns for each flow (per hardware queue). */
+#define KF_TURNS 16
+
+/* The smallest total: 1 MiB per period, so that an idle drive's first round is not its last. */
+#define KF_MIN_TOTAL (256ull * FL_COST_ONE)
+
+/* Times shorter than period / this are too short to say how fast the drive is. */
+#define KF_MIN_WINDOW 64
+
+/* The part of the rate that is not granted is 1 / this. */
+#define KF_MARGIN 32
+
+/* A flow is limited when it leaves 1 / this of what the busiest uses, this many periods running. */
+#define KF_LIMITED 16
+#define KF_LIMITED_PERIODS 2
+
+/* A write costs at most this many times a read: one slow flush must not stop all writers. */
+#define KF_PRICE_SHIFT 8
+#define KF_MAX_WRITE_PRICE (16u << KF_PRICE_SHIFT)
+
+/*
+ * Latency histograms, as Kyber's: quarters of the target, the first four
+ * buckets good, the last four bad. OTHER has no target.
+ */
+#define KF_NR_TARGETS FL_OTHER
+#define KF_BUCKETS 8
+#define KF_GOOD_BUCKETS 4
+#define KF_MIN_SAMPLES 500
+enum { KF_TOTAL, KF_IO, KF_NR_LATENCIES };
+
+static const u64 kf_discard_target_ns = 5ull * NSEC_PER_SEC;
+
+struct kf_queue {
+	struct fl_queue q;
+	/* All under hwq->lock; unthrottled_ns and throttled_ns are read without. */
+	struct list_head rqs[FL_NR_OPS]; /* staged */
+	struct list_head ready[FL_NR_OPS]; /* in kf_hwq.fresh or .ready, when staged and not throttled */
+	struct list_head throttled; /* in kf_hwq.throttled */
+	s64 balance; /* tokens drawn and not used; negative: debt */
+	u64 throttled_since_ns;
+	u64 unthrottled_ns; /* end of the last throttling */
+};
+
+struct kf_flow {
+	struct fl_flow flow;
+	/* Drawn from by any hardware queue, filled by refills; never negative. */
+	atomic64_t tokens ____cacheline_aligned_in_smp;
+	/* Under dev->lock; turn is read without: a stale turn is an earlier round's. */
+	u64 turn;
+	u64 granted; /* by the last refill */
+	u64 refilled; /* the tokens that it then had */
+	u64 used_avg; /* per period */
+	u64 seen_cost; /* charged up to the last prediction */
+	unsigned int unspent_periods;
+	bool limited; /* see 4 above */
+};
+
+struct kf_hwq {
+	struct fl_hwq hwq;
+	/* Under hwq->lock. */
+	struct list_head fresh[FL_NR_OPS]; /* kf_queue.ready of queues that were empty: first turns */
+	struct list_head ready[FL_NR_OPS]; /* of the others, in order of turn */
+	struct list_head throttled;
+	unsigned int domain; /* being dispatched from */
+	unsigned int batching; /* in a row */
+	/* Written under hwq->lock; read by refills and has_work(), which then run it once too often. */
+	unsigned int nr_throttled;
+	u64 seen_refills;
+	/* Shared with completions, and with other hardware queues that ran out. */
+	atomic_t credits[FL_NR_OPS] ____cacheline_aligned_in_smp;
+	int waiting[FL_NR_OPS]; /* for a credit; by xchg() */
+	/* Added to by completions, read by kf_latency(), which keeps what it saw. */
+	atomic_t buckets[KF_NR_TARGETS][KF_NR_LATENCIES][KF_BUCKETS];
+	atomic64_t io_ns[2], io_nr[2]; /* reads and writes: for the write price */
+};
+
+struct kf_latency {
+	unsigned int buckets[KF_NR_LATENCIES][KF_BUCKETS]; /* since the last verdict */
+	unsigned int seen[KF_NR_LATENCIES][KF_BUCKETS]; /* sums over hardware queues, last time */
+	u64 first_ns[KF_NR_LATENCIES]; /* when the collecting began; 0 before */
+	int p99; /* bucket, kept for when the drive becomes slow; -1: none */
+};
+
+struct kf_dev {
+	struct fl_dev dev;
+	/* Read on the hot path, written on the slow one: a stale read misplaces one sample or price. */
+	u64 bucket_mul[KF_NR_TARGETS]; /* 2^32 / (target / 4) */
+	u64 bucket_max_ns[KF_NR_TARGETS]; /* from here on it is the last bucket */
+	u32 write_price; /* KF_PRICE_SHIFT fixed point */
+	u64 refills; /* written under dev->lock; a change tells hardware queues to unthrottle */
+
+	/* Domain depth: what is not in some hardware queue's credits or in flight; < 0: owed. */
+	atomic_t pool[FL_NR_OPS] ____cacheline_aligned_in_smp;
+	atomic_t nr_waiting[FL_NR_OPS]; /* hardware queues that wait for a credit */
+
+	/* The rest is under dev->lock. */
+	unsigned int depth[FL_NR_OPS];
+	struct kf_latency latency[KF_NR_TARGETS];
+	u64 seen_io_ns[2], seen_io_nr[2];
+	u64 refilled_ns; /* the last refill */
+	u64 predicted_ns; /* the last prediction */
+	u64 throttled_ns; /* when the first flow was throttled after that; 0: none was */
+	u64 throttled_cost; /* what all flows had been charged then */
+	u64 rate; /* tokens per period */
+	u64 gone_cost; /* what flows were charged that are no more */
+	u64 aged_ns; /* the last ageing of flows, and look at latencies */
+
+	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
+	u64 period_nsec, read_lat_nsec, write_lat_nsec, prediction;
+	/* Counters. */
+	u64 predicted_total, tokens_granted, tokens_used, throttled_nsec;
+	u64 refills_period, refills_spent, write_price_pct;
+	u64 read_depth, write_depth;
+};
+
+static inline struct kf_dev *to_kf_dev(struct fl_dev *dev)
+{
+	return container_of(dev, struct kf_dev, dev);
+}
+
+static inline struct kf_hwq *to_kf_hwq(struct fl_hwq *hwq)
+{
+	return container_of(hwq, struct kf_hwq, hwq);
+}
+
+static inline struct kf_flow *to_kf_flow(struct fl_flow *flow)
+{
+	return container_of(flow, struct kf_flow, flow);
+}
+
+static inline struct kf_queue *to_kf_queue(struct fl_queue *queue)
+{
+	return container_of(queue, struct kf_queue, q);
+}
+
+static inline struct kf_queue *kf_flow_queue(struct kf_flow *kfl, unsigned int index)
+{
+	return (struct kf_queue *)kfl->flow.queues + index;
+}
+
+/* ---- Domain depth: credits ------------------------------------------- */
+
+static bool kf_take_from_pool(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	int left = atomic_read(&kf->pool[op]), n;
+
+	do {
+		if (left <= 0)
+			return false;
+		n = min_t(int, left, KF_CREDIT_BATCH);
+	} while (!atomic_try_cmpxchg(&kf->pool[op], &left, left - n));
+	if (n > 1)
+		atomic_add(n - 1, &khq->credits[op]);
+	return true;
+}
+
+/* Credits that other hardware queues hold and do not use go back to the pool. */
+static void kf_reclaim_credits(struct kf_dev *kf, enum fl_op op)
+{
+	unsigned int i;
+
+	for (i = 0; i < kf->dev.nr_hwqs; i++) {
+		int n = atomic_xchg(&to_kf_hwq(kf->dev.hwqs[i])->credits[op], 0);
+
+		if (n)
+			atomic_add(n, &kf->pool[op]);
+	}
+}
+
+static void kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	if (xchg(&khq->waiting[op], 0))
+		atomic_dec(&kf->nr_waiting[op]);
+}
+
+static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	if (likely(atomic_dec_if_positive(&khq->credits[op]) >= 0) || kf_take_from_pool(kf, khq, op))
+		return true;
+	if (!xchg(&khq->waiting[op], 1))
+		atomic_inc(&kf->nr_waiting[op]);
+	/* From here on completions see us waiting: look again for what came before that. */
+	smp_mb();
+	kf_reclaim_credits(kf, op);
+	if (!kf_take_from_pool(kf, khq, op))
+		return false;
+	kf_stop_waiting(kf, khq, op);
+	return true;
+}
+
+static void kf_put_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	unsigned int i;
+
+	atomic_inc(&khq->credits[op]);
+	smp_mb__after_atomic();
+	if (likely(!atomic_read(&kf->nr_waiting[op]) && atomic_read(&kf->pool[op]) >= 0))
+		return;
+	atomic_add(atomic_xchg(&khq->credits[op], 0), &kf->pool[op]);
+	for (i = 0; i < kf->dev.nr_hwqs && atomic_read(&kf->pool[op]) > 0; i++) {
+		struct kf_hwq *other = to_kf_hwq(kf->dev.hwqs[i]);
+
+		if (READ_ONCE(other->waiting[op])) {
+			kf_stop_waiting(kf, other, op);
+			fl_hwq_run(&other->hwq);
+		}
+	}
+}
+
+static void kf_set_depth(struct kf_dev *kf, enum fl_op op, unsigned int depth)
+{
+	depth = clamp_t(unsigned int, depth, 1, kf_max_depth[op]);
+	atomic_add((int)depth - (int)kf->depth[op], &kf->pool[op]);
+	kf->depth[op] = depth;
+}
+
+/* ---- Tokens: the slow path ------------------------------------------- */
+
+/* What @kfl has been charged so far, by all its queues. */
+static u64 kf_flow_cost(struct kf_flow *kfl)
+{
+	u64 cost = 0;
+	unsigned int i;
+
+	for (i = 0; i < kfl->flow.dev->nr_hwqs; i++)
+		cost += READ_ONCE(kf_flow_queue(kfl, i)->q.cost);
+	return cost;
+}
+
+/* What all flows have been charged so far. Under dev->lock. */
+static u64 kf_total_cost(struct kf_dev *kf)
+{
+	struct fl_flow *flow;
+	u64 cost = kf->gone_cost;
+
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		cost += kf_flow_cost(to_kf_flow(flow));
+	return cost;
+}
+
+/* What each flow uses per period, for dividing the total. @window: ns since the last time. */
+static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
+{
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &kf->dev.flows, node) {
+		struct kf_flow *kfl = to_kf_flow(flow);
+		u64 cost = kf_flow_cost(kfl);
+		u64 used = mul_u64_u64_div_u64(cost - kfl->seen_cost, period, window);
+
+		kfl->used_avg = kfl->used_avg ? (kfl->used_avg + used) / 2 : used;
+		kfl->seen_cost = cost;
+	}
+}
+
+/* A round ends at @now: how fast is the drive? See 3 above. Under dev->lock. */
+static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
+{
+	u64 period = READ_ONCE(kf->period_nsec), total = kf->predicted_total;
+	u64 cost = kf_total_cost(kf), window = now - kf->predicted_ns, used, rate;
+
+	if (window < period / KF_MIN_WINDOW)
+		return;
+	kf_average_flows(kf, window, period);
+	used = cost - kf->tokens_used;
+	kf->tokens_used = cost;
+	if (kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW &&
+	    kf->throttled_ns > kf->predicted_ns) {
+		window = kf->throttled_ns - kf->predicted_ns;
+		used = kf->throttled_cost - (cost - used);
+	}
+	kf->predicted_ns = now;
+	kf->throttled_ns = 0;
+
+	rate = mul_u64_u64_div_u64(used, period, window);
+	if (!period_over || rate > kf->rate)
+		rate = (kf->rate + rate) / 2;
+	kf->rate = rate;
+	if (READ_ONCE(kf->prediction))
+		kf->predicted_total = max_t(u64, KF_MIN_TOTAL,
+					    clamp_t(u64, rate - rate / KF_MARGIN, total / 2, total * 2));
+}
+
+/*
+ * Divide the total. Limited flows get their share but are expected to use
+ * only what they do; the rest is divided among the others.
+ */
+static void kf_grant(struct kf_dev *kf)
+{
+	u64 total = kf->predicted_total, expected = 0, open_total, open_share = 0;
+	struct fl_flow *flow;
+
+	fl_flows_update_shares(&kf->dev);
+	list_for_each_entry(flow, &kf->dev.flows, node) {
+		if (!flow->busy)
+			continue;
+		if (to_kf_flow(flow)->limited)
+			expected += to_kf_flow(flow)->used_avg;
+		else
+			open_share += flow->share;
+	}
+	open_total = total - min_t(u64, expected, total - total / 8);
+
+	list_for_each_entry(flow, &kf->dev.flows, node) {
+		struct kf_flow *kfl = to_kf_flow(flow);
+		s64 left = atomic64_read(&kfl->tokens), granted;
+
+		if (!flow->busy)
+			continue;
+		granted = kfl->limited ?
+				  mul_u64_u64_div_u64(total, flow->share, FL_SHARE_ONE) :
+				  mul_u64_u64_div_u64(open_total, flow->share, max_t(u64, open_share, 1));
+		granted = max_t(s64, granted, FL_COST_ONE);
+		while (!atomic64_try_cmpxchg(&kfl->tokens, &left,
+					     granted + min_t(s64, left, granted)))
+			;
+		kfl->granted = granted;
+		kfl->refilled = granted + min_t(s64, left, granted);
+		WRITE_ONCE(kfl->turn, max_t(u64, div64_u64(granted, KF_TURNS * kf->dev.nr_hwqs),
+					    FL_COST_ONE));
+		kf->tokens_granted += granted;
+	}
+}
+
+/* The part of its last grant that @kfl has drawn, 16 bit fixed point. */
+static u64 kf_drawn(struct kf_flow *kfl)
+{
+	u64 left = atomic64_read(&kfl->tokens);
+
+	/* At most all: what it had left before that grant is a reserve. */
+	return div64_u64((kfl->refilled - min_t(u64, left, kfl->refilled)) << 16, kfl->granted);
+}
+
+/*
+ * A period is over and tokens are left: who could not use them? Whoever used
+ * clearly less of its grant than the one that used most; if all are behind
+ * alike, it is the drive that was slower than predicted.
+ */
+static void kf_find_limited(struct kf_dev *kf)
+{
+	struct fl_flow *flow;
+	u64 most = 0;
+
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		if (flow->busy)
+			most = max_t(u64, most, kf_drawn(to_kf_flow(flow)));
+	list_for_each_entry(flow, &kf->dev.flows, node) {
+		struct kf_flow *kfl = to_kf_flow(flow);
+
+		if (!flow->busy || kf_drawn(kfl) >= most - most / KF_LIMITED)
+			kfl->unspent_periods = 0;
+		else if (++kfl->unspent_periods >= KF_LIMITED_PERIODS)
+			kfl->limited = true;
+	}
+}
+
+/* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
+static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool period_over)
+{
+	unsigned int i;
+
+	if (period_over) {
+		kf->refills_period++;
+		kf_find_limited(kf);
+	} else {
+		kf->refills_spent++;
+	}
+	kf_predict(kf, now, period_over);
+	kf_grant(kf);
+	kf->refilled_ns = now;
+	fl_trace_refill(&kf->dev, period_over, kf->predicted_total, kf->tokens_used);
+
+	WRITE_ONCE(kf->refills, kf->refills + 1);
+	smp_mb(); /* against kf_throttle(): it sees the new refill, or we see it throttled */
+	for (i = 0; i < kf->dev.nr_hwqs; i++) {
+		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
+
+		if (khq != self && READ_ONCE(khq->nr_throttled))
+			fl_hwq_run(&khq->hwq);
+	}
+}
+
+/* @kfl has drawn its last token: it is not limited, and this may end the round. */
+static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self)
+{
+	struct fl_flow *flow;
+	unsigned long flags;
+
+	spin_lock_irqsave(&kf->dev.lock, flags);
+	kfl->limited = false;
+	kfl->unspent_periods = 0;
+	if (!kf->throttled_ns) {
+		kf->throttled_ns = fl_now_ns();
+		kf->throttled_cost = kf_total_cost(kf);
+	}
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		if (flow->busy && !to_kf_flow(flow)->limited &&
+		    atomic64_read(&to_kf_flow(flow)->tokens))
+			goto out;
+	kf_refill(kf, fl_now_ns(), self, false);
+out:
+	spin_unlock_irqrestore(&kf->dev.lock, flags);
+}
+
+/* The first request of an inactive flow: it gets a grant at once. */
+static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
+{
+	struct fl_flow *flow = &kfl->flow;
+	unsigned long flags;
+	bool idle = true;
+	struct fl_flow *other;
+	u64 now = fl_now_ns();
+
+	spin_lock_irqsave(&kf->dev.lock, flags);
+	if (flow->busy)
+		goto out;
+	list_for_each_entry(other, &kf->dev.flows, node)
+		if (other->busy)
+			idle = false;
+	if (idle) { /* time in which nobody wanted anything says nothing */
+		kf->predicted_ns = now;
+		kf->throttled_ns = 0;
+		kf->refilled_ns = now;
+		kf->aged_ns = now;
+	}
+	fl_flow_set_busy(flow, true);
+	WRITE_ONCE(flow->share, fl_flow_share(flow));
+	kfl->limited = false;
+	kfl->unspent_periods = 0;
+	kfl->seen_cost = kf_flow_cost(kfl);
+	kfl->granted = max_t(u64, mul_u64_u64_div_u64(kf->predicted_total, flow->share, FL_SHARE_ONE),
+			     FL_COST_ONE);
+	kfl->used_avg = 0;
+	WRITE_ONCE(kfl->turn,
+		   max_t(u64, div64_u64(kfl->granted, KF_TURNS * kf->dev.nr_hwqs), FL_COST_ONE));
+	kfl->refilled = kfl->granted;
+	atomic64_set(&kfl->tokens, kfl->granted);
+	kf->tokens_granted += kfl->granted;
+	fl_dev_kick(&kf->dev);
+out:
+	spin_unlock_irqrestore(&kf->dev.lock, flags);
+}
+
+/* ---- Dispatch: the hot path ------------------------------------------ */
+
+/* Move a turn's worth of the flow's tokens into @kq's balance. */
+static bool kf_draw(struct kf_dev *kf, struct kf_hwq *khq, struct kf_queue *kq)
+{
+	struct kf_flow *kfl = to_kf_flow(kq->q.flow);
+	s64 left = atomic64_read(&kfl->tokens), n;
+
+	do {
+		if (left <= 0)
+			return false;
+		n = max_t(s64, READ_ONCE(kfl->turn), 1 - kq->balance);
+		n = min_t(s64, n, left);
+	} while (!atomic64_try_cmpxchg(&kfl->tokens, &left, left - n));
+	kq->balance += n;
+	if (n == left)
+		kf_spent(kf, kfl, khq);
+	return kq->balance > 0;
+}
+
+static void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
+{
+	int op;
+
+	for (op = 0; op < FL_NR_OPS; op++)
+		list_del_init(&kq->ready[op]);
+	list_add_tail(&kq->throttled, &khq->throttled);
+	kq->throttled_since_ns = fl_now_ns();
+	WRITE_ONCE(khq->nr_throttled, khq->nr_throttled + 1);
+	smp_mb(); /* against kf_refill() */
+}
+
+/* If there was a refill since the last look, everybody may try again. */
+static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
+{
+	u64 refills = READ_ONCE(kf->refills), now;
+	struct kf_queue *kq, *next;
+	int op;
+
+	if (likely(khq->seen_refills == refills))
+		return;
+	WRITE_ONCE(khq->seen_refills, refills);
+	if (!khq->nr_throttled)
+		return;
+	now = fl_now_ns();
+	list_for_each_entry_safe(kq, next, &khq->throttled, throttled) {
+		list_del_init(&kq->throttled);
+		for (op = 0; op < FL_NR_OPS; op++)
+			if (!list_empty(&kq->rqs[op]))
+				list_add_tail(&kq->ready[op], &khq->ready[op]);
+		WRITE_ONCE(kq->q.throttled_ns,
+			   kq->q.throttled_ns + (now - kq->throttled_since_ns));
+		WRITE_ONCE(kq->unthrottled_ns, now);
+	}
+	WRITE_ONCE(khq->nr_throttled, 0);
+}
+
+static u64 kf_price(struct kf_dev *kf, struct fl_req *rq)
+{
+	u64 cost = fl_cost(&kf->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
+
+	if (fl_req_op(rq) == FL_WRITE)
+		cost = (cost * READ_ONCE(kf->write_price)) >> KF_PRICE_SHIFT;
+	return cost;
+}
+
+static struct kf_queue *kf_next_queue(struct kf_hwq *khq, enum fl_op op)
+{
+	struct list_head *turns = &khq->fresh[op];
+
+	if (list_empty(turns))
+		turns = &khq->ready[op];
+	return list_empty(turns) ? NULL : container_of(turns->next - op, struct kf_queue, ready[0]);
+}
+
+static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
+{
+	enum fl_op op = khq->domain;
+	struct kf_queue *kq;
+	struct fl_req *rq;
+	u64 cost;
+
+	while ((kq = kf_next_queue(khq, op))) {
+		if (kq->balance <= 0 && !kf_draw(kf, khq, kq)) {
+			kf_throttle(khq, kq);
+			kf_unthrottle(kf, khq);
+			continue;
+		}
+		if (!kf_get_credit(kf, khq, op))
+			return NULL;
+
+		rq = fl_req_of(kq->rqs[op].next);
+		list_del_init(fl_req_node(rq));
+		*fl_req_priv(rq) = 1; /* holds a credit */
+		cost = kf_price(kf, rq);
+		kq->balance -= cost;
+		fl_queue_account(&kq->q, rq, cost);
+		if (list_empty(&kq->rqs[op]))
+			list_del_init(&kq->ready[op]);
+		else if (kq->balance <= 0)
+			list_move_tail(&kq->ready[op], &khq->ready[op]);
+		khq->batching++;
+		return rq;
+	}
+	return NULL;
+}
+
+/* Kyber's order: a batch from one domain, then the next domain that has something. */
+static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
+{
+	struct kf_dev *kf = to_kf_dev(hwq->dev);
+	struct kf_hwq *khq = to_kf_hwq(hwq);
+	struct fl_req *rq;
+	int i;
+
+	kf_unthrottle(kf, khq);
+	if (khq->batching < kf_batch[khq->domain]) {
+		rq = kf_dispatch_domain(kf, khq);
+		if (rq)
+			return rq;
+	}
+	khq->batching = 0;
+	for (i = 0; i < FL_NR_OPS; i++) {
+		khq->domain = (khq->domain + 1) % FL_NR_OPS;
+		rq = kf_dispatch_domain(kf, khq);
+		if (rq)
+			return rq;
+	}
+	return NULL;
+}
+
+static bool kf_has_work(struct fl_hwq *hwq)
+{
+	struct kf_hwq *khq = to_kf_hwq(hwq);
+	int op;
+
+	for (op = 0; op < FL_NR_OPS; op++)
+		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]))
+			return true;
+	return READ_ONCE(khq->nr_throttled) &&
+	       READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills);
+}
+
+static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
+{
+	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
+	struct kf_queue *kq = to_kf_queue(queue);
+	enum fl_op op = fl_req_op(rq);
+
+	if (fl_flow_touch(queue))
+		kf_activate(to_kf_dev(queue->hwq->dev), to_kf_flow(queue->flow));
+	if (at_head)
+		list_add(fl_req_node(rq), &kq->rqs[op]);
+	else
+		list_add_tail(fl_req_node(rq), &kq->rqs[op]);
+	if (list_empty(&kq->ready[op]) && list_empty(&kq->throttled))
+		list_add_tail(&kq->ready[op], &khq->fresh[op]);
+}
+
+static struct list_head *kf_merge_list(struct fl_queue *queue, enum fl_op op)
+{
+	return &to_kf_queue(queue)->rqs[op];
+}
+
+/* ---- Completion ------------------------------------------------------- */
+
+static void kf_sample(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op, int type, u64 ns)
+{
+	unsigned int bucket = KF_BUCKETS - 1;
+
+	if (ns < READ_ONCE(kf->bucket_max_ns[op]))
+		bucket = min_t(unsigned int, (ns * READ_ONCE(kf->bucket_mul[op])) >> 32, bucket);
+	atomic_inc(&khq->buckets[op][type][bucket]);
+}
+
+static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
+{
+	struct kf_dev *kf = to_kf_dev(queue->hwq->dev);
+	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
+	u64 from = max_t(u64, fl_req_arrival_ns(rq), READ_ONCE(to_kf_queue(queue)->unthrottled_ns));
+	u64 io, dispatched = fl_req_dispatch_ns(rq);
+	enum fl_op op = fl_req_op(rq);
+
+	if (op >= KF_NR_TARGETS || !dispatched)
+		return;
+	io = now_ns - dispatched;
+	/* A throttling that ended after the dispatch was not this request's. */
+	kf_sample(kf, khq, op, KF_TOTAL, from < dispatched ? now_ns - from : io);
+	kf_sample(kf, khq, op, KF_IO, io);
+	if (op <= FL_WRITE) {
+		atomic64_add(io, &khq->io_ns[op]);
+		atomic64_inc(&khq->io_nr[op]);
+	}
+}
+
+static void kf_release(struct fl_queue *queue, struct fl_req *rq)
+{
+	if (!*fl_req_priv(rq))
+		return;
+	*fl_req_priv(rq) = 0;
+	kf_put_credit(to_kf_dev(queue->hwq->dev), to_kf_hwq(queue->hwq), fl_req_op(rq));
+}
+
+/* ---- Latency control, once a period ----------------------------------- */
+
+static void kf_set_target(struct kf_dev *kf, enum fl_op op, u64 target_ns)
+{
+	WRITE_ONCE(kf->bucket_max_ns[op], 2 * target_ns);
+	WRITE_ONCE(kf->bucket_mul[op], div64_u64(4ull << 32, target_ns));
+}
+
+/* Add what came since the last look to the histograms. */
+static void kf_collect(struct kf_dev *kf, enum fl_op op)
+{
+	struct kf_latency *lat = &kf->latency[op];
+	unsigned int i;
+	int type, b;
+
+	for (type = 0; type < KF_NR_LATENCIES; type++) {
+		for (b = 0; b < KF_BUCKETS; b++) {
+			unsigned int sum = 0;
+
+			for (i = 0; i < kf->dev.nr_hwqs; i++)
+				sum += atomic_read(
+					&to_kf_hwq(kf->dev.hwqs[i])->buckets[op][type][b]);
+			lat->buckets[type][b] += sum - lat->seen[type][b];
+			lat->seen[type][b] = sum;
+		}
+	}
+}
+
+/*
+ * The bucket that holds @percent of the samples, or -1 while there are
+ * fewer than 500 and less than a second has passed. Starts the histogram anew.
+ */
+static int kf_percentile(struct kf_latency *lat, int type, unsigned int percent, u64 now)
+{
+	unsigned int *buckets = lat->buckets[type], samples = 0, b;
+
+	for (b = 0; b < KF_BUCKETS; b++)
+		samples += buckets[b];
+	if (!samples)
+		return -1;
+	if (!lat->first_ns[type])
+		lat->first_ns[type] = now;
+	if (samples < KF_MIN_SAMPLES && now - lat->first_ns[type] < (u64)NSEC_PER_SEC)
+		return -1;
+	lat->first_ns[type] = 0;
+
+	samples = (samples * percent + 99) / 100;
+	for (b = 0; b < KF_BUCKETS - 1 && buckets[b] < samples; b++)
+		samples -= buckets[b];
+	memset(buckets, 0, sizeof(lat->buckets[type]));
+	return b;
+}
+
+/* Kyber's control of the domain depths; see 5 above. Under dev->lock. */
+static void kf_control_depths(struct kf_dev *kf, u64 now)
+{
+	bool slow = false;
+	int op;
+
+	kf_set_target(kf, FL_READ, READ_ONCE(kf->read_lat_nsec));
+	kf_set_target(kf, FL_WRITE, READ_ONCE(kf->write_lat_nsec));
+	for (op = 0; op < KF_NR_TARGETS; op++) {
+		kf_collect(kf, op);
+		if (kf_percentile(&kf->latency[op], KF_IO, 90, now) >= KF_GOOD_BUCKETS)
+			slow = true;
+	}
+	for (op = 0; op < KF_NR_TARGETS; op++) {
+		struct kf_latency *lat = &kf->latency[op];
+		int p99 = kf_percentile(lat, KF_TOTAL, 99, now);
+
+		/*
+		 * Domains rarely have enough samples in the same period: keep
+		 * a verdict for when the drive gets slow, and use it once.
+		 */
+		if (slow) {
+			if (p99 < 0)
+				p99 = lat->p99;
+			lat->p99 = -1;
+		} else if (p99 >= 0) {
+			lat->p99 = p99;
+		}
+		/* In proportion: p99 at 3/4 of the target leaves 3/4 of the depth. */
+		if (p99 >= 0 && (slow || p99 >= KF_GOOD_BUCKETS))
+			kf_set_depth(kf, op, kf->depth[op] * (p99 + 1) / KF_GOOD_BUCKETS);
+	}
+	kf->read_depth = kf->depth[FL_READ];
+	kf->write_depth = kf->depth[FL_WRITE];
+}
+
+/* How much slower than a read is a write, on average? Under dev->lock. */
+static void kf_measure_write_price(struct kf_dev *kf)
+{
+	u64 ns[2] = { 0 }, nr[2] = { 0 }, mean[2], price;
+	unsigned int i;
+	int op;
+
+	for (op = FL_READ; op <= FL_WRITE; op++) {
+		for (i = 0; i < kf->dev.nr_hwqs; i++) {
+			struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
+
+			ns[op] += atomic64_read(&khq->io_ns[op]);
+			nr[op] += atomic64_read(&khq->io_nr[op]);
+		}
+	}
+	if (nr[FL_READ] - kf->seen_io_nr[FL_READ] < 32 || nr[FL_WRITE] - kf->seen_io_nr[FL_WRITE] < 32)
+		return; /* too few to compare: go on collecting */
+	for (op = FL_READ; op <= FL_WRITE; op++) {
+		mean[op] = div64_u64(ns[op] - kf->seen_io_ns[op], nr[op] - kf->seen_io_nr[op]);
+		kf->seen_io_ns[op] = ns[op];
+		kf->seen_io_nr[op] = nr[op];
+	}
+	price = div64_u64(mean[FL_WRITE] << KF_PRICE_SHIFT, max_t(u64, mean[FL_READ], 1));
+	price = clamp_t(u64, price, 1u << KF_PRICE_SHIFT, KF_MAX_WRITE_PRICE);
+	WRITE_ONCE(kf->write_price, (3 * kf->write_price + (u32)price) / 4);
+	kf->write_price_pct = kf->write_price * 100 >> KF_PRICE_SHIFT;
+}
+
+static void kf_count_throttled(struct kf_dev *kf)
+{
+	struct fl_flow *flow;
+	u64 ns = 0;
+	unsigned int i;
+
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		for (i = 0; i < kf->dev.nr_hwqs; i++)
+			ns += READ_ONCE(kf_flow_queue(to_kf_flow(flow), i)->q.throttled_ns);
+	kf->throttled_nsec = ns;
+}
+
+static u64 kf_tick(struct fl_dev *dev)
+{
+	struct kf_dev *kf = to_kf_dev(dev);
+	u64 period = READ_ONCE(kf->period_nsec), next = 0, now;
+	unsigned long flags;
+	bool active = true;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	now = fl_now_ns(); /* under the lock: refilled_ns is never later */
+	if (now - kf->aged_ns >= period) {
+		kf->aged_ns = now;
+		active = fl_flows_age(dev, dev->sched);
+		kf_control_depths(kf, now);
+		kf_measure_write_price(kf);
+		kf_count_throttled(kf);
+	}
+	if (now - kf->refilled_ns >= period)
+		kf_refill(kf, now, NULL, true);
+	if (active)
+		next = period - max_t(u64, now - kf->aged_ns, now - kf->refilled_ns);
+	spin_unlock_irqrestore(&dev->lock, flags);
+	return next;
+}
+
+/* ---- Setting up -------------------------------------------------------- */
+
+static void kf_init_dev(struct fl_dev *dev)
+{
+	struct kf_dev *kf = to_kf_dev(dev);
+	u64 now = fl_now_ns();
+	unsigned int i;
+	int op;
+
+	for (op = 0; op < FL_NR_OPS; op++)
+		kf_set_depth(kf, op, kf_max_depth[op]);
+	for (op = 0; op < KF_NR_TARGETS; op++)
+		kf->latency[op].p99 = -1;
+	kf_set_target(kf, FL_READ, kf->read_lat_nsec);
+	kf_set_target(kf, FL_WRITE, kf->write_lat_nsec);
+	kf_set_target(kf, FL_DISCARD, kf_discard_target_ns);
+	kf->read_depth = kf->depth[FL_READ];
+	kf->write_depth = kf->depth[FL_WRITE];
+	kf->write_price = 1u << KF_PRICE_SHIFT;
+	kf->write_price_pct = 100;
+	kf->predicted_total = KF_MIN_TOTAL;
+	kf->rate = KF_MIN_TOTAL;
+	kf->refilled_ns = now;
+	kf->predicted_ns = now;
+	kf->aged_ns = now;
+
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		struct kf_hwq *khq = to_kf_hwq(dev->hwqs[i]);
+
+		INIT_LIST_HEAD(&khq->throttled);
+		for (op = 0; op < FL_NR_OPS; op++) {
+			INIT_LIST_HEAD(&khq->fresh[op]);
+			INIT_LIST_HEAD(&khq->ready[op]);
+		}
+	}
+}
+
+static void kf_init_flow(struct fl_flow *flow)
+{
+	unsigned int i;
+	int op;
+
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct kf_queue *kq = kf_flow_queue(to_kf_flow(flow), i);
+
+		INIT_LIST_HEAD(&kq->throttled);
+		for (op = 0; op < FL_NR_OPS; op++) {
+			INIT_LIST_HEAD(&kq->rqs[op]);
+			INIT_LIST_HEAD(&kq->ready[op]);
+		}
+	}
+}
+
+static void kf_exit_flow(struct fl_flow *flow)
+{
+	struct kf_dev *kf = to_kf_dev(flow->dev);
+
+	/* Its use counts on; its throttled time leaves with it. */
+	kf->gone_cost += kf_flow_cost(to_kf_flow(flow));
+	fl_flow_set_busy(flow, false);
+}
+
+#define KF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct kf_dev, _name),  \
+	  .min = _min, .max = _max, .def = _def }
+#define KF_COUNTER(_name, _unit, _help)                                                            \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct kf_dev, _name) }
+
+static const struct fl_var kf_vars[] = {
+	KF_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
+		   "longest time between two refills"),
+	KF_TUNABLE(read_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 2ull * NSEC_PER_MSEC,
+		   "target latency of reads"),
+	KF_TUNABLE(write_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 10ull * NSEC_PER_MSEC,
+		   "target latency of writes"),
+	KF_TUNABLE(prediction, "bool", 0, 1, 1,
+		   "1: the total follows the drive; 0: it stays as it is"),
+	KF_COUNTER(predicted_total, "tokens", "what the drive is expected to do in a period"),
+	KF_COUNTER(tokens_granted, "tokens", "handed out so far"),
+	KF_COUNTER(tokens_used, "tokens", "used so far, up to the last prediction"),
+	KF_COUNTER(throttled_nsec, "ns", "time that queues of present flows waited for tokens"),
+	KF_COUNTER(refills_period, "refills", "because a period had passed"),
+	KF_COUNTER(refills_spent, "refills", "because every active flow had spent its tokens"),
+	KF_COUNTER(write_price_pct, "percent", "price of a write against a read of its size"),
+	KF_COUNTER(read_depth, "requests", "reads that may be in flight"),
+	KF_COUNTER(write_depth, "requests", "writes that may be in flight"),
+	{}
+};
+
+const struct fl_sched fl_kyber_fairness = {
+	.name = "kyber-fairness",
+	.dev_size = sizeof(struct kf_dev),
+	.hwq_size = sizeof(struct kf_hwq),
+	.flow_size = sizeof(struct kf_flow),
+	.queue_size = sizeof(struct kf_queue),
+	.init_dev = kf_init_dev,
+	.init_flow = kf_init_flow,
+	.exit_flow = kf_exit_flow,
+	.insert = kf_insert,
+	.dispatch = kf_dispatch,
+	.has_work = kf_has_work,
+	.merge_list = kf_merge_list,
+	.complete = kf_complete,
+	.release = kf_release,
+	.tick = kf_tick,
+	.vars = kf_vars,
+};

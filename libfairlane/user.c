@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* The user-space host: what kernel/glue.h is to the kernel. See user.h. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "user.h"
+#include "weight.h"
+
+struct fl_user_dev {
+	struct fl_host host;
+	struct fl_flow *root;
+	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+static u64 (*fl_clock)(void);
+
+u64 fl_now_ns(void)
+{
+	struct timespec ts;
+
+	if (fl_clock)
+		return fl_clock();
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (u64)ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+void fl_set_clock(u64 (*clock_ns)(void))
+{
+	fl_clock = clock_ns;
+}
+
+static void *fl_zalloc(size_t size)
+{
+	void *p = NULL;
+
+	size = (size + 63) & ~(size_t)63;
+	if (posix_memalign(&p, 64, size))
+		return NULL;
+	return memset(p, 0, size);
+}
+
+static struct fl_user_dev *fl_user(struct fl_dev *dev)
+{
+	return container_of(dev, struct fl_user_dev, dev);
+}
+
+void fl_hwq_run(struct fl_hwq *hwq)
+{
+	struct fl_host *host = &fl_user(hwq->dev)->host;
+
+	host->run(host->ctx, hwq->index);
+}
+
+void fl_dev_kick(struct fl_dev *dev)
+{
+	struct fl_host *host = &fl_user(dev)->host;
+
+	host->kick(host->ctx);
+}
+
+static void fl_dev_free(struct fl_dev *dev)
+{
+	unsigned int i;
+
+	for (i = 0; dev->hwqs && i < dev->nr_hwqs; i++)
+		free(dev->hwqs[i]);
+	free(dev->hwqs);
+	free(fl_user(dev));
+}
+
+struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
+			     const struct fl_host *host)
+{
+	struct fl_user_dev *user = fl_zalloc(offsetof(struct fl_user_dev, dev) + sched->dev_size);
+	const struct fl_var *var;
+	struct fl_dev *dev;
+	unsigned int i;
+
+	if (!user)
+		return NULL;
+	user->host = *host;
+	dev = &user->dev;
+	dev->sched = sched;
+	dev->nr_hwqs = nr_hwqs;
+	spin_lock_init(&dev->lock);
+	INIT_LIST_HEAD(&dev->flows);
+	fl_cost_init(&dev->cost);
+	dev->hwqs = fl_zalloc(nr_hwqs * sizeof(dev->hwqs[0]));
+	if (!dev->hwqs)
+		goto err;
+	for (i = 0; i < nr_hwqs; i++) {
+		dev->hwqs[i] = fl_zalloc(sched->hwq_size);
+		if (!dev->hwqs[i])
+			goto err;
+		dev->hwqs[i]->dev = dev;
+		dev->hwqs[i]->index = i;
+		spin_lock_init(&dev->hwqs[i]->lock);
+	}
+	for (var = sched->vars; var->name; var++)
+		if (fl_var_tunable(var))
+			*fl_var_ptr(dev, var) = var->def;
+	sched->init_dev(dev);
+	user->root = fl_flow_create(dev, NULL, FL_WEIGHT_DEFAULT);
+	if (!user->root)
+		goto err;
+	return dev;
+err:
+	fl_dev_free(dev);
+	return NULL;
+}
+
+void fl_dev_destroy(struct fl_dev *dev)
+{
+	while (!list_empty(&dev->flows))
+		/* The list's last is the youngest: children go before parents. */
+		fl_flow_destroy(list_entry(dev->flows.prev, struct fl_flow, node));
+	fl_dev_free(dev);
+}
+
+struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 weight)
+{
+	const struct fl_sched *sched = dev->sched;
+	struct fl_flow *flow;
+	unsigned int i;
+
+	if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
+		return NULL;
+	flow = fl_zalloc(sched->flow_size);
+	if (!flow)
+		return NULL;
+	flow->queues = fl_zalloc(dev->nr_hwqs * sched->queue_size);
+	if (!flow->queues) {
+		free(flow);
+		return NULL;
+	}
+	flow->dev = dev;
+	flow->parent = parent ? parent : fl_user(dev)->root;
+	flow->weight = weight;
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		fl_flow_queue(sched, flow, i)->flow = flow;
+		fl_flow_queue(sched, flow, i)->hwq = dev->hwqs[i];
+	}
+	spin_lock(&dev->lock);
+	sched->init_flow(flow);
+	list_add_tail(&flow->node, &dev->flows);
+	spin_unlock(&dev->lock);
+	return flow;
+}
+
+void fl_flow_destroy(struct fl_flow *flow)
+{
+	struct fl_dev *dev = flow->dev;
+
+	spin_lock(&dev->lock);
+	dev->sched->exit_flow(flow);
+	list_del_init(&flow->node);
+	spin_unlock(&dev->lock);
+	free(flow->queues);
+	free(flow);
+}
+
+bool fl_flow_weight(struct fl_flow *flow, u32 weight)
+{
+	if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
+		return false;
+	spin_lock(&flow->dev->lock);
+	fl_flow_set_weight(flow, weight);
+	spin_unlock(&flow->dev->lock);
+	return true;
+}
+
+void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)
+{
+	struct fl_queue *queue = fl_flow_queue(dev->sched, flow, index);
+
+	rq->queue = queue;
+	rq->priv = 0;
+	rq->dispatch_ns = 0;
+	INIT_LIST_HEAD(&rq->node);
+	atomic_inc(&queue->held);
+	spin_lock(&queue->hwq->lock);
+	dev->sched->insert(queue, rq, false);
+	spin_unlock(&queue->hwq->lock);
+}
+
+struct fl_req *fl_next(struct fl_dev *dev, unsigned int index)
+{
+	struct fl_hwq *hwq = dev->hwqs[index];
+	struct fl_req *rq;
+
+	if (!dev->sched->has_work(hwq))
+		return NULL;
+	spin_lock(&hwq->lock);
+	rq = dev->sched->dispatch(hwq);
+	spin_unlock(&hwq->lock);
+	if (rq)
+		rq->dispatch_ns = fl_now_ns();
+	return rq;
+}
+
+void fl_done(struct fl_req *rq)
+{
+	struct fl_queue *queue = rq->queue;
+	const struct fl_sched *sched = queue->hwq->dev->sched;
+
+	sched->complete(queue, rq, fl_now_ns());
+	sched->release(queue, rq);
+	atomic_dec(&queue->held);
+}
+
+void fl_requeue(struct fl_req *rq)
+{
+	struct fl_queue *queue = rq->queue;
+	const struct fl_sched *sched = queue->hwq->dev->sched;
+
+	sched->release(queue, rq);
+	rq->dispatch_ns = 0;
+	spin_lock(&queue->hwq->lock);
+	sched->insert(queue, rq, true);
+	spin_unlock(&queue->hwq->lock);
+}
+
+u64 fl_tick(struct fl_dev *dev)
+{
+	return dev->sched->tick(dev);
+}
+
+static const struct fl_var *fl_find_var(struct fl_dev *dev, const char *name)
+{
+	const struct fl_var *var;
+
+	for (var = dev->sched->vars; var->name; var++)
+		if (!strcmp(var->name, name))
+			return var;
+	return NULL;
+}
+
+bool fl_get(struct fl_dev *dev, const char *name, u64 *value)
+{
+	const struct fl_var *var = fl_find_var(dev, name);
+
+	if (!var)
+		return false;
+	spin_lock(&dev->lock); /* counters are written under it */
+	*value = *fl_var_ptr(dev, var);
+	spin_unlock(&dev->lock);
+	return true;
+}
+
+bool fl_set(struct fl_dev *dev, const char *name, u64 value)
+{
+	const struct fl_var *var = fl_find_var(dev, name);
+
+	if (!var || !fl_var_tunable(var) || value < var->min || value > var->max)
+		return false;
+	spin_lock(&dev->lock);
+	WRITE_ONCE(*fl_var_ptr(dev, var), value); /* tunables are read without it */
+	spin_unlock(&dev->lock);
+	return true;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * libfairlane: the schedulers as a C library, for a storage engine that
+ * wants to share a drive among its tenants.
+ *
+ *	struct fl_dev *dev = fl_dev_create(&fl_kyber_fairness, 4, &host);
+ *	struct fl_flow *web = fl_flow_create(dev, NULL, 300);
+ *
+ *	fl_submit(dev, 0, web, rq);              stage a request
+ *	while ((rq = fl_next(dev, 0)))           on hardware queue 0:
+ *		send(rq);                        to the drive
+ *	fl_done(rq);                             when the drive is done
+ *
+ * Any number of threads may call these at once, for any hardware queue. The
+ * engine calls fl_tick() from a timer and obeys what the host callbacks ask.
+ */
+#ifndef FAIRLANE_USER_H
+#define FAIRLANE_USER_H
+
+#include "fairlane.h"
+
+extern const struct fl_sched fl_kyber_fairness;
+
+/* What the library asks of its user. Called from any of the functions below, with locks held. */
+struct fl_host {
+	/* Have fl_next() called for hardware queue @index soon, from another context. */
+	void (*run)(void *ctx, unsigned int index);
+	/* Have fl_tick() called soon. */
+	void (*kick)(void *ctx);
+	void *ctx;
+};
+
+/* A drive with @nr_hwqs (at least 1) hardware queues. NULL when out of memory. */
+struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
+			     const struct fl_host *host);
+/* No request may be left, and no thread in the library. Destroys remaining flows. */
+void fl_dev_destroy(struct fl_dev *dev);
+
+/*
+ * A tenant below @parent (NULL: the root), @weight FL_WEIGHT_MIN..FL_WEIGHT_MAX.
+ * NULL when the weight is out of range or memory is short.
+ */
+struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 weight);
+/* The flow has no request and no child left. */
+void fl_flow_destroy(struct fl_flow *flow);
+/* Returns false when @weight is out of range; nothing changes then. */
+bool fl_flow_weight(struct fl_flow *flow, u32 weight);
+
+/* Stage @rq of @flow on hardware queue @index; op, bytes and arrival_ns are filled in. */
+void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq);
+/* The next request that hardware queue @index may send now, or NULL; sets dispatch_ns. */
+struct fl_req *fl_next(struct fl_dev *dev, unsigned int index);
+/* The drive finished @rq, which is the caller's again. */
+void fl_done(struct fl_req *rq);
+/* The drive would not take @rq now: back to the head of its queue. */
+void fl_requeue(struct fl_req *rq);
+/* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
+u64 fl_tick(struct fl_dev *dev);
+
+/* Tunables and counters by name; false when there is none such or the value is out of range. */
+bool fl_get(struct fl_dev *dev, const char *name, u64 *value);
+bool fl_set(struct fl_dev *dev, const char *name, u64 value);
+
+/* Replace the clock, for simulation and tests; NULL: the monotonic clock. */
+void fl_set_clock(u64 (*clock_ns)(void));
+
+#endif

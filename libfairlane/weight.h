@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Weights and active flows.
+ *
+ * A weight (1..10000, default 100) is a share among siblings, in the sense of
+ * cgroup v2, and counts only against siblings that are active. A flow's share
+ * of the drive is the product along its path:
+ *
+ *	root ── a (weight 200) ── a1 (100)       1/2 of a, 1/3 of the drive
+ *	     │                 └─ a2 (100)       1/2 of a, 1/3 of the drive
+ *	     └─ b (weight 100)                              1/3 of the drive
+ *
+ * When a2 falls silent, a1 has all of a: 2/3 of the drive. Requests that an
+ * inner flow issues itself (the root's, mostly) compete with its children at
+ * the default weight.
+ *
+ * A flow is active while it has requests, staged or in flight, and until a
+ * whole ageing period has passed in which it brought none: it takes more than
+ * an empty queue to give up a share, since a tenant that waits for a request
+ * before it sends the next has an empty queue most of the time (deceptive
+ * idleness).
+ *
+ * Everything here runs under dev->lock except fl_flow_touch().
+ */
+#ifndef FAIRLANE_WEIGHT_H
+#define FAIRLANE_WEIGHT_H
+
+#include "fairlane.h"
+
+#define FL_SHARE_ONE (1u << 30) /* all of the drive */
+
+/* Activity flows up: an inner flow is active while anything below it is. */
+static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
+{
+	for (; flow; own = flow->weight, flow = flow->parent) {
+		bool was_active = flow->active_weight;
+
+		flow->active_weight += own;
+		if (was_active)
+			break;
+	}
+}
+
+static inline void __fl_flow_sub_active(struct fl_flow *flow, u32 own)
+{
+	for (; flow; own = flow->weight, flow = flow->parent) {
+		flow->active_weight -= own;
+		if (flow->active_weight)
+			break;
+	}
+}
+
+static inline u32 fl_flow_share(const struct fl_flow *flow)
+{
+	u64 share = FL_SHARE_ONE;
+	u32 own = FL_WEIGHT_DEFAULT;
+
+	for (; flow; own = flow->weight, flow = flow->parent)
+		if (flow->active_weight)
+			share = div64_u64(share * own, flow->active_weight);
+	return share;
+}
+
+/*
+ * Recompute every share. Left to the scheduler's slow path: activity and
+ * weights may change many times between two points where shares matter.
+ */
+static inline void fl_flows_update_shares(struct fl_dev *dev)
+{
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &dev->flows, node)
+		WRITE_ONCE(flow->share, flow->busy ? fl_flow_share(flow) : 0);
+}
+
+/* Set @weight (FL_WEIGHT_MIN..FL_WEIGHT_MAX). */
+static inline void fl_flow_set_weight(struct fl_flow *flow, u32 weight)
+{
+	if (flow->active_weight && flow->parent)
+		flow->parent->active_weight += weight - flow->weight;
+	flow->weight = weight;
+}
+
+static inline void fl_flow_set_busy(struct fl_flow *flow, bool busy)
+{
+	if (flow->busy == busy)
+		return;
+	WRITE_ONCE(flow->busy, busy);
+	if (busy)
+		__fl_flow_add_active(flow, FL_WEIGHT_DEFAULT);
+	else
+		__fl_flow_sub_active(flow, FL_WEIGHT_DEFAULT);
+}
+
+/*
+ * Does this flow need activating? On every insert, so only a read: a flow
+ * that ages out just now is activated by its next request.
+ */
+static inline bool fl_flow_touch(struct fl_queue *queue)
+{
+	WRITE_ONCE(queue->inserted, queue->inserted + 1);
+	return unlikely(!READ_ONCE(queue->flow->busy));
+}
+
+static inline u64 fl_flow_inserted(const struct fl_flow *flow, const struct fl_sched *sched,
+				   bool *held)
+{
+	u64 sum = 0;
+	unsigned int i;
+
+	*held = false;
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct fl_queue *q = fl_flow_queue(sched, (struct fl_flow *)flow, i);
+
+		sum += READ_ONCE(q->inserted);
+		if (atomic_read(&q->held))
+			*held = true;
+	}
+	return sum;
+}
+
+/*
+ * End an ageing period: flows that brought nothing in it and have nothing
+ * become inactive. Returns the number that stay active.
+ */
+static inline unsigned int fl_flows_age(struct fl_dev *dev, const struct fl_sched *sched)
+{
+	struct fl_flow *flow;
+	unsigned int active = 0;
+
+	list_for_each_entry(flow, &dev->flows, node) {
+		bool held;
+		u64 seen;
+
+		if (!flow->busy)
+			continue;
+		seen = fl_flow_inserted(flow, sched, &held);
+		if (seen == flow->seen && !held)
+			fl_flow_set_busy(flow, false);
+		else
+			active++;
+		flow->seen = seen;
+	}
+	return active;
+}
+
+#endif

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "drive.h"
+
+#include <stdlib.h>
+
+enum kind { DONE, ARRIVE, TICK, RUN };
+
+struct event {
+	u64 at, seq; /* seq: ties go in order of creation */
+	enum kind kind;
+	unsigned int hwq;
+	struct fl_req *rq; /* DONE, ARRIVE */
+};
+
+struct heap {
+	struct event *e;
+	unsigned int nr, size;
+	u64 seq;
+};
+
+struct request {
+	struct fl_req rq;
+	struct tenant *tenant;
+	unsigned int hwq;
+};
+
+static u64 now_ns;
+
+u64 drive_now(void)
+{
+	return now_ns;
+}
+
+static bool before(const struct event *a, const struct event *b)
+{
+	return a->at != b->at ? a->at < b->at : a->seq < b->seq;
+}
+
+static void push(struct drive *d, struct event ev)
+{
+	struct heap *h = d->events;
+	unsigned int i;
+
+	if (h->nr == h->size) {
+		h->size = h->size ? 2 * h->size : 1024;
+		h->e = realloc(h->e, h->size * sizeof(*h->e));
+	}
+	ev.seq = h->seq++;
+	for (i = h->nr++; i && before(&ev, &h->e[(i - 1) / 2]); i = (i - 1) / 2)
+		h->e[i] = h->e[(i - 1) / 2];
+	h->e[i] = ev;
+}
+
+static struct event pop(struct heap *h)
+{
+	struct event top = h->e[0], last = h->e[--h->nr];
+	unsigned int i = 0, child;
+
+	while ((child = 2 * i + 1) < h->nr) {
+		if (child + 1 < h->nr && before(&h->e[child + 1], &h->e[child]))
+			child++;
+		if (!before(&h->e[child], &last))
+			break;
+		h->e[i] = h->e[child];
+		i = child;
+	}
+	h->e[i] = last;
+	return top;
+}
+
+static void run_later(void *ctx, unsigned int hwq)
+{
+	push(ctx, (struct event){ .at = now_ns, .kind = RUN, .hwq = hwq });
+}
+
+static void kick(void *ctx)
+{
+	push(ctx, (struct event){ .at = now_ns, .kind = TICK });
+}
+
+void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_hwqs,
+		unsigned int slots, u64 service_ns)
+{
+	struct fl_host host = { .run = run_later, .kick = kick, .ctx = d };
+
+	memset(d, 0, sizeof(*d));
+	now_ns = NSEC_PER_SEC;
+	fl_set_clock(drive_now);
+	d->events = calloc(1, sizeof(struct heap));
+	d->nr_hwqs = nr_hwqs;
+	d->slots = slots;
+	d->read_ns = service_ns;
+	d->write_ns = service_ns;
+	d->dev = fl_dev_create(sched, nr_hwqs, &host);
+}
+
+struct tenant *drive_tenant(struct drive *d, struct fl_flow *parent, u32 weight, unsigned int depth)
+{
+	struct tenant *t = &d->tenants[d->nr_tenants++];
+	unsigned int i;
+
+	t->flow = fl_flow_create(d->dev, parent, weight);
+	t->bytes = 4096;
+	t->rng = 88172645463325252ull + d->nr_tenants;
+	for (i = 0; i < d->nr_hwqs; i++)
+		t->depth[i] = depth;
+	return t;
+}
+
+static unsigned int percent(struct tenant *t)
+{
+	t->rng ^= t->rng << 13;
+	t->rng ^= t->rng >> 7;
+	t->rng ^= t->rng << 17;
+	return t->rng % 100;
+}
+
+void drive_start(struct drive *d)
+{
+	unsigned int i, q, n;
+
+	for (i = 0; i < d->nr_tenants; i++)
+		for (q = 0; q < d->nr_hwqs; q++)
+			for (n = 0; n < d->tenants[i].depth[q]; n++) {
+				struct request *r = calloc(1, sizeof(*r));
+
+				r->tenant = &d->tenants[i];
+				r->hwq = q;
+				push(d, (struct event){ .at = now_ns + r->tenant->start_ns,
+							.kind = ARRIVE,
+							.hwq = q,
+							.rq = &r->rq });
+			}
+}
+
+static u64 service_ns(struct drive *d, struct fl_req *rq)
+{
+	u64 ns = rq->op == FL_WRITE ? d->write_ns : d->read_ns;
+
+	return d->per_page ? ns * (rq->bytes / 4096) : ns;
+}
+
+static void dispatch(struct drive *d, unsigned int q)
+{
+	struct fl_req *rq;
+	unsigned int i, all = 0;
+
+	while (d->in_flight[q] < d->slots && (rq = fl_next(d->dev, q))) {
+		d->in_flight[q]++;
+		push(d, (struct event){ .at = now_ns + service_ns(d, rq), .kind = DONE, .hwq = q, .rq = rq });
+	}
+	for (i = 0; i < d->nr_hwqs; i++)
+		all += d->in_flight[i];
+	if (all > d->most_in_flight)
+		d->most_in_flight = all;
+}
+
+static void arrive(struct drive *d, struct fl_req *rq)
+{
+	struct request *r = container_of(rq, struct request, rq);
+	struct tenant *t = r->tenant;
+
+	if (t->stop_ns && now_ns >= t->stop_ns) {
+		free(r);
+		return;
+	}
+	rq->op = percent(t) < t->writes_pct ? FL_WRITE : FL_READ;
+	rq->bytes = t->bytes;
+	rq->arrival_ns = now_ns;
+	fl_submit(d->dev, r->hwq, t->flow, rq);
+}
+
+static void done(struct drive *d, struct event *ev)
+{
+	struct request *r = container_of(ev->rq, struct request, rq);
+
+	d->in_flight[ev->hwq]--;
+	fl_done(ev->rq);
+	r->tenant->done++;
+	r->tenant->done_bytes += ev->rq->bytes;
+	push(d, (struct event){ .at = now_ns + r->tenant->think_ns,
+				.kind = ARRIVE,
+				.hwq = ev->hwq,
+				.rq = ev->rq });
+}
+
+void drive_run(struct drive *d, u64 ns)
+{
+	struct heap *h = d->events;
+	u64 until = now_ns + ns, next;
+
+	while (h->nr && h->e[0].at <= until) {
+		struct event ev = pop(h);
+
+		now_ns = ev.at;
+		switch (ev.kind) {
+		case TICK:
+			next = fl_tick(d->dev);
+			if (next)
+				push(d, (struct event){ .at = now_ns + next, .kind = TICK });
+			continue;
+		case ARRIVE:
+			arrive(d, ev.rq);
+			break;
+		case DONE:
+			done(d, &ev);
+			break;
+		case RUN:
+			break;
+		}
+		dispatch(d, ev.hwq);
+	}
+	now_ns = until;
+}
+
+void drive_mark(struct drive *d)
+{
+	unsigned int i;
+
+	d->mark_ns = now_ns;
+	for (i = 0; i < d->nr_tenants; i++) {
+		d->tenants[i].mark = d->tenants[i].done;
+		d->tenants[i].mark_bytes = d->tenants[i].done_bytes;
+	}
+}
+
+static u64 total(struct drive *d)
+{
+	u64 sum = 0;
+	unsigned int i;
+
+	for (i = 0; i < d->nr_tenants; i++)
+		sum += d->tenants[i].done - d->tenants[i].mark;
+	return sum;
+}
+
+double drive_share(struct drive *d, struct tenant *t)
+{
+	return (double)(t->done - t->mark) / total(d);
+}
+
+double drive_iops(struct drive *d)
+{
+	return total(d) * 1e9 / (now_ns - d->mark_ns);
+}
+
+double drive_capacity(struct drive *d)
+{
+	return d->nr_hwqs * d->slots * 1e9 / d->read_ns;
+}
+
+u64 drive_var(struct drive *d, const char *name)
+{
+	u64 value = 0;
+
+	fl_get(d->dev, name, &value);
+	return value;
+}
+
+/* Stop everybody, let the drive run dry, and take it apart. */
+void drive_exit(struct drive *d)
+{
+	struct heap *h = d->events;
+	unsigned int i;
+
+	for (i = 0; i < d->nr_tenants; i++)
+		d->tenants[i].stop_ns = now_ns;
+	drive_run(d, 100 * NSEC_PER_SEC);
+	fl_dev_destroy(d->dev);
+	free(h->e);
+	free(h);
+	fl_set_clock(NULL);
+}

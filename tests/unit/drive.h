@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A drive and its tenants in virtual time, for tests: hardware queues with a
+ * fixed number of slots, a service time for reads and writes, and closed-loop
+ * tenants that keep a number of requests outstanding. Everything happens in
+ * the order of its time, so a test's outcome is the same on any machine.
+ */
+#ifndef TEST_DRIVE_H
+#define TEST_DRIVE_H
+
+#include "user.h"
+
+#define MAX_TENANTS 64
+#define MAX_HWQS 8
+#define MSEC NSEC_PER_MSEC
+
+struct tenant {
+	struct fl_flow *flow;
+	unsigned int depth[MAX_HWQS]; /* requests kept outstanding on each hardware queue */
+	u32 bytes;
+	unsigned int writes_pct;
+	u64 think_ns; /* between a completion and the request that it allows */
+	u64 start_ns, stop_ns; /* stop 0: never */
+	u64 done, done_bytes; /* so far */
+	u64 mark, mark_bytes; /* at the last drive_mark() */
+	u64 rng;
+};
+
+struct drive {
+	struct fl_dev *dev;
+	unsigned int nr_hwqs, slots; /* per hardware queue */
+	unsigned int in_flight[MAX_HWQS], most_in_flight;
+	u64 read_ns, write_ns; /* service times */
+	bool per_page; /* of each 4 KiB, not of a request */
+	struct tenant tenants[MAX_TENANTS];
+	unsigned int nr_tenants;
+	u64 mark_ns, marked_refills;
+	void *events; /* heap */
+};
+
+/* A drive under @sched, with the clock at 1 s. */
+void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_hwqs,
+		unsigned int slots, u64 service_ns);
+/* A tenant below @parent (NULL: the root) with @depth outstanding on every hardware queue; 4 KiB reads. */
+struct tenant *drive_tenant(struct drive *d, struct fl_flow *parent, u32 weight, unsigned int depth);
+/* Start everybody; once, after the tenants have been set up. */
+void drive_start(struct drive *d);
+/* Let @ns pass. */
+void drive_run(struct drive *d, u64 ns);
+/* Begin measuring. */
+void drive_mark(struct drive *d);
+/* Since the mark: a tenant's part of all requests (0..1), and the total per second. */
+double drive_share(struct drive *d, struct tenant *t);
+double drive_iops(struct drive *d);
+/* What the drive can do at most, requests per second. */
+double drive_capacity(struct drive *d);
+u64 drive_now(void);
+u64 drive_var(struct drive *d, const char *name);
+void drive_exit(struct drive *d);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The smallest test runner: functions that CHECK, a table, and a closing line. */
+#ifndef TEST_H
+#define TEST_H
+
+#include <stdio.h>
+#include <string.h>
+
+struct test {
+	const char *name; /* a statement about the system */
+	void (*fn)(void);
+};
+
+static int test_failures;
+
+#define CHECK(cond, ...)                                                       \
+	do {                                                                   \
+		if (!(cond)) {                                                 \
+			test_failures++;                                       \
+			printf("    %s:%d: %s: ", __FILE__, __LINE__, #cond); \
+			printf(__VA_ARGS__);                                   \
+			printf("\n");                                          \
+		}                                                              \
+	} while (0)
+
+/* |value / ideal - 1| <= tolerance */
+#define CHECK_NEAR(value, ideal, tolerance)                                                       \
+	CHECK((value) >= (ideal) * (1 - (tolerance)) && (value) <= (ideal) * (1 + (tolerance)),   \
+	      "%g, wanted %g within %g %%", (double)(value), (double)(ideal), 100 * (tolerance))
+
+/* Run the tests whose names contain argv[1] (all without), and report as CI reads it. */
+static int run_tests(const struct test *tests, int argc, char **argv)
+{
+	int passed = 0, failed = 0;
+
+	for (; tests->name; tests++) {
+		if (argc > 1 && !strstr(tests->name, argv[1]))
+			continue;
+		test_failures = 0;
+		tests->fn();
+		printf("%s %s\n", test_failures ? "FAIL" : "ok  ", tests->name);
+		fflush(stdout);
+		if (test_failures)
+			failed++;
+		else
+			passed++;
+	}
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed || !passed;
+}
+
+#endif

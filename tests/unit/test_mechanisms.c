@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* The shared mechanisms: cost, weights, active flows; and the library's own manners. */
+#include "drive.h"
+#include "test.h"
+#include "weight.h"
+
+static void test_the_default_prices_bytes(void)
+{
+	struct fl_cost c;
+	u32 bytes;
+
+	fl_cost_init(&c);
+	for (bytes = 512; bytes <= 8 << 20; bytes += 512) {
+		CHECK(fl_cost(&c, FL_READ, bytes) == bytes, "%u costs %lu", bytes,
+		      fl_cost(&c, FL_READ, bytes));
+		CHECK(fl_cost(&c, FL_WRITE, bytes) == bytes, "%u", bytes);
+	}
+	CHECK(fl_cost(&c, FL_DISCARD, 1u << 30) == FL_COST_ONE, "a discard moves no data");
+	CHECK(fl_cost(&c, FL_OTHER, 0) == FL_COST_ONE, "nothing is free");
+	CHECK(fl_cost(&c, FL_READ, 0) >= 1, "nothing is free");
+}
+
+static void test_a_size_is_the_sum_of_its_parts(void)
+{
+	struct fl_cost c;
+
+	fl_cost_init(&c);
+	c.price[FL_READ][3] = 1000; /* 4 KiB */
+	c.price[FL_READ][4] = 1500; /* 8 KiB */
+	c.price[FL_READ][FL_COST_SIZES - 1] = 100000; /* 1 MiB */
+	CHECK(fl_cost(&c, FL_READ, 12 << 10) == 2500, "%lu", fl_cost(&c, FL_READ, 12 << 10));
+	CHECK(fl_cost(&c, FL_READ, (2 << 20) + (4 << 10)) == 201000, "%lu",
+	      fl_cost(&c, FL_READ, (2 << 20) + (4 << 10)));
+}
+
+static struct drive d;
+
+static double share(struct tenant *t)
+{
+	return (double)fl_flow_share(t->flow) / FL_SHARE_ONE;
+}
+
+static void test_a_weight_counts_among_active_siblings(void)
+{
+	struct fl_flow *a;
+	struct tenant *a1, *a2, *b;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	a = fl_flow_create(d.dev, NULL, 200);
+	a1 = drive_tenant(&d, a, 100, 1);
+	a2 = drive_tenant(&d, a, 100, 1);
+	b = drive_tenant(&d, NULL, 100, 1);
+
+	fl_flow_set_busy(a1->flow, true);
+	CHECK_NEAR(share(a1), 1, 1e-6);
+	fl_flow_set_busy(b->flow, true);
+	CHECK_NEAR(share(a1), 2 / 3.0, 1e-6);
+	fl_flow_set_busy(a2->flow, true);
+	CHECK_NEAR(share(a1), 1 / 3.0, 1e-6);
+	CHECK_NEAR(share(a2), 1 / 3.0, 1e-6);
+	CHECK_NEAR(share(b), 1 / 3.0, 1e-6);
+
+	fl_flow_set_weight(a2->flow, 300); /* while active */
+	CHECK_NEAR(share(a2), 1 / 2.0, 1e-6);
+	fl_flow_set_weight(a, 300);
+	CHECK_NEAR(share(b), 1 / 4.0, 1e-6);
+
+	/* What the parent itself issues competes with its children at the default weight. */
+	fl_flow_set_busy(a, true);
+	CHECK_NEAR(share(a1), 0.75 * 100 / 500, 1e-6);
+	fl_flow_set_busy(a, false);
+
+	fl_flow_set_busy(a1->flow, false);
+	fl_flow_set_busy(a2->flow, false);
+	CHECK_NEAR(share(b), 1, 1e-6);
+	CHECK(a->active_weight == 0, "%u is left behind", a->active_weight);
+	fl_flow_set_busy(b->flow, false);
+	drive_exit(&d);
+}
+
+static void test_a_flow_is_active_while_it_has_requests(void)
+{
+	struct fl_queue *q;
+	struct tenant *t;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	t = drive_tenant(&d, NULL, 100, 1);
+	q = fl_flow_queue(d.dev->sched, t->flow, 0);
+	CHECK(fl_flow_touch(q), "the first request activates");
+	fl_flow_set_busy(t->flow, true);
+	CHECK(!fl_flow_touch(q), "the second does not");
+
+	atomic_inc(&q->held);
+	fl_flows_age(d.dev, d.dev->sched);
+	CHECK(fl_flows_age(d.dev, d.dev->sched) == 1, "it has a request");
+	atomic_dec(&q->held);
+	CHECK(fl_flows_age(d.dev, d.dev->sched) == 0, "it brought none for a period");
+	CHECK(fl_flow_touch(q), "and is activated by its next");
+	drive_exit(&d);
+}
+
+static void test_flows_come_and_go(void)
+{
+	unsigned int i, round;
+	struct tenant *t;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 8, MSEC);
+	t = drive_tenant(&d, NULL, 100, 8);
+	drive_start(&d);
+	for (round = 0; round < 20; round++) {
+		struct fl_flow *flows[10];
+
+		for (i = 0; i < 10; i++)
+			flows[i] = fl_flow_create(d.dev, i ? flows[i - 1] : NULL, 1 + i);
+		drive_run(&d, 50 * MSEC);
+		for (i = 10; i--;)
+			fl_flow_destroy(flows[i]);
+	}
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK_NEAR(drive_iops(&d), drive_capacity(&d), 0.02);
+	CHECK(t->done, "nothing was done");
+	CHECK(!fl_flow_create(d.dev, NULL, 0), "weight 0");
+	CHECK(!fl_flow_create(d.dev, NULL, 10001), "weight 10001");
+	drive_exit(&d);
+}
+
+static void test_a_requeued_request_is_next(void)
+{
+	struct fl_req a = { .op = FL_READ, .bytes = 4096 }, b = a, *rq;
+	struct fl_flow *flow;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	flow = fl_flow_create(d.dev, NULL, 100);
+	fl_submit(d.dev, 0, flow, &a);
+	fl_submit(d.dev, 0, flow, &b);
+	rq = fl_next(d.dev, 0);
+	CHECK(rq == &a, "first in, first out");
+	fl_requeue(rq);
+	rq = fl_next(d.dev, 0);
+	CHECK(rq == &a, "the requeued one comes first");
+	fl_done(rq);
+	rq = fl_next(d.dev, 0);
+	CHECK(rq == &b, "then the other");
+	fl_done(rq);
+	CHECK(!fl_next(d.dev, 0), "and nothing more");
+	drive_exit(&d);
+}
+
+static const struct test tests[] = {
+	{ "the default price is a request's bytes", test_the_default_prices_bytes },
+	{ "a size is priced as the sum of its power-of-two parts", test_a_size_is_the_sum_of_its_parts },
+	{ "a weight counts among active siblings", test_a_weight_counts_among_active_siblings },
+	{ "a flow is active while it has requests, and for a period more",
+	  test_a_flow_is_active_while_it_has_requests },
+	{ "flows come and go under load", test_flows_come_and_go },
+	{ "a requeued request is dispatched next", test_a_requeued_request_is_next },
+	{}
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, argc, argv);
+}

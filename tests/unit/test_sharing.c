@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * What a tenant gets from Kyber-fairness, on a drive in virtual time: shares,
+ * work conservation, idling, hierarchy, the price of writes, the prediction.
+ */
+#include "drive.h"
+#include "test.h"
+
+static const u32 weights[] = { 1000, 500, 250, 100 };
+#define WEIGHT_SUM 1850.0
+
+static struct drive d;
+static struct tenant *t[MAX_TENANTS];
+
+/* Four tenants of the paper's weights on 2 hardware queues of 32 slots, 4 ms a request. */
+static void four_tenants(unsigned int depth)
+{
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
+	for (i = 0; i < 4; i++)
+		t[i] = drive_tenant(&d, NULL, weights[i], depth);
+}
+
+static void settle_and_measure(u64 ns)
+{
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, ns);
+}
+
+static void check_shares_by_weight(double tolerance)
+{
+	unsigned int i;
+
+	for (i = 0; i < 4; i++)
+		CHECK_NEAR(drive_share(&d, t[i]), weights[i] / WEIGHT_SUM, tolerance);
+}
+
+static void check_drive_is_busy(void)
+{
+	CHECK_NEAR(drive_iops(&d), drive_capacity(&d), 0.03);
+}
+
+static void test_shares_follow_weights(void)
+{
+	four_tenants(64);
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_shares_by_weight(0.02);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+static void test_shares_at_queue_depth_256(void)
+{
+	four_tenants(1024);
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_shares_by_weight(0.02);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+/* Many jobs that each wait for their request: the drive is the bottleneck, nobody has a queue. */
+static void test_shares_of_shallow_queues_on_a_shallow_drive(void)
+{
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 2, 1 * MSEC);
+	for (i = 0; i < 4; i++)
+		t[i] = drive_tenant(&d, NULL, weights[i], 8);
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_shares_by_weight(0.03);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+static void test_shares_by_cost_for_mixed_sizes(void)
+{
+	static const u32 bytes[] = { 4096, 16384, 131072, 1048576 };
+	double all = 0;
+	unsigned int i;
+
+	four_tenants(64);
+	d.per_page = true;
+	d.read_ns = MSEC / 10;
+	for (i = 0; i < 4; i++)
+		t[i]->bytes = bytes[i];
+	drive_start(&d);
+	drive_run(&d, 5 * NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, 60 * NSEC_PER_SEC);
+	for (i = 0; i < 4; i++)
+		all += t[i]->done_bytes - t[i]->mark_bytes;
+	for (i = 0; i < 4; i++)
+		CHECK_NEAR((t[i]->done_bytes - t[i]->mark_bytes) / all, weights[i] / WEIGHT_SUM, 0.03);
+	drive_exit(&d);
+}
+
+static void test_64_tenants_share_equally(void)
+{
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 4, 32, 1 * MSEC);
+	for (i = 0; i < 64; i++)
+		t[i] = drive_tenant(&d, NULL, 100, 8);
+	settle_and_measure(10 * NSEC_PER_SEC);
+	for (i = 0; i < 64; i++)
+		CHECK_NEAR(drive_share(&d, t[i]), 1 / 64.0, 0.03);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+static void test_extreme_weights(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 1 * MSEC);
+	t[0] = drive_tenant(&d, NULL, 10000, 64);
+	t[1] = drive_tenant(&d, NULL, 10, 64);
+	settle_and_measure(60 * NSEC_PER_SEC);
+	CHECK_NEAR(drive_share(&d, t[1]), 10 / 10010.0, 0.05);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+/* ---- Work conservation ---- */
+
+static void test_a_lone_tenant_has_all(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
+	t[0] = drive_tenant(&d, NULL, 1, 64);
+	settle_and_measure(5 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+static void test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back(void)
+{
+	unsigned int i;
+
+	four_tenants(64);
+	t[0]->depth[0] = 1;
+	t[0]->depth[1] = 0;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	/* Each of its requests waits at most for the next free slot: 4 + 4 ms. */
+	CHECK(drive_share(&d, t[0]) * drive_iops(&d) >= 124, "%g a second",
+	      drive_share(&d, t[0]) * drive_iops(&d));
+	for (i = 1; i < 4; i++)
+		CHECK_NEAR(drive_share(&d, t[i]), weights[i] / 850.0, 0.05);
+	drive_exit(&d);
+}
+
+static void test_a_heavy_tenant_below_its_share_holds_nobody_back(void)
+{
+	/* At most one request each 4 + 16 ms by each of 128: 6400 of 16000 a second, 40 % for 54 %. */
+	four_tenants(64);
+	t[0]->think_ns = 16 * MSEC;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	CHECK(drive_share(&d, t[0]) > 0.37, "%g of 0.40 that it could use", drive_share(&d, t[0]));
+	drive_exit(&d);
+}
+
+static void test_tenants_on_one_core_each_hold_nobody_back(void)
+{
+	unsigned int i;
+
+	four_tenants(64);
+	for (i = 0; i < 4; i++)
+		t[i]->depth[(i + 1) % 2] = 0;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	/* Where they meet they share by weight. */
+	CHECK_NEAR(drive_share(&d, t[0]) / drive_share(&d, t[2]), 4, 0.1);
+	CHECK_NEAR(drive_share(&d, t[1]) / drive_share(&d, t[3]), 5, 0.1);
+	drive_exit(&d);
+}
+
+/* ---- Idling ---- */
+
+static void test_an_idle_tenants_share_goes_to_the_others_in_two_periods(void)
+{
+	unsigned int i;
+
+	four_tenants(64);
+	t[0]->stop_ns = drive_now() + 3 * NSEC_PER_SEC;
+	drive_start(&d);
+	drive_run(&d, 3 * NSEC_PER_SEC + 200 * MSEC);
+	drive_mark(&d);
+	drive_run(&d, 5 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	for (i = 1; i < 4; i++)
+		CHECK_NEAR(drive_share(&d, t[i]), weights[i] / 850.0, 0.03);
+	drive_exit(&d);
+}
+
+static void test_it_has_it_back_in_two_periods(void)
+{
+	four_tenants(64);
+	t[0]->start_ns = 3 * NSEC_PER_SEC;
+	drive_start(&d);
+	drive_run(&d, 3 * NSEC_PER_SEC + 200 * MSEC);
+	drive_mark(&d);
+	drive_run(&d, 500 * MSEC);
+	CHECK_NEAR(drive_share(&d, t[0]), 1000 / WEIGHT_SUM, 0.1);
+	drive_mark(&d);
+	drive_run(&d, 5 * NSEC_PER_SEC);
+	check_shares_by_weight(0.03);
+	drive_exit(&d);
+}
+
+/* ---- Hierarchy ---- */
+
+static void test_shares_are_the_product_along_the_path(void)
+{
+	struct fl_flow *a, *b;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
+	a = fl_flow_create(d.dev, NULL, 300);
+	b = fl_flow_create(d.dev, NULL, 100);
+	t[0] = drive_tenant(&d, a, 100, 64);
+	t[1] = drive_tenant(&d, a, 200, 64);
+	t[2] = drive_tenant(&d, b, 7, 64);
+	settle_and_measure(10 * NSEC_PER_SEC);
+	CHECK_NEAR(drive_share(&d, t[0]), 0.25, 0.03);
+	CHECK_NEAR(drive_share(&d, t[1]), 0.50, 0.03);
+	CHECK_NEAR(drive_share(&d, t[2]), 0.25, 0.03);
+	drive_exit(&d);
+}
+
+static void test_a_silent_siblings_share_stays_in_the_family(void)
+{
+	struct fl_flow *a, *b;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
+	a = fl_flow_create(d.dev, NULL, 300);
+	b = fl_flow_create(d.dev, NULL, 100);
+	t[0] = drive_tenant(&d, a, 100, 64);
+	t[1] = drive_tenant(&d, a, 200, 64);
+	t[2] = drive_tenant(&d, b, 7, 64);
+	t[1]->stop_ns = drive_now() + 1 * NSEC_PER_SEC;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	CHECK_NEAR(drive_share(&d, t[0]), 0.75, 0.03);
+	CHECK_NEAR(drive_share(&d, t[2]), 0.25, 0.03);
+	drive_exit(&d);
+}
+
+static void test_a_new_weight_acts_at_once(void)
+{
+	four_tenants(64);
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	fl_flow_weight(t[0]->flow, 100);
+	drive_run(&d, 200 * MSEC);
+	drive_mark(&d);
+	drive_run(&d, 5 * NSEC_PER_SEC);
+	CHECK_NEAR(drive_share(&d, t[0]), 100 / 950.0, 0.03);
+	CHECK_NEAR(drive_share(&d, t[1]), 500 / 950.0, 0.03);
+	CHECK(!fl_flow_weight(t[0]->flow, 0) && !fl_flow_weight(t[0]->flow, 10001), "out of range");
+	drive_exit(&d);
+}
+
+/* ---- Writes ---- */
+
+static void test_a_write_pays_for_the_time_it_takes(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 1 * MSEC);
+	d.write_ns = 3 * MSEC;
+	t[0] = drive_tenant(&d, NULL, 100, 64);
+	t[1] = drive_tenant(&d, NULL, 100, 64);
+	t[1]->writes_pct = 100;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	CHECK_NEAR(drive_var(&d, "write_price_pct"), 300, 0.02);
+	CHECK_NEAR(drive_share(&d, t[0]), 0.75, 0.03);
+	drive_exit(&d);
+}
+
+static void test_a_write_is_never_cheaper_than_a_read(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 3 * MSEC);
+	d.write_ns = 1 * MSEC;
+	t[0] = drive_tenant(&d, NULL, 100, 64);
+	t[1] = drive_tenant(&d, NULL, 100, 64);
+	t[1]->writes_pct = 100;
+	settle_and_measure(5 * NSEC_PER_SEC);
+	CHECK(drive_var(&d, "write_price_pct") == 100, "%lu", drive_var(&d, "write_price_pct"));
+	CHECK_NEAR(drive_share(&d, t[0]), 0.5, 0.03);
+	drive_exit(&d);
+}
+
+/* ---- The prediction: see `prediction` beside this for the curve ---- */
+
+static double predicted_of_capacity(void)
+{
+	return drive_var(&d, "predicted_total") / 4096.0 / (drive_capacity(&d) / 10);
+}
+
+static void test_the_total_follows_the_drive(void)
+{
+	four_tenants(64);
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	CHECK_NEAR(predicted_of_capacity(), 31 / 32.0, 0.05);
+	d.read_ns = 8 * MSEC;
+	drive_run(&d, 400 * MSEC);
+	CHECK_NEAR(predicted_of_capacity(), 31 / 32.0, 0.1);
+	drive_mark(&d);
+	drive_run(&d, 3 * NSEC_PER_SEC);
+	check_shares_by_weight(0.05);
+	check_drive_is_busy();
+	d.read_ns = 4 * MSEC;
+	drive_run(&d, 400 * MSEC);
+	CHECK_NEAR(predicted_of_capacity(), 31 / 32.0, 0.1);
+	drive_mark(&d);
+	drive_run(&d, 3 * NSEC_PER_SEC);
+	check_shares_by_weight(0.05);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
+static void test_without_prediction_the_total_stays(void)
+{
+	u64 total;
+
+	four_tenants(64);
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	CHECK(fl_set(d.dev, "prediction", 0), "a tunable");
+	total = drive_var(&d, "predicted_total");
+	d.read_ns = 16 * MSEC;
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	CHECK(drive_var(&d, "predicted_total") == total, "moved");
+	drive_exit(&d);
+}
+
+static void test_tunables_refuse_what_is_out_of_range(void)
+{
+	u64 value;
+
+	four_tenants(1);
+	CHECK(!fl_set(d.dev, "period_nsec", 0), "accepted");
+	CHECK(!fl_set(d.dev, "prediction", 2), "accepted");
+	CHECK(!fl_set(d.dev, "tokens_used", 1), "a counter was set");
+	CHECK(!fl_set(d.dev, "no_such", 1), "accepted");
+	CHECK(!fl_get(d.dev, "no_such", &value), "found");
+	drive_exit(&d);
+}
+
+/* ---- Latency control: Kyber's depths ---- */
+
+static void test_no_more_in_flight_than_the_depth(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 4, 1024, 1 * MSEC);
+	t[0] = drive_tenant(&d, NULL, 100, 512);
+	settle_and_measure(1 * NSEC_PER_SEC);
+	CHECK(d.most_in_flight <= 256, "%u reads", d.most_in_flight);
+	CHECK_NEAR(drive_iops(&d), 256 * 1000, 0.02);
+	drive_exit(&d);
+}
+
+static void test_one_hardware_queue_may_use_the_whole_depth(void)
+{
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 8, 1024, 1 * MSEC);
+	t[0] = drive_tenant(&d, NULL, 100, 512);
+	for (i = 1; i < 8; i++) /* the others were busy, and hold credits */
+		t[0]->depth[i] = 1;
+	t[0]->think_ns = 0;
+	settle_and_measure(1 * NSEC_PER_SEC);
+	CHECK_NEAR(drive_iops(&d), 256 * 1000, 0.05);
+	drive_exit(&d);
+}
+
+static void test_writes_are_held_back_when_reads_suffer(void)
+{
+	four_tenants(64);
+	d.nr_hwqs = 2;
+	d.slots = 512;
+	t[0]->writes_pct = 100;
+	t[0]->depth[0] = t[0]->depth[1] = 4;
+	d.read_ns = 6 * MSEC; /* target: 2 */
+	d.write_ns = 1 * MSEC; /* target: 10 */
+	settle_and_measure(5 * NSEC_PER_SEC);
+	CHECK(drive_var(&d, "read_depth") == 256, "%lu", drive_var(&d, "read_depth"));
+	CHECK(drive_var(&d, "write_depth") < 128, "%lu", drive_var(&d, "write_depth"));
+	drive_exit(&d);
+}
+
+static const struct test tests[] = {
+	{ "shares follow weights", test_shares_follow_weights },
+	{ "shares follow weights at queue depth 256 per job", test_shares_at_queue_depth_256 },
+	{ "shares follow weights at queue depth 1 per job",
+	  test_shares_of_shallow_queues_on_a_shallow_drive },
+	{ "shares are by cost when sizes differ", test_shares_by_cost_for_mixed_sizes },
+	{ "64 tenants share equally", test_64_tenants_share_equally },
+	{ "weights 10000 and 10", test_extreme_weights },
+	{ "a lone tenant has all of the drive", test_a_lone_tenant_has_all },
+	{ "a heavy tenant at queue depth 1 holds nobody back",
+	  test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back },
+	{ "a heavy tenant that wants less than its share holds nobody back",
+	  test_a_heavy_tenant_below_its_share_holds_nobody_back },
+	{ "tenants on a core each hold nobody back", test_tenants_on_one_core_each_hold_nobody_back },
+	{ "an idle tenant's share goes to the others within two periods",
+	  test_an_idle_tenants_share_goes_to_the_others_in_two_periods },
+	{ "a tenant that returns has its share within two periods", test_it_has_it_back_in_two_periods },
+	{ "shares are the product along the path", test_shares_are_the_product_along_the_path },
+	{ "a silent sibling's share stays in the family",
+	  test_a_silent_siblings_share_stays_in_the_family },
+	{ "a new weight acts at once", test_a_new_weight_acts_at_once },
+	{ "a write pays for the time it takes", test_a_write_pays_for_the_time_it_takes },
+	{ "a write is never cheaper than a read", test_a_write_is_never_cheaper_than_a_read },
+	{ "the predicted total follows a drive that halves and doubles",
+	  test_the_total_follows_the_drive },
+	{ "without prediction the total stays", test_without_prediction_the_total_stays },
+	{ "tunables refuse what is out of range", test_tunables_refuse_what_is_out_of_range },
+	{ "no more requests in flight than the domain's depth", test_no_more_in_flight_than_the_depth },
+	{ "one hardware queue may use the whole depth", test_one_hardware_queue_may_use_the_whole_depth },
+	{ "writes are held back when reads suffer", test_writes_are_held_back_when_reads_suffer },
+	{}
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, argc, argv);
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Many threads at once: some submit, some dispatch and complete, one ticks,
+ * one changes weights and tunables and makes and destroys flows. Nothing may
+ * race (ThreadSanitizer), leak (AddressSanitizer), get lost or be stuck.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "user.h"
+#include "test.h"
+
+#define HWQS 3
+#define FLOWS 5
+#define SUBMITTERS 3
+#define PER_THREAD 20000
+#define OUTSTANDING 64 /* per submitter */
+
+struct request {
+	struct fl_req rq;
+	bool busy;
+};
+
+static struct fl_dev *dev;
+static struct fl_flow *flows[FLOWS];
+static struct request pool[SUBMITTERS][OUTSTANDING];
+static atomic64_t done;
+static atomic_t stop;
+
+static void run(void *ctx, unsigned int hwq)
+{
+	(void)ctx;
+	(void)hwq; /* the dispatchers poll */
+}
+
+static void kick(void *ctx)
+{
+	(void)ctx; /* the ticker ticks anyway */
+}
+
+static void *submitter(void *arg)
+{
+	long me = (long)arg;
+	unsigned int seed = 1 + me, n, i = 0;
+
+	for (n = 0; n < PER_THREAD; n++) {
+		struct request *r;
+
+		while (__atomic_load_n(&pool[me][i % OUTSTANDING].busy, __ATOMIC_ACQUIRE)) {
+			i++;
+			sched_yield();
+		}
+		r = &pool[me][i % OUTSTANDING];
+		r->busy = true;
+		r->rq.op = rand_r(&seed) % FL_NR_OPS;
+		r->rq.bytes = 512u << (rand_r(&seed) % 8);
+		r->rq.arrival_ns = fl_now_ns();
+		fl_submit(dev, rand_r(&seed) % HWQS, flows[rand_r(&seed) % FLOWS], &r->rq);
+	}
+	return NULL;
+}
+
+static void finish(struct fl_req *rq)
+{
+	fl_done(rq);
+	atomic64_inc(&done);
+	__atomic_store_n(&container_of(rq, struct request, rq)->busy, false, __ATOMIC_RELEASE);
+}
+
+/* Two dispatchers serve every hardware queue; each completes what it has some requests later. */
+static void *dispatcher(void *arg)
+{
+	struct fl_req *held[16] = { 0 };
+	unsigned int seed = 100 + (long)arg, slot = 0, i;
+
+	while (!atomic_read(&stop)) {
+		struct fl_req *rq = fl_next(dev, rand_r(&seed) % HWQS);
+
+		if (rq && rand_r(&seed) % 50 == 0) {
+			fl_requeue(rq);
+			continue;
+		}
+		slot = (slot + 1) % ARRAY_SIZE(held);
+		if (held[slot])
+			finish(held[slot]);
+		held[slot] = rq;
+		if (!rq)
+			sched_yield();
+	}
+	for (i = 0; i < ARRAY_SIZE(held); i++)
+		if (held[i])
+			finish(held[i]);
+	return NULL;
+}
+
+static void *ticker(void *arg)
+{
+	(void)arg;
+	while (!atomic_read(&stop)) {
+		fl_tick(dev);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void *operator(void *arg)
+{
+	unsigned int seed = 1000;
+	u64 value;
+
+	(void)arg;
+	while (!atomic_read(&stop)) {
+		struct fl_flow *flow = fl_flow_create(dev, flows[0], 1 + rand_r(&seed) % 10000);
+
+		fl_flow_weight(flows[rand_r(&seed) % FLOWS], 1 + rand_r(&seed) % 10000);
+		fl_set(dev, "period_nsec", (1 + rand_r(&seed) % 5) * NSEC_PER_MSEC);
+		fl_set(dev, "read_lat_nsec", (1 + rand_r(&seed) % 100) * NSEC_PER_USEC);
+		fl_set(dev, "prediction", rand_r(&seed) % 2);
+		fl_get(dev, "tokens_used", &value);
+		fl_flow_destroy(flow);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void test_threads(void)
+{
+	struct fl_host host = { .run = run, .kick = kick };
+	pthread_t threads[SUBMITTERS + 4];
+	u64 granted, used;
+	long i;
+
+	dev = fl_dev_create(&fl_kyber_fairness, HWQS, &host);
+	for (i = 0; i < FLOWS; i++)
+		flows[i] = fl_flow_create(dev, i == 4 ? flows[3] : NULL, 100 * (i + 1));
+
+	pthread_create(&threads[SUBMITTERS], NULL, dispatcher, (void *)0);
+	pthread_create(&threads[SUBMITTERS + 1], NULL, dispatcher, (void *)1);
+	pthread_create(&threads[SUBMITTERS + 2], NULL, ticker, NULL);
+	pthread_create(&threads[SUBMITTERS + 3], NULL, operator, NULL);
+	for (i = 0; i < SUBMITTERS; i++)
+		pthread_create(&threads[i], NULL, submitter, (void *)i);
+
+	for (i = 0; i < SUBMITTERS; i++)
+		pthread_join(threads[i], NULL);
+	/* All come through: a lost request would hang this, and the test's caller has a limit. */
+	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD - 2 * 16)
+		sched_yield();
+	atomic_set(&stop, 1);
+	for (i = 0; i < 4; i++)
+		pthread_join(threads[SUBMITTERS + i], NULL);
+	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD) {
+		struct fl_req *rq;
+
+		for (i = 0; i < HWQS; i++)
+			while ((rq = fl_next(dev, i)))
+				finish(rq);
+		fl_tick(dev);
+	}
+
+	CHECK(atomic64_read(&done) == SUBMITTERS * PER_THREAD, "%ld", atomic64_read(&done));
+	fl_get(dev, "tokens_granted", &granted);
+	fl_get(dev, "tokens_used", &used);
+	CHECK(granted > 0 && used > 0, "granted %lu used %lu", granted, used);
+	fl_dev_destroy(dev);
+}
+
+static const struct test tests[] = {
+	{ "threads insert, dispatch, complete, tick and reconfigure at once", test_threads },
+	{}
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, argc, argv);
+}
