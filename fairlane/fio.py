@@ -268,7 +268,7 @@ def _collect(
     stamps = sorted({ms for tenant in entries.values() for ms, _ in tenant})
     if not stamps:
         raise FairlaneError(f"scenario {scenario.name}: fio completed no I/O at all within {scenario.seconds:g} s")
-    begin = stamps[0] - BIN_MS
+    begin = _begin(scenario, stamps)
     window = begin / 1000, begin / 1000 + scenario.seconds
     passes = _passes(stamps)
     bins = round(scenario.seconds * 1000 / BIN_MS)
@@ -285,6 +285,16 @@ def _collect(
             series=_series(spread[:bins], read + write, bins),
         )
     return Measured(scenario.seconds, loads, _between([(s.when, s.busy_s) for s in samples], window))
+
+
+def _begin(scenario: Scenario, stamps: Sequence[int]) -> int:
+    """When the window began, in ms: BIN_MS before the first entry of any log.
+
+    Without CPU time to spare, fio begins its logs late. The last entry, which no job ends before, then tells more.
+    """
+    phases = [phase for tenant in scenario.tenants for phase in tenant.phases(scenario.seconds)]
+    first, last = min(start for start, _ in phases), max(stop for _, stop in phases)
+    return min(stamps[0] - BIN_MS - round(first * 1000), stamps[-1] - round(last * 1000))
 
 
 def _moved(name: str, samples: Sequence[Sample], window: tuple[float, float]) -> tuple[float, float] | None:

@@ -132,6 +132,13 @@ def test_what_the_kernel_counted_within_the_window_is_what_a_tenant_got(tmp_path
     assert load.lat_us["p99"] == 7.0
 
 
+def test_logs_that_begin_late_do_not_move_the_end_of_the_window(tmp_path: Path) -> None:
+    logs = {"a": [(1000 + ms, 1000) for ms in range(500, 2001, 10)]}
+    found = collect(tmp_path, scenario(TenantSpec("a"), seconds=2), logs, report(1 << 20, 0, 9), counted=True)
+    assert found.loads["a"].read_bytes == pytest.approx(2000)
+    assert sum(found.loads["a"].series.bytes[:49]) == 0
+
+
 def test_the_drain_after_the_window_counts_for_nobody(tmp_path: Path) -> None:
     what = scenario(TenantSpec("a"), TenantSpec("b"), seconds=0.2)
     found = collect(tmp_path, what, logs_of(a=300, b=200), report(3 << 20, 0, 768), report(1 << 20, 1 << 20, 512))
