@@ -48,7 +48,7 @@ DEVICE_KEYS: dict[str, tuple[str, ...]] = {
         "memory_backed",
         "discard",
     ),
-    "qemu-nvme": ("size", "max_ioqpairs"),
+    "qemu-nvme": ("size", "max_ioqpairs", "iops"),
 }
 
 

@@ -165,14 +165,16 @@ def _env() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def nvme_drive(size: int, max_ioqpairs: int) -> Iterator[tuple[list[str], list[int]]]:
+def nvme_drive(size: int, max_ioqpairs: int, iops: int = 0) -> Iterator[tuple[list[str], list[int]]]:
     """QEMU's options for an NVMe device on a sparse file, and the descriptors that they name.
 
-    The file has no name, so that nothing of it is left however we end.
+    The device does at most that many I/Os per second, 0: as many as it can. The file has no name, so that nothing of it is left however we end.
     """
     with tempfile.TemporaryFile(dir=kernels.cache_dir()) as file:
         file.truncate(size)
         drive = f"file=/dev/fd/{file.fileno()},if=none,id=fairlane,format=raw,cache=unsafe,discard=unmap"
+        if iops:
+            drive += f",throttling.iops-total={iops}"
         device = f"nvme,serial={NVME_SERIAL},drive=fairlane,max_ioqpairs={max_ioqpairs}"
         yield ["-drive", drive, "-device", device], [file.fileno()]
 
@@ -265,7 +267,7 @@ def run_scenario(
         fds: list[int] = []
         if scenario.profile.kind == "qemu-nvme":
             params = scenario.profile.params
-            qemu_opts, fds = stack.enter_context(nvme_drive(params["size"], params["max_ioqpairs"]))
+            qemu_opts, fds = stack.enter_context(nvme_drive(params["size"], params["max_ioqpairs"], params["iops"]))
         finished = run(
             [sys.executable, "-m", "fairlane.guest", "scenario", str(out)],
             kernel,

@@ -350,32 +350,35 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
  * throttled cgroup with a deep queue would soon hold them all, and whoever is
  * entitled to the drive could not even get in.
  *
- * So a cgroup may hold on a hardware queue at most
+ * So on each hardware queue 7/8 of the tags are divided by share, and whoever
+ * is below its part may take a tag; 1/8 stays for whoever comes next. While
+ * more than 1/4 of the tags are free, anybody that is not throttled may go
+ * beyond its part: what some do not use, others may. With 64 tags, 32 of which can be in flight:
  *
- *     FL_TAGS_ALPHA * its share * the number of tags that are free
+ *     shares 54:27:14:5 %, all greedy     30, 15, 7 and 3 tags, 9 free
+ *     the first with one request only     1 for it, 47 for the others, 16 free
+ *     a lone tenant                       56 tags, 8 free
  *
- * and at least one. This is the dynamic threshold by which switches share
- * packet buffers (Choudhury and Hahne, 1998): with n = 64 tags and all
- * tenants greedy, 64 / (1 + 8) = 7 stay free for whoever comes next,
- * and the others are held in proportion to weight; a lone tenant may hold 57;
- * when the heavy ones use few, the rest may use what they leave. No total has
- * to be kept for it.
+ * No total has to be kept for it: the tag bitmap knows what is free.
  *
  * Over it, a task sleeps until its cgroup has released a request, as it would
  * for a tag. I/O that may not sleep (REQ_NOWAIT) is held to the tags whose
  * bit is the first of a word. Kernel threads' writeback is not known by cgroup
  * at this point; as asynchronous I/O it is held to its part of the depth.
  */
-#define FL_TAGS_ALPHA 8
 
-static int fl_tags_limit_of(struct fl_queue *queue)
+/* How many requests may @queue hold now, given that it holds @held? At least one. */
+static int fl_tags_limit_of(struct fl_queue *queue, int held)
 {
 	struct fl_khwq *khwq = container_of(queue->hwq, struct fl_khwq, hwq);
 	struct sbitmap *sb = &khwq->hctx->sched_tags->bitmap_tags.sb;
-	unsigned int used = sbitmap_weight(sb);
-	u64 unused = sb->depth > used ? sb->depth - used : 0;
+	int depth = sb->depth, part, spare;
 
-	return max_t(int, 1, (FL_TAGS_ALPHA * unused * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE);
+	part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;
+	if (held < part || READ_ONCE(queue->throttled))
+		return max(1, part);
+	spare = depth - (int)sbitmap_weight(sb) - depth / 4;
+	return max3(1, part, held + spare);
 }
 
 static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)
@@ -395,9 +398,12 @@ static void fl_tags_wait(struct fl_queue *queue, wait_queue_head_t *wq)
 	DEFINE_WAIT(wait);
 
 	for (;;) {
+		int held;
+
 		prepare_to_wait_exclusive(wq, &wait, TASK_UNINTERRUPTIBLE);
 		/* Over the limit means holding something, whose release will wake us. */
-		if (atomic_read(&queue->held) < fl_tags_limit_of(queue))
+		held = atomic_read(&queue->held);
+		if (held < fl_tags_limit_of(queue, held))
 			break;
 		io_schedule();
 	}
@@ -420,8 +426,7 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 	if (kflow) {
 		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num);
 		held = atomic_read(&queue->held);
-		/* The first two need no look at the tags. */
-		limit = held < 2 && data->nr_tags < 2 ? 2 : fl_tags_limit_of(queue);
+		limit = fl_tags_limit_of(queue, held);
 	}
 	if (held < limit || !kflow) {
 		if (kflow && data->nr_tags > limit - held)
@@ -450,7 +455,8 @@ EXPORT_SYMBOL_GPL(fl_tags_limit);
 /* @queue released a request and has waiters. Any context; its flow is pinned. */
 void fl_tags_wake(struct fl_queue *queue)
 {
-	int room = fl_tags_limit_of(queue) - atomic_read(&queue->held);
+	int held = atomic_read(&queue->held);
+	int room = fl_tags_limit_of(queue, held) - held;
 
 	if (room > 0)
 		wake_up_nr(&to_fl_kflow(queue->flow)->tag_wait[queue->hwq->index], room);

@@ -85,6 +85,19 @@ static void fl_prepare_request(struct request *rq)
 	rcu_read_unlock();
 }
 
+/*
+ * Dispatch here, in the context of who submits, as happens without a
+ * scheduler? Left alone, the block layer has a kernel thread do it after every
+ * insert, and that costs more than all else that an elevator does. Not from
+ * within schedule(), nor where the driver may sleep, nor while the drive is
+ * full: then completions run the queue.
+ */
+static bool fl_may_run_here(struct blk_mq_hw_ctx *hctx)
+{
+	return task_is_running(current) && !(hctx->flags & BLK_MQ_F_BLOCKING) &&
+	       !blk_mq_sched_needs_restart(hctx);
+}
+
 static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *list,
 			       fl_insert_flags flags)
 {
@@ -107,6 +120,8 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 		FL_SCHED.insert(queue, rq, fl_insert_at_head(flags));
 	}
 	spin_unlock(&hwq->lock);
+	if (fl_may_run_here(hctx))
+		blk_mq_run_hw_queue(hctx, false);
 }
 
 static struct request *fl_dispatch_request(struct blk_mq_hw_ctx *hctx)

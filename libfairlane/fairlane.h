@@ -93,6 +93,7 @@ struct fl_queue {
 	u64 bytes[FL_NR_OPS];
 	u64 cost; /* charged */
 	u64 throttled_ns; /* time with requests staged and no right to send them */
+	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
 };
 
 /* A named number that an operator sees: a tunable when min < max, else a counter. */

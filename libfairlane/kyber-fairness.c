@@ -37,7 +37,7 @@
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
  *     tokens they all get as much again.
  *
- * A flow takes tokens a turn at a time (1/16 of its grant, divided by the
+ * A flow takes tokens a turn at a time (a quarter of its grant, divided by the
  * hardware queues) into the balance of one of its queues, and passes the turn
  * on when the balance is used up. That does two things: the price of a request
  * is taken from a number that only this hardware queue touches, and within a
@@ -65,14 +65,14 @@
  *            that a period that ended with tokens unspent is believed at
  *            once if it says less: too much harms shares, too little harms
  *            nobody
- *     total  31/32 of the rate; at most twice and at least half of what it was
+ *     total  15/16 of the rate; at most twice and at least half of what it was
  *
- * The margin of 1/32 is what makes rounds end by spending.
+ * The margin of 1/16 is what makes rounds end by spending.
  *
  *     the drive does 1600 pages a period, the total is 3000: after a period,
- *     1600 have been used; the totals are 1550, 1550, ..., rounds take 97 ms.
- *     The drive gets twice as fast: 1550 pages are spent in 48 ms, or
- *     3200 a period; the totals are 2325, 2712, 2906, ... 3100.
+ *     1600 have been used; the totals are 1500, 1500, ..., rounds take 94 ms.
+ *     The drive gets twice as fast: 1500 pages are spent in 47 ms, or
+ *     3200 a period; the totals are 2250, 2625, 2812, ... 3000.
  *
  * 4. Work conservation
  *
@@ -81,10 +81,12 @@
  * that does send requests but cannot use its tokens - it waits for each
  * request before it sends the next, its rate is capped, it sits on a
  * hardware queue that is full - would hold all others back in every period.
- * So a flow that at the end of two periods running has used clearly less of
+ * So a flow that at the end of three periods running has used clearly less of
  * its grant than others have of theirs is called limited: it keeps its
  * tokens, but refills do not wait for it, and what it does not use is divided
- * among the others. As soon as it does spend a grant it is waited for again.
+ * among the others. As soon as it does spend a grant it is waited for again;
+ * and, since a machine that stalls makes the innocent look limited, for one
+ * period after 16, 32, 64, 64, ... periods in any case.
  *
  * 5. Latency (Kyber's part)
  *
@@ -114,20 +116,24 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_CREDIT_BATCH 8
 
 /* A round is divided into this many turns for each flow (per hardware queue). */
-#define KF_TURNS 16
+#define KF_TURNS 4
 
-/* The smallest total: 1 MiB per period, so that an idle drive's first round is not its last. */
-#define KF_MIN_TOTAL (256ull * FL_COST_ONE)
+/* The smallest total: 256 KiB per period, less than any drive of interest does. */
+#define KF_MIN_TOTAL (64ull * FL_COST_ONE)
 
 /* Times shorter than period / this are too short to say how fast the drive is. */
 #define KF_MIN_WINDOW 64
 
 /* The part of the rate that is not granted is 1 / this. */
-#define KF_MARGIN 32
+#define KF_MARGIN 16
 
 /* A flow is limited when it leaves 1 / this of what the busiest uses, this many periods running. */
 #define KF_LIMITED 16
-#define KF_LIMITED_PERIODS 2
+#define KF_LIMITED_PERIODS 3
+
+/* For how many periods that is believed, at first and at most. */
+#define KF_MIN_BELIEF 16
+#define KF_MAX_BELIEF 64
 
 /* A write costs at most this many times a read: one slow flush must not stop all writers. */
 #define KF_PRICE_SHIFT 8
@@ -166,8 +172,10 @@ struct kf_flow {
 	u64 refilled; /* the tokens that it then had */
 	u64 used_avg; /* per period */
 	u64 seen_cost; /* charged up to the last prediction */
-	unsigned int unspent_periods;
-	bool limited; /* see 4 above */
+	/* See 4 above. */
+	unsigned int unspent_periods; /* running */
+	unsigned int limited; /* for so many more periods */
+	unsigned int belief; /* for how many the next time */
 };
 
 struct kf_hwq {
@@ -464,9 +472,31 @@ static void kf_find_limited(struct kf_dev *kf)
 
 		if (!flow->busy || kf_drawn(kfl) >= most - most / KF_LIMITED)
 			kfl->unspent_periods = 0;
-		else if (++kfl->unspent_periods >= KF_LIMITED_PERIODS)
-			kfl->limited = true;
+		else if (++kfl->unspent_periods >= KF_LIMITED_PERIODS && !kfl->limited) {
+			kfl->limited = kfl->belief;
+			kfl->belief = min_t(unsigned int, 2 * kfl->belief, KF_MAX_BELIEF);
+		}
 	}
+}
+
+/* A period of belief is over. Whoever is waited for again has one period to prove itself. */
+static void kf_age_limited(struct kf_dev *kf)
+{
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &kf->dev.flows, node) {
+		struct kf_flow *kfl = to_kf_flow(flow);
+
+		if (kfl->limited && !--kfl->limited)
+			kfl->unspent_periods = KF_LIMITED_PERIODS - 1;
+	}
+}
+
+static void kf_not_limited(struct kf_flow *kfl)
+{
+	kfl->limited = 0;
+	kfl->unspent_periods = 0;
+	kfl->belief = KF_MIN_BELIEF;
 }
 
 /* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
@@ -502,8 +532,7 @@ static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self
 	unsigned long flags;
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
-	kfl->limited = false;
-	kfl->unspent_periods = 0;
+	kf_not_limited(kfl);
 	if (!kf->throttled_ns) {
 		kf->throttled_ns = fl_now_ns();
 		kf->throttled_cost = kf_total_cost(kf);
@@ -540,8 +569,7 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	}
 	fl_flow_set_busy(flow, true);
 	WRITE_ONCE(flow->share, fl_flow_share(flow));
-	kfl->limited = false;
-	kfl->unspent_periods = 0;
+	kf_not_limited(kfl);
 	kfl->seen_cost = kf_flow_cost(kfl);
 	kfl->granted = max_t(u64, mul_u64_u64_div_u64(kf->predicted_total, flow->share, FL_SHARE_ONE),
 			     FL_COST_ONE);
@@ -584,6 +612,7 @@ static void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
 		list_del_init(&kq->ready[op]);
 	list_add_tail(&kq->throttled, &khq->throttled);
 	kq->throttled_since_ns = fl_now_ns();
+	WRITE_ONCE(kq->q.throttled, true);
 	WRITE_ONCE(khq->nr_throttled, khq->nr_throttled + 1);
 	smp_mb(); /* against kf_refill() */
 }
@@ -609,6 +638,7 @@ static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
 		WRITE_ONCE(kq->q.throttled_ns,
 			   kq->q.throttled_ns + (now - kq->throttled_since_ns));
 		WRITE_ONCE(kq->unthrottled_ns, now);
+		WRITE_ONCE(kq->q.throttled, false);
 	}
 	WRITE_ONCE(khq->nr_throttled, 0);
 }
@@ -711,7 +741,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		list_add(fl_req_node(rq), &kq->rqs[op]);
 	else
 		list_add_tail(fl_req_node(rq), &kq->rqs[op]);
-	if (list_empty(&kq->ready[op]) && list_empty(&kq->throttled))
+	if (list_empty(&kq->ready[op]) && !queue->throttled)
 		list_add_tail(&kq->ready[op], &khq->fresh[op]);
 }
 
@@ -900,6 +930,7 @@ static u64 kf_tick(struct fl_dev *dev)
 	if (now - kf->aged_ns >= period) {
 		kf->aged_ns = now;
 		active = fl_flows_age(dev, dev->sched);
+		kf_age_limited(kf);
 		kf_control_depths(kf, now);
 		kf_measure_write_price(kf);
 		kf_count_throttled(kf);

@@ -137,7 +137,13 @@ static u64 service_ns(struct drive *d, struct fl_req *rq)
 {
 	u64 ns = rq->op == FL_WRITE ? d->write_ns : d->read_ns;
 
-	return d->per_page ? ns * (rq->bytes / 4096) : ns;
+	if (d->per_page)
+		ns *= rq->bytes / 4096;
+	if (d->serial) {
+		d->free_ns = (d->free_ns > now_ns ? d->free_ns : now_ns) + ns;
+		return d->free_ns - now_ns;
+	}
+	return ns;
 }
 
 static void dispatch(struct drive *d, unsigned int q)
@@ -246,7 +252,7 @@ double drive_iops(struct drive *d)
 
 double drive_capacity(struct drive *d)
 {
-	return d->nr_hwqs * d->slots * 1e9 / d->read_ns;
+	return (d->serial ? 1 : d->nr_hwqs * d->slots) * 1e9 / d->read_ns;
 }
 
 u64 drive_var(struct drive *d, const char *name)

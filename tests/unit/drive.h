@@ -32,6 +32,8 @@ struct drive {
 	unsigned int in_flight[MAX_HWQS], most_in_flight;
 	u64 read_ns, write_ns; /* service times */
 	bool per_page; /* of each 4 KiB, not of a request */
+	bool serial; /* one request after the other, in order of arrival: the queue is in the drive */
+	u64 free_ns; /* when a serial drive has done all that it has */
 	struct tenant tenants[MAX_TENANTS];
 	unsigned int nr_tenants;
 	u64 mark_ns, marked_refills;

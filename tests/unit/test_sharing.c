@@ -97,6 +97,19 @@ static void test_shares_by_cost_for_mixed_sizes(void)
 	drive_exit(&d);
 }
 
+/* A real drive takes all that it is given and queues it inside: nothing is staged for long. */
+static void test_shares_when_the_queue_is_in_the_drive(void)
+{
+	four_tenants(16);
+	d.slots = 1024;
+	d.serial = true;
+	d.read_ns = MSEC / 10;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_shares_by_weight(0.03);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
 static void test_64_tenants_share_equally(void)
 {
 	unsigned int i;
@@ -152,12 +165,15 @@ static void test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back(void)
 
 static void test_a_heavy_tenant_below_its_share_holds_nobody_back(void)
 {
-	/* At most one request each 4 + 16 ms by each of 128: 6400 of 16000 a second, 40 % for 54 %. */
+	/*
+	 * 128 requests, each 4 ms in the drive, 16 ms away, and up to 4 ms in
+	 * wait of a free slot: 33 to 40 % of the drive, where it may have 54 %.
+	 */
 	four_tenants(64);
 	t[0]->think_ns = 16 * MSEC;
 	settle_and_measure(10 * NSEC_PER_SEC);
 	check_drive_is_busy();
-	CHECK(drive_share(&d, t[0]) > 0.37, "%g of 0.40 that it could use", drive_share(&d, t[0]));
+	CHECK(drive_share(&d, t[0]) >= 1 / 3.0, "%g", drive_share(&d, t[0]));
 	drive_exit(&d);
 }
 
@@ -300,17 +316,17 @@ static void test_the_total_follows_the_drive(void)
 	four_tenants(64);
 	drive_start(&d);
 	drive_run(&d, 2 * NSEC_PER_SEC);
-	CHECK_NEAR(predicted_of_capacity(), 31 / 32.0, 0.05);
+	CHECK_NEAR(predicted_of_capacity(), 15 / 16.0, 0.05);
 	d.read_ns = 8 * MSEC;
 	drive_run(&d, 400 * MSEC);
-	CHECK_NEAR(predicted_of_capacity(), 31 / 32.0, 0.1);
+	CHECK_NEAR(predicted_of_capacity(), 15 / 16.0, 0.1);
 	drive_mark(&d);
 	drive_run(&d, 3 * NSEC_PER_SEC);
 	check_shares_by_weight(0.05);
 	check_drive_is_busy();
 	d.read_ns = 4 * MSEC;
 	drive_run(&d, 400 * MSEC);
-	CHECK_NEAR(predicted_of_capacity(), 31 / 32.0, 0.1);
+	CHECK_NEAR(predicted_of_capacity(), 15 / 16.0, 0.1);
 	drive_mark(&d);
 	drive_run(&d, 3 * NSEC_PER_SEC);
 	check_shares_by_weight(0.05);
@@ -393,6 +409,8 @@ static const struct test tests[] = {
 	{ "shares follow weights at queue depth 1 per job",
 	  test_shares_of_shallow_queues_on_a_shallow_drive },
 	{ "shares are by cost when sizes differ", test_shares_by_cost_for_mixed_sizes },
+	{ "shares follow weights when the queue is inside the drive",
+	  test_shares_when_the_queue_is_in_the_drive },
 	{ "64 tenants share equally", test_64_tenants_share_equally },
 	{ "weights 10000 and 10", test_extreme_weights },
 	{ "a lone tenant has all of the drive", test_a_lone_tenant_has_all },
