@@ -57,8 +57,8 @@
  * and by the time that flows were throttled, and raises the prediction when
  * they were throttled for less than a period. Here that is:
  *
- *     used   what all flows used in the round, up to the moment when the
- *            first of them was throttled
+ *     used   what the drive did in the round, up to the moment when the first
+ *            flow was throttled
  *     time   the length of the round, less the longest time throttled in it
  *     rate   used / time, scaled to a period: what the drive does while
  *            nobody is held back. Averaged with the previous rate, except
@@ -194,7 +194,8 @@ struct kf_hwq {
 	int waiting[FL_NR_OPS]; /* for a credit; by xchg() */
 	/* Added to by completions, read by kf_latency(), which keeps what it saw. */
 	atomic_t buckets[KF_NR_TARGETS][KF_NR_LATENCIES][KF_BUCKETS];
-	atomic64_t io_ns[2], io_nr[2]; /* reads and writes: for the write price */
+	atomic64_t io_ns[2]; /* reads and writes: for the write price */
+	atomic64_t done; /* cost of all that was completed */
 };
 
 struct kf_latency {
@@ -219,13 +220,13 @@ struct kf_dev {
 	/* The rest is under dev->lock. */
 	unsigned int depth[FL_NR_OPS];
 	struct kf_latency latency[KF_NR_TARGETS];
-	u64 seen_io_ns[2], seen_io_nr[2];
+	u64 seen_io_ns[2];
+	u32 seen_io_nr[2];
 	u64 refilled_ns; /* the last refill */
 	u64 predicted_ns; /* the last prediction */
 	u64 throttled_ns; /* when the first flow was throttled after that; 0: none was */
-	u64 throttled_cost; /* what all flows had been charged then */
+	u64 throttled_done; /* kf_done() then */
 	u64 rate; /* tokens per period */
-	u64 gone_cost; /* what flows were charged that are no more */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -350,15 +351,18 @@ static u64 kf_flow_cost(struct kf_flow *kfl)
 	return cost;
 }
 
-/* What all flows have been charged so far. Under dev->lock. */
-static u64 kf_total_cost(struct kf_dev *kf)
+/*
+ * The cost of what the drive has done so far. What it was given would not do:
+ * after a refill it is given at once all that was waiting.
+ */
+static u64 kf_done(struct kf_dev *kf)
 {
-	struct fl_flow *flow;
-	u64 cost = kf->gone_cost;
+	u64 done = 0;
+	unsigned int i;
 
-	list_for_each_entry(flow, &kf->dev.flows, node)
-		cost += kf_flow_cost(to_kf_flow(flow));
-	return cost;
+	for (i = 0; i < kf->dev.nr_hwqs; i++)
+		done += atomic64_read(&to_kf_hwq(kf->dev.hwqs[i])->done);
+	return done;
 }
 
 /* What each flow uses per period, for dividing the total. @window: ns since the last time. */
@@ -380,18 +384,18 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 {
 	u64 period = READ_ONCE(kf->period_nsec), total = kf->predicted_total;
-	u64 cost = kf_total_cost(kf), window = now - kf->predicted_ns, used, rate;
+	u64 done = kf_done(kf), window = now - kf->predicted_ns, used, rate;
 
 	if (window < period / KF_MIN_WINDOW)
 		return;
 	kf_average_flows(kf, window, period);
-	used = cost - kf->tokens_used;
-	kf->tokens_used = cost;
+	used = done - kf->tokens_used;
 	if (kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW &&
 	    kf->throttled_ns > kf->predicted_ns) {
 		window = kf->throttled_ns - kf->predicted_ns;
-		used = kf->throttled_cost - (cost - used);
+		used = kf->throttled_done - kf->tokens_used;
 	}
+	kf->tokens_used = done;
 	kf->predicted_ns = now;
 	kf->throttled_ns = 0;
 
@@ -535,7 +539,7 @@ static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self
 	kf_not_limited(kfl);
 	if (!kf->throttled_ns) {
 		kf->throttled_ns = fl_now_ns();
-		kf->throttled_cost = kf_total_cost(kf);
+		kf->throttled_done = kf_done(kf);
 	}
 	list_for_each_entry(flow, &kf->dev.flows, node)
 		if (flow->busy && !to_kf_flow(flow)->limited &&
@@ -679,8 +683,8 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 
 		rq = fl_req_of(kq->rqs[op].next);
 		list_del_init(fl_req_node(rq));
-		*fl_req_priv(rq) = 1; /* holds a credit */
 		cost = kf_price(kf, rq);
+		*fl_req_priv(rq) = cost; /* never 0: it holds a credit */
 		kq->balance -= cost;
 		fl_queue_account(&kq->q, rq, cost);
 		if (list_empty(&kq->rqs[op]))
@@ -769,16 +773,15 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	u64 io, dispatched = fl_req_dispatch_ns(rq);
 	enum fl_op op = fl_req_op(rq);
 
+	atomic64_add(*fl_req_priv(rq), &khq->done);
 	if (op >= KF_NR_TARGETS || !dispatched)
 		return;
 	io = now_ns - dispatched;
 	/* A throttling that ended after the dispatch was not this request's. */
 	kf_sample(kf, khq, op, KF_TOTAL, from < dispatched ? now_ns - from : io);
 	kf_sample(kf, khq, op, KF_IO, io);
-	if (op <= FL_WRITE) {
+	if (op <= FL_WRITE)
 		atomic64_add(io, &khq->io_ns[op]);
-		atomic64_inc(&khq->io_nr[op]);
-	}
 }
 
 static void kf_release(struct fl_queue *queue, struct fl_req *rq)
@@ -881,16 +884,18 @@ static void kf_control_depths(struct kf_dev *kf, u64 now)
 /* How much slower than a read is a write, on average? Under dev->lock. */
 static void kf_measure_write_price(struct kf_dev *kf)
 {
-	u64 ns[2] = { 0 }, nr[2] = { 0 }, mean[2], price;
+	u64 ns[2] = { 0 }, mean[2], price;
+	u32 nr[2] = { 0 }; /* wraps, as the buckets do */
 	unsigned int i;
-	int op;
+	int op, b;
 
 	for (op = FL_READ; op <= FL_WRITE; op++) {
 		for (i = 0; i < kf->dev.nr_hwqs; i++) {
 			struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
 
 			ns[op] += atomic64_read(&khq->io_ns[op]);
-			nr[op] += atomic64_read(&khq->io_nr[op]);
+			for (b = 0; b < KF_BUCKETS; b++)
+				nr[op] += atomic_read(&khq->buckets[op][KF_IO][b]);
 		}
 	}
 	if (nr[FL_READ] - kf->seen_io_nr[FL_READ] < 32 || nr[FL_WRITE] - kf->seen_io_nr[FL_WRITE] < 32)
@@ -998,10 +1003,6 @@ static void kf_init_flow(struct fl_flow *flow)
 
 static void kf_exit_flow(struct fl_flow *flow)
 {
-	struct kf_dev *kf = to_kf_dev(flow->dev);
-
-	/* Its use counts on; its throttled time leaves with it. */
-	kf->gone_cost += kf_flow_cost(to_kf_flow(flow));
 	fl_flow_set_busy(flow, false);
 }
 
@@ -1022,7 +1023,7 @@ static const struct fl_var kf_vars[] = {
 		   "1: the total follows the drive; 0: it stays as it is"),
 	KF_COUNTER(predicted_total, "tokens", "what the drive is expected to do in a period"),
 	KF_COUNTER(tokens_granted, "tokens", "handed out so far"),
-	KF_COUNTER(tokens_used, "tokens", "used so far, up to the last prediction"),
+	KF_COUNTER(tokens_used, "tokens", "cost of what was completed, up to the last prediction"),
 	KF_COUNTER(throttled_nsec, "ns", "time that queues of present flows waited for tokens"),
 	KF_COUNTER(refills_period, "refills", "because a period had passed"),
 	KF_COUNTER(refills_spent, "refills", "because every active flow had spent its tokens"),
