@@ -80,9 +80,13 @@ int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 
 /* ---- The services of env.h ---- */
 
+/*
+ * Not blk_mq_run_hw_queue(): that takes the queue's lock (6.12), under which
+ * flows are made, which takes dev->lock, under which refills come here.
+ */
 static inline void fl_hwq_run(struct fl_hwq *hwq)
 {
-	blk_mq_run_hw_queue(container_of(hwq, struct fl_khwq, hwq)->hctx, true);
+	blk_mq_delay_run_hw_queue(container_of(hwq, struct fl_khwq, hwq)->hctx, 0);
 }
 
 static inline void fl_dev_kick(struct fl_dev *dev)
