@@ -194,6 +194,12 @@ static int fl_init_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 	return 0;
 }
 
+/* For the next elevator: what hwqs point to goes with this one. */
+static void fl_exit_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
+{
+	hctx->sched_data = NULL;
+}
+
 static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 {
 	struct elevator_queue *eq;
@@ -238,6 +244,7 @@ static struct elevator_type fl_elevator = {
 		.init_sched = fl_init_sched,
 		.exit_sched = fl_exit_sched,
 		.init_hctx = fl_init_hctx,
+		.exit_hctx = fl_exit_hctx,
 		.depth_updated = fl_depth_updated,
 		.limit_depth = fl_limit_depth,
 		.prepare_request = fl_prepare_request,
