@@ -393,6 +393,9 @@ static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)
 	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : NULL;
 }
 
+/* How long a wake-up that went to a task that moved away is missed at most. */
+#define FL_TAGS_WAIT msecs_to_jiffies(20)
+
 static void fl_tags_wait(struct fl_queue *queue, wait_queue_head_t *wq)
 {
 	DEFINE_WAIT(wait);
@@ -401,11 +404,16 @@ static void fl_tags_wait(struct fl_queue *queue, wait_queue_head_t *wq)
 		int held;
 
 		prepare_to_wait_exclusive(wq, &wait, TASK_UNINTERRUPTIBLE);
-		/* Over the limit means holding something, whose release will wake us. */
+		/*
+		 * Over the limit means holding something, whose release will
+		 * wake us; unless a task that it woke was charged elsewhere
+		 * after all, having been moved to another cgroup or hardware
+		 * queue, so that no release follows. Hence the timeout.
+		 */
 		held = atomic_read(&queue->held);
 		if (held < fl_tags_limit_of(queue, held))
 			break;
-		io_schedule();
+		io_schedule_timeout(FL_TAGS_WAIT);
 	}
 	finish_wait(wq, &wait);
 }
