@@ -284,7 +284,7 @@ err_put:
 	return NULL;
 }
 
-/* Under the queue's lock and blkcg->lock: parents are there before their children. */
+/* Under the queue's lock: parents are there before their children. */
 static void fl_pd_init(struct blkg_policy_data *pd)
 {
 	struct fl_kflow *kflow = fl_kflow_of(pd), *parent = NULL;
@@ -311,6 +311,30 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 			kdev->root = kflow;
 	}
 	spin_unlock_irqrestore(&kdev->dev.lock, flags);
+}
+
+static void fl_apply_weight(struct fl_kflow *kflow, u32 weight)
+{
+	struct fl_dev *dev = &kflow->kdev->dev;
+	unsigned long flags;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	if (kflow->attached)
+		fl_flow_set_weight(&kflow->flow, weight);
+	spin_unlock_irqrestore(&dev->lock, flags);
+}
+
+/*
+ * The blkg is on the cgroup's list, and blkcg->lock is held: a default weight
+ * that was written after pd_init, which did not find the flow yet, is seen
+ * here, and any later one finds it.
+ */
+static void fl_pd_online(struct blkg_policy_data *pd)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+
+	if (kflow->kdev)
+		fl_apply_weight(kflow, fl_blkcg_of(pd_to_blkg(pd)->blkcg)->weight);
 }
 
 static void fl_pd_free(struct blkg_policy_data *pd)
@@ -472,17 +496,6 @@ void fl_tags_wake(struct fl_queue *queue)
 EXPORT_SYMBOL_GPL(fl_tags_wake);
 
 /* ---- io.fairlane.weight -------------------------------------------------- */
-
-static void fl_apply_weight(struct fl_kflow *kflow, u32 weight)
-{
-	struct fl_dev *dev = &kflow->kdev->dev;
-	unsigned long flags;
-
-	spin_lock_irqsave(&dev->lock, flags);
-	if (kflow->attached)
-		fl_flow_set_weight(&kflow->flow, weight);
-	spin_unlock_irqrestore(&dev->lock, flags);
-}
 
 static int fl_set_default_weight(struct blkcg *blkcg, u64 weight)
 {
@@ -653,6 +666,7 @@ struct blkcg_policy fl_policy = {
 	.cpd_free_fn = fl_cpd_free,
 	.pd_alloc_fn = fl_pd_alloc,
 	.pd_init_fn = fl_pd_init,
+	.pd_online_fn = fl_pd_online,
 	.pd_free_fn = fl_pd_free,
 };
 EXPORT_SYMBOL_GPL(fl_policy);
