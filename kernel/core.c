@@ -73,7 +73,7 @@ static void fl_update_got(struct fl_kdev *kdev)
 
 	if (time_before(jiffies, kdev->got_jiffies + HZ))
 		return;
-	kdev->got_jiffies = jiffies;
+	WRITE_ONCE(kdev->got_jiffies, jiffies);
 	spin_lock_irqsave(&kdev->dev.lock, flags);
 	list_for_each_entry(flow, &kdev->dev.flows, node) {
 		struct fl_kflow *kflow = to_fl_kflow(flow);
@@ -631,7 +631,10 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	}
 	seq_printf(sf, "%s", name);
 	fl_print_share(sf, "wanted_pct", READ_ONCE(kflow->flow.share));
-	fl_print_share(sf, "got_pct", READ_ONCE(kflow->got));
+	/* Computed while somebody is active: afterwards nobody gets anything. */
+	fl_print_share(sf, "got_pct", time_before(jiffies, READ_ONCE(kflow->kdev->got_jiffies) + 2 * HZ) ?
+					      READ_ONCE(kflow->got) :
+					      0);
 	for (op = 0; op < FL_NR_OPS; op++)
 		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
 	for (op = 0; op < FL_OTHER; op++)
