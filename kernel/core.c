@@ -391,6 +391,9 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
  * at this point; as asynchronous I/O it is held to its part of the depth.
  */
 
+/* Whoever is not throttled may have so many, and saves the look at the bitmap. */
+#define FL_TAGS_MIN 4
+
 /* How many requests may @queue hold now, given that it holds @held? At least one. */
 static int fl_tags_limit_of(struct fl_queue *queue, int held)
 {
@@ -399,10 +402,13 @@ static int fl_tags_limit_of(struct fl_queue *queue, int held)
 	int depth = sb->depth, part, spare;
 
 	part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;
-	if (held < part || READ_ONCE(queue->throttled))
+	if (READ_ONCE(queue->throttled))
 		return max(1, part);
+	part = max(FL_TAGS_MIN, part);
+	if (held < part)
+		return part;
 	spare = depth - (int)sbitmap_weight(sb) - depth / 4;
-	return max3(1, part, held + spare);
+	return max(part, held + spare);
 }
 
 static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)

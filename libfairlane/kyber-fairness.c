@@ -88,6 +88,18 @@
  * and, since a machine that stalls makes the innocent look limited, for one
  * period after 16, 32, 64, 64, ... periods in any case.
  *
+ * One case hides from that. If the drive half idles while the others wait,
+ * what it does is half of what it could, and so is the total; with that little
+ * the heavy flow does spend its grant, just in time. So in each round the
+ * request that is dispatched just after the first flow was throttled is a
+ * probe: by Little's law the drive, with as many requests in flight as then,
+ * does that number per time that the probe takes. If in four rounds running
+ * it did clearly less, waiting is waste, and the flows that were waited for
+ * are limited.
+ *
+ *     64 in flight when B is throttled, 16 ms for the probe: 400 in 100 ms.
+ *     The round took 94 ms and did 207: A holds up B, not the drive.
+ *
  * 5. Latency (Kyber's part)
  *
  * Each domain - read, write, discard, other - may have only so many requests
@@ -131,7 +143,10 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_LIMITED 16
 #define KF_LIMITED_PERIODS 3
 
-/* For how many periods that is believed, at first and at most. */
+/* Waiting is waste when the drive could do 5/4 of what it did, so many rounds running. */
+#define KF_WASTED_ROUNDS 4
+
+/* For how many periods a flow is believed to be limited, at first and at most. */
 #define KF_MIN_BELIEF 16
 #define KF_MAX_BELIEF 64
 
@@ -174,6 +189,7 @@ struct kf_flow {
 	u64 seen_cost; /* charged up to the last prediction */
 	/* See 4 above. */
 	unsigned int unspent_periods; /* running */
+	bool late; /* had most of its grant left when the first flow was throttled */
 	unsigned int limited; /* for so many more periods */
 	unsigned int belief; /* for how many the next time */
 };
@@ -198,6 +214,13 @@ struct kf_hwq {
 	atomic64_t done; /* cost of all that was completed */
 };
 
+#define KF_PROBE_WANTED ((void *)1)
+
+struct kf_io { /* reads and writes */
+	u64 ns[2];
+	u32 nr[2]; /* wraps, as the buckets do */
+};
+
 struct kf_latency {
 	unsigned int buckets[KF_NR_LATENCIES][KF_BUCKETS]; /* since the last verdict */
 	unsigned int seen[KF_NR_LATENCIES][KF_BUCKETS]; /* sums over hardware queues, last time */
@@ -212,6 +235,14 @@ struct kf_dev {
 	u64 bucket_max_ns[KF_NR_TARGETS]; /* from here on it is the last bucket */
 	u32 write_price; /* KF_PRICE_SHIFT fixed point */
 	u64 refills; /* written under dev->lock; a change tells hardware queues to unthrottle */
+	/*
+	 * The probe of the round: KF_PROBE_WANTED (set under dev->lock), then
+	 * the request (set by who dispatches it), then NULL (by who completes
+	 * it, who writes its latency first). Two at once only spoil a probe.
+	 */
+	void *probe;
+	u64 probe_ns;
+	enum fl_op probe_op; /* read or write */
 
 	/* Domain depth: what is not in some hardware queue's credits or in flight; < 0: owed. */
 	atomic_t pool[FL_NR_OPS] ____cacheline_aligned_in_smp;
@@ -220,13 +251,15 @@ struct kf_dev {
 	/* The rest is under dev->lock. */
 	unsigned int depth[FL_NR_OPS];
 	struct kf_latency latency[KF_NR_TARGETS];
-	u64 seen_io_ns[2];
-	u32 seen_io_nr[2];
+	struct kf_io price_io; /* at the last look at the write price */
 	u64 refilled_ns; /* the last refill */
 	u64 predicted_ns; /* the last prediction */
 	u64 throttled_ns; /* when the first flow was throttled after that; 0: none was */
 	u64 throttled_done; /* kf_done() then */
 	u64 rate; /* tokens per period */
+	struct kf_io round_io; /* at the last prediction */
+	unsigned int probe_in_flight; /* requests, when the first flow was throttled */
+	unsigned int wasted_rounds; /* running */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -365,6 +398,115 @@ static u64 kf_done(struct kf_dev *kf)
 	return done;
 }
 
+/* The part of its last grant that @kfl has drawn, 16 bit fixed point. */
+static u64 kf_drawn(struct kf_flow *kfl)
+{
+	u64 left = atomic64_read(&kfl->tokens);
+
+	/* At most all: what it had left before that grant is a reserve. */
+	return div64_u64((kfl->refilled - min_t(u64, left, kfl->refilled)) << 16, kfl->granted);
+}
+
+static void kf_set_limited(struct kf_flow *kfl)
+{
+	if (kfl->limited)
+		return;
+	kfl->limited = kfl->belief;
+	kfl->belief = min_t(unsigned int, 2 * kfl->belief, KF_MAX_BELIEF);
+}
+
+static void kf_not_limited(struct kf_flow *kfl)
+{
+	kfl->limited = 0;
+	kfl->unspent_periods = 0;
+	kfl->belief = KF_MIN_BELIEF;
+}
+
+/* Reads and writes completed so far, and the time that they spent in the drive. */
+static void kf_read_io(struct kf_dev *kf, struct kf_io *io)
+{
+	unsigned int i;
+	int op, b;
+
+	memset(io, 0, sizeof(*io));
+	for (i = 0; i < kf->dev.nr_hwqs; i++) {
+		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
+
+		for (op = FL_READ; op <= FL_WRITE; op++) {
+			io->ns[op] += atomic64_read(&khq->io_ns[op]);
+			for (b = 0; b < KF_BUCKETS; b++)
+				io->nr[op] += atomic_read(&khq->buckets[op][KF_IO][b]);
+		}
+	}
+}
+
+/* What came since @from, which is brought up to date. */
+static struct kf_io kf_io_since(struct kf_dev *kf, struct kf_io *from)
+{
+	struct kf_io now, since;
+	int op;
+
+	kf_read_io(kf, &now);
+	for (op = FL_READ; op <= FL_WRITE; op++) {
+		since.ns[op] = now.ns[op] - from->ns[op];
+		since.nr[op] = now.nr[op] - from->nr[op];
+	}
+	*from = now;
+	return since;
+}
+
+static unsigned int kf_in_flight(struct kf_dev *kf)
+{
+	int sum = 0, op;
+	unsigned int i;
+
+	for (op = 0; op < FL_NR_OPS; op++) {
+		sum += (int)kf->depth[op] - atomic_read(&kf->pool[op]);
+		for (i = 0; i < kf->dev.nr_hwqs; i++)
+			sum -= atomic_read(&to_kf_hwq(kf->dev.hwqs[i])->credits[op]);
+	}
+	return max_t(int, sum, 0);
+}
+
+/* The first flow of the round is throttled. Under dev->lock. */
+static void kf_start_probe(struct kf_dev *kf, u64 now)
+{
+	struct fl_flow *flow;
+
+	kf->throttled_ns = now;
+	kf->throttled_done = kf_done(kf);
+	kf->probe_in_flight = kf_in_flight(kf);
+	WRITE_ONCE(kf->probe_ns, 0);
+	WRITE_ONCE(kf->probe, KF_PROBE_WANTED);
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		to_kf_flow(flow)->late = flow->busy && kf_drawn(to_kf_flow(flow)) < 3u << 14;
+}
+
+/* The round took @window: did waiting for the late flows waste the drive? Under dev->lock. */
+static void kf_end_probe(struct kf_dev *kf, u64 window)
+{
+	struct kf_io io = kf_io_since(kf, &kf->round_io);
+	u64 took = READ_ONCE(kf->probe_ns), did = (u64)io.nr[FL_READ] + io.nr[FL_WRITE], could = 0;
+	enum fl_op op = READ_ONCE(kf->probe_op);
+	struct fl_flow *flow;
+
+	WRITE_ONCE(kf->probe, NULL);
+	if (kf->throttled_ns && took && io.ns[op]) {
+		/* As long as the round's mix of reads and writes takes on average. */
+		took = mul_u64_u64_div_u64(took, (io.ns[FL_READ] + io.ns[FL_WRITE]) * io.nr[op],
+					   io.ns[op] * did);
+		could = mul_u64_u64_div_u64(kf->probe_in_flight, window, max_t(u64, took, 1));
+	}
+	if (4 * could < 5 * did) {
+		kf->wasted_rounds = 0;
+	} else if (++kf->wasted_rounds >= KF_WASTED_ROUNDS) {
+		kf->wasted_rounds = 0;
+		list_for_each_entry(flow, &kf->dev.flows, node)
+			if (to_kf_flow(flow)->late)
+				kf_set_limited(to_kf_flow(flow));
+	}
+}
+
 /* What each flow uses per period, for dividing the total. @window: ns since the last time. */
 static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 {
@@ -389,6 +531,7 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 	if (window < period / KF_MIN_WINDOW)
 		return;
 	kf_average_flows(kf, window, period);
+	kf_end_probe(kf, window);
 	used = done - kf->tokens_used;
 	if (kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW &&
 	    kf->throttled_ns > kf->predicted_ns) {
@@ -449,15 +592,6 @@ static void kf_grant(struct kf_dev *kf)
 	}
 }
 
-/* The part of its last grant that @kfl has drawn, 16 bit fixed point. */
-static u64 kf_drawn(struct kf_flow *kfl)
-{
-	u64 left = atomic64_read(&kfl->tokens);
-
-	/* At most all: what it had left before that grant is a reserve. */
-	return div64_u64((kfl->refilled - min_t(u64, left, kfl->refilled)) << 16, kfl->granted);
-}
-
 /*
  * A period is over and tokens are left: who could not use them? Whoever used
  * clearly less of its grant than the one that used most; if all are behind
@@ -476,10 +610,8 @@ static void kf_find_limited(struct kf_dev *kf)
 
 		if (!flow->busy || kf_drawn(kfl) >= most - most / KF_LIMITED)
 			kfl->unspent_periods = 0;
-		else if (++kfl->unspent_periods >= KF_LIMITED_PERIODS && !kfl->limited) {
-			kfl->limited = kfl->belief;
-			kfl->belief = min_t(unsigned int, 2 * kfl->belief, KF_MAX_BELIEF);
-		}
+		else if (++kfl->unspent_periods >= KF_LIMITED_PERIODS)
+			kf_set_limited(kfl);
 	}
 }
 
@@ -494,13 +626,6 @@ static void kf_age_limited(struct kf_dev *kf)
 		if (kfl->limited && !--kfl->limited)
 			kfl->unspent_periods = KF_LIMITED_PERIODS - 1;
 	}
-}
-
-static void kf_not_limited(struct kf_flow *kfl)
-{
-	kfl->limited = 0;
-	kfl->unspent_periods = 0;
-	kfl->belief = KF_MIN_BELIEF;
 }
 
 /* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
@@ -537,10 +662,8 @@ static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	kf_not_limited(kfl);
-	if (!kf->throttled_ns) {
-		kf->throttled_ns = fl_now_ns();
-		kf->throttled_done = kf_done(kf);
-	}
+	if (!kf->throttled_ns)
+		kf_start_probe(kf, fl_now_ns());
 	list_for_each_entry(flow, &kf->dev.flows, node)
 		if (flow->busy && !to_kf_flow(flow)->limited &&
 		    atomic64_read(&to_kf_flow(flow)->tokens))
@@ -568,6 +691,7 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	if (idle) { /* time in which nobody wanted anything says nothing */
 		kf->predicted_ns = now;
 		kf->throttled_ns = 0;
+		kf_read_io(kf, &kf->round_io);
 		kf->refilled_ns = now;
 		kf->aged_ns = now;
 	}
@@ -685,6 +809,10 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		list_del_init(fl_req_node(rq));
 		cost = kf_price(kf, rq);
 		*fl_req_priv(rq) = cost; /* never 0: it holds a credit */
+		if (unlikely(READ_ONCE(kf->probe) == KF_PROBE_WANTED) && op <= FL_WRITE) {
+			WRITE_ONCE(kf->probe_op, op);
+			WRITE_ONCE(kf->probe, rq);
+		}
 		kq->balance -= cost;
 		fl_queue_account(&kq->q, rq, cost);
 		if (list_empty(&kq->rqs[op]))
@@ -777,6 +905,10 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	if (op >= KF_NR_TARGETS || !dispatched)
 		return;
 	io = now_ns - dispatched;
+	if (unlikely(READ_ONCE(kf->probe) == rq)) {
+		WRITE_ONCE(kf->probe_ns, io);
+		WRITE_ONCE(kf->probe, NULL);
+	}
 	/* A throttling that ended after the dispatch was not this request's. */
 	kf_sample(kf, khq, op, KF_TOTAL, from < dispatched ? now_ns - from : io);
 	kf_sample(kf, khq, op, KF_IO, io);
@@ -884,27 +1016,15 @@ static void kf_control_depths(struct kf_dev *kf, u64 now)
 /* How much slower than a read is a write, on average? Under dev->lock. */
 static void kf_measure_write_price(struct kf_dev *kf)
 {
-	u64 ns[2] = { 0 }, mean[2], price;
-	u32 nr[2] = { 0 }; /* wraps, as the buckets do */
-	unsigned int i;
-	int op, b;
+	struct kf_io seen = kf->price_io, io = kf_io_since(kf, &seen);
+	u64 mean[2], price;
+	int op;
 
-	for (op = FL_READ; op <= FL_WRITE; op++) {
-		for (i = 0; i < kf->dev.nr_hwqs; i++) {
-			struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
-
-			ns[op] += atomic64_read(&khq->io_ns[op]);
-			for (b = 0; b < KF_BUCKETS; b++)
-				nr[op] += atomic_read(&khq->buckets[op][KF_IO][b]);
-		}
-	}
-	if (nr[FL_READ] - kf->seen_io_nr[FL_READ] < 32 || nr[FL_WRITE] - kf->seen_io_nr[FL_WRITE] < 32)
+	if (io.nr[FL_READ] < 32 || io.nr[FL_WRITE] < 32)
 		return; /* too few to compare: go on collecting */
-	for (op = FL_READ; op <= FL_WRITE; op++) {
-		mean[op] = div64_u64(ns[op] - kf->seen_io_ns[op], nr[op] - kf->seen_io_nr[op]);
-		kf->seen_io_ns[op] = ns[op];
-		kf->seen_io_nr[op] = nr[op];
-	}
+	kf->price_io = seen;
+	for (op = FL_READ; op <= FL_WRITE; op++)
+		mean[op] = div64_u64(io.ns[op], io.nr[op]);
 	price = div64_u64(mean[FL_WRITE] << KF_PRICE_SHIFT, max_t(u64, mean[FL_READ], 1));
 	price = clamp_t(u64, price, 1u << KF_PRICE_SHIFT, KF_MAX_WRITE_PRICE);
 	WRITE_ONCE(kf->write_price, (3 * kf->write_price + (u32)price) / 4);

@@ -192,6 +192,17 @@ static void test_tenants_on_one_core_each_hold_nobody_back(void)
 	drive_exit(&d);
 }
 
+static void test_a_heavy_tenant_on_a_full_hardware_queue_holds_nobody_back(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 16 * MSEC);
+	t[0] = drive_tenant(&d, NULL, 1000, 128);
+	t[1] = drive_tenant(&d, NULL, 100, 128);
+	t[0]->depth[1] = t[1]->depth[0] = 0;
+	settle_and_measure(10 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
 /* ---- Idling ---- */
 
 static void test_an_idle_tenants_share_goes_to_the_others_in_two_periods(void)
@@ -419,6 +430,8 @@ static const struct test tests[] = {
 	{ "a heavy tenant that wants less than its share holds nobody back",
 	  test_a_heavy_tenant_below_its_share_holds_nobody_back },
 	{ "tenants on a core each hold nobody back", test_tenants_on_one_core_each_hold_nobody_back },
+	{ "a heavy tenant on a full hardware queue holds nobody back",
+	  test_a_heavy_tenant_on_a_full_hardware_queue_holds_nobody_back },
 	{ "an idle tenant's share goes to the others within two periods",
 	  test_an_idle_tenants_share_goes_to_the_others_in_two_periods },
 	{ "a tenant that returns has its share within two periods", test_it_has_it_back_in_two_periods },
