@@ -134,7 +134,7 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_MIN_TOTAL (64ull * FL_COST_ONE)
 
 /* Times shorter than period / this are too short to say how fast the drive is. */
-#define KF_MIN_WINDOW 64
+#define KF_MIN_WINDOW 8
 
 /* The part of the rate that is not granted is 1 / this. */
 #define KF_MARGIN 16
