@@ -402,6 +402,8 @@ static int fl_tags_limit_of(struct fl_queue *queue, int held)
 	int depth = sb->depth, part, spare;
 
 	part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;
+	if (blk_mq_is_shared_tags(khwq->hctx->flags)) /* these are the tags of all hardware queues */
+		part /= (int)queue->hwq->dev->nr_hwqs;
 	if (READ_ONCE(queue->throttled))
 		return max(1, part);
 	part = max(FL_TAGS_MIN, part);
