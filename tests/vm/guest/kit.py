@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""What the torture scripts share: drives, cgroups, load of which one knows that it flows, and waiting with a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import json
+import mmap
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from fairlane import devices, proc
+from fairlane.guest import CGROUPS
+from fairlane.kernels import MODULES
+from fairlane.scenario import Profile
+
+OURS = "kyber-fairness"
+OTHERS = ("none", "kyber", "bfq", "mq-deadline")
+LIMIT_S = 20.0
+BLOCK = 4096
+# Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
+TIMED = {"size": 1 << 30, "bs": 512, "queue_mode": 2, "irqmode": 2, "submit_queues": 2, "hw_queue_depth": 16}
+
+T = TypeVar("T")
+_numbers = itertools.count()
+_logs = Path(tempfile.mkdtemp(prefix="torture-"))
+
+
+def sections(*tests: Callable[[], None]) -> None:
+    """Run the tests that the command line names, or all of them, and say how long each took."""
+    chosen = sys.argv[2:]
+    os.nice(-15)  # what looks must not wait for what is looked at
+    for test in tests:
+        if not chosen or test.__name__ in chosen:
+            start = time.monotonic()
+            print("begins", test.__name__, file=sys.stderr, flush=True)
+            test()
+            print(test.__name__, f"{time.monotonic() - start:.1f} s", flush=True)
+
+
+def wait_for(look: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
+    """What look() returns, as soon as that is true."""
+    deadline = time.monotonic() + limit_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what}"
+        time.sleep(0.005)
+    return found
+
+
+# --- Drives ---
+
+
+@contextlib.contextmanager
+def null_blk(scheduler: str = OURS, **params: int) -> Iterator[str]:
+    with devices.setup(Profile("torture", "null_blk", "", {**TIMED, **params})) as disk:
+        set_scheduler(disk, scheduler)
+        yield disk
+
+
+def folder(name: str) -> Path:
+    """A new folder, for a file system say."""
+    path = _logs / name
+    path.mkdir()
+    return path
+
+
+def queue(disk: str, name: str) -> Path:
+    return Path("/sys/block", disk, "queue", name)
+
+
+def set_scheduler(disk: str, name: str) -> None:
+    queue(disk, "scheduler").write_text(name)
+    said = queue(disk, "scheduler").read_text()
+    assert f"[{name}]" in said or said.strip() == name, f"asked for {name}, the drive has {said}"
+
+
+def counts(disk: str) -> dict[str, int]:
+    """Requests that the drive has completed, by kind."""
+    fields = [int(field) for field in Path("/sys/block", disk, "stat").read_text().split()]
+    return {"reads": fields[0], "writes": fields[4], "discards": fields[11], "flushes": fields[15]}
+
+
+def in_flight(disk: str) -> int:
+    return sum(map(int, Path("/sys/block", disk, "inflight").read_text().split()))
+
+
+def done(disk: str) -> int:
+    return sum(counts(disk).values())
+
+
+def wait_flow(disk: str, what: str, requests: int = 20, ends: Callable[[], bool] = lambda: False) -> None:
+    """I/O goes on: so many more requests complete, unless whoever sends them comes to its end."""
+    before = done(disk)
+    try:
+        wait_for(lambda: done(disk) >= before + requests or ends(), f"I/O goes on {what}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{stuck()}") from None
+
+
+# --- Cgroups ---
+
+
+class Cgroup:
+    """A cgroup, made; inner ones hand the I/O controller on to their children."""
+
+    def __init__(self, weight: int | None = None, parent: Cgroup | None = None) -> None:
+        self.path: Path = (parent.path if parent else CGROUPS) / f"t{next(_numbers)}"
+        self.path.mkdir()
+        if weight is not None:
+            self.file("weight").write_text(str(weight))
+
+    def delegate(self) -> Cgroup:
+        (self.path / "cgroup.subtree_control").write_text("+io")
+        return self
+
+    def file(self, name: str) -> Path:
+        return self.path / f"io.fairlane.{name}"
+
+    def stat(self, disk: str) -> dict[str, float]:
+        """Its line for that drive in io.fairlane.stat; empty when there is none."""
+        return stat(self.path, disk)
+
+    def requests(self, disk: str) -> int:
+        line = self.stat(disk)
+        return int(sum(line.get(key, 0) for key in ("rios", "wios", "dios", "oios")))
+
+    def pids(self) -> list[str]:
+        return (self.path / "cgroup.procs").read_text().split()
+
+    def take_all(self, other: Cgroup) -> None:
+        """Move every process of the other one here."""
+        while pids := other.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    (self.path / "cgroup.procs").write_text(pid)
+
+    def remove(self) -> None:
+        def gone() -> bool:
+            try:
+                self.path.rmdir()
+            except OSError:  # its last process is just leaving
+                return False
+            return True
+
+        wait_for(gone, f"{self.path} can be removed")
+
+
+def stat(cgroup: Path, disk: str) -> dict[str, float]:
+    number = Path("/sys/block", disk, "dev").read_text().strip()
+    lines = [line.split() for line in (cgroup / "io.fairlane.stat").read_text().splitlines()]
+    mine = [words[1:] for words in lines if words[0] == number]
+    assert len(mine) <= 1, f"one line per device: {lines}"
+    return {key: float(value) for word in (mine[0] if mine else []) for key, value in [word.split("=")]}
+
+
+# --- Load ---
+
+
+class Fio:
+    """A fio that runs until it is stopped, or to its end."""
+
+    def __init__(self, target: str | Path, cgroup: Cgroup | None = None, /, **options: object) -> None:
+        self.out = _logs / f"fio{next(_numbers)}"
+        self.path = Path("/dev") / target
+        given = {
+            "name": "t",
+            "filename": self.path,
+            "direct": 1,
+            "bs": "4k",
+            "randrepeat": 0,
+            "thinktime": 0,
+            **options,
+        }
+        if not {"loops", "verify"} & given.keys():
+            given |= {"time_based": 1, "runtime": 600}
+        join = (cgroup.path if cgroup else CGROUPS) / "cgroup.procs"
+        argv = [
+            "sh",
+            "-c",
+            'echo 0 > "$0" && exec nice -n 15 fio "$@"',
+            str(join),
+            "--output-format=json",
+            f"--output={self.out}",
+        ]
+        argv += [f"--{key}={value}" for key, value in given.items()]
+        with self.out.with_suffix(".err").open("w") as err:
+            self.process = subprocess.Popen(argv, stdout=err, stderr=err, cwd=_logs, start_new_session=True)
+
+    def said(self) -> str:
+        return "\n".join(path.read_text() for path in (self.out, self.out.with_suffix(".err")) if path.exists())
+
+    def running(self) -> None:
+        assert self.process.poll() is None, f"fio ended by itself:\n{self.said()[-2000:]}"
+
+    def wait(self, limit_s: float = LIMIT_S) -> int:
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"fio does not end: a request is lost, or never sent\n{stuck()}") from None
+
+    def finish(self, limit_s: float = 60) -> int:
+        """Let it come to its end, which must be a good one; the number of its requests."""
+        status = self.wait(limit_s)
+        assert status == 0, f"fio ended with exit status {status}:\n{self.said()[-2000:]}"
+        return self._requests()
+
+    def stop(self) -> int:
+        """End it; no request may have failed or be lost. The number of its requests."""
+        self.running()
+        self.process.send_signal(signal.SIGINT)
+        self.wait()
+        return self._requests()
+
+    def _requests(self) -> int:
+        text = self.out.read_text()
+        jobs: list[dict[str, Any]] = json.loads(text[text.index("{\n") :])["jobs"]
+        assert all(job["error"] == 0 for job in jobs), f"I/O errors:\n{self.said()[-2000:]}"
+        requests = [sum(job[op]["total_ios"] for op in ("read", "write", "trim")) for job in jobs]
+        assert all(requests), f"a job of fio's did no I/O: {requests}"
+        return sum(requests)
+
+
+class Reader:
+    """A process that reads a random block, waits for it, and so on, and counts."""
+
+    def __init__(self, disk: str, cgroup: Cgroup) -> None:
+        self._count = mmap.mmap(-1, mmap.PAGESIZE)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._work(Path("/dev", disk), cgroup.path / "cgroup.procs")
+
+    def _work(self, path: Path, procs: Path) -> NoReturn:
+        try:
+            procs.write_text("0")
+            os.nice(15)
+            buffer = mmap.mmap(-1, BLOCK)
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            blocks = os.lseek(fd, 0, os.SEEK_END) // BLOCK
+            numbers = random.Random(os.getpid())
+            while os.preadv(fd, [buffer], numbers.randrange(blocks) * BLOCK) == BLOCK:
+                self._count[:8] = (self.done() + 1).to_bytes(8, "little")
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def done(self) -> int:
+        return int.from_bytes(self._count[:8], "little")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """It was killed and ends: none of its requests is lost. Nothing else may have ended it."""
+        status: list[int] = []
+
+        def ended() -> bool:
+            pid, how = os.waitpid(self.pid, os.WNOHANG)
+            status.append(how)
+            return pid != 0
+
+        try:
+            wait_for(ended, "a killed reader ends")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{stuck()}") from None
+        assert os.waitstatus_to_exitcode(status[-1]) == -signal.SIGKILL, "a read failed"
+
+
+def wait_all_read(readers: list[Reader], what: str) -> None:
+    """Every one of them gets on."""
+    before = [reader.done() for reader in readers]
+    try:
+        wait_for(lambda: all(reader.done() > old for reader, old in zip(readers, before, strict=True)), what)
+    except AssertionError as error:
+        still = sum(reader.done() == old for reader, old in zip(readers, before, strict=True))
+        raise AssertionError(f"{error}; {still} of {len(readers)} readers stand still\n{stuck()}") from None
+
+
+@contextlib.contextmanager
+def readers_of(disk: str, cgroups: list[Cgroup]) -> Iterator[list[Reader]]:
+    """A reader in each of the cgroups."""
+    with ExitStack() as stack:
+        readers = []
+        for cgroup in cgroups:
+            readers.append(Reader(disk, cgroup))
+            stack.callback(readers[-1].reap)
+        for reader in readers:
+            stack.callback(reader.kill)
+        yield readers
+
+
+def stuck() -> str:
+    """Where in the kernel the tasks wait that nothing can interrupt."""
+    said = []
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with contextlib.suppress(OSError):
+            if task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "D":
+                said.append(f"{task.joinpath('comm').read_text()}{task.joinpath('stack').read_text()}")
+    return "\n".join(said[:5])
+
+
+# --- Modules ---
+
+_DELETE_MODULE = {"x86_64": 176, "aarch64": 106}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def load_modules() -> None:
+    for name in MODULES:
+        proc.output(["insmod", Path(sys.argv[1], name)], what=f"loading {name}", limit_s=LIMIT_S)
+
+
+def all_given_back() -> None:
+    """No request keeps a removed cgroup's flow: fairlane.ko, which waits for the last of them, can be removed."""
+    refused = [remove_module("kyber_fairness"), remove_module("fairlane")]
+    assert refused == [0, 0], f"nobody uses them, and they cannot be removed: {refused}"
+    load_modules()
+
+
+def remove_module(name: str) -> int:
+    """0, or the errno with which the kernel refuses."""
+    done = _libc.syscall(_DELETE_MODULE[platform.machine()], name.encode(), os.O_NONBLOCK)
+    return ctypes.get_errno() if done else 0

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""In a VM: cgroups come and go with I/O in flight, and there are many of them."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+
+import kit
+from kit import Cgroup, Fio
+
+from fairlane.guest import CGROUPS
+
+
+def moved_and_removed() -> None:
+    """Tasks wander from cgroup to cgroup; each is removed as soon as it is empty, its requests still in flight."""
+    numbers = random.Random(1)
+    with kit.null_blk(completion_nsec=4_000_000) as disk:
+        kit.queue(disk, "nr_requests").write_text("16")
+        heavy = Cgroup(10000)
+        hog = Fio(disk, heavy, ioengine="libaio", iodepth=64, rw="randread", numjobs=2)
+        parent = Cgroup(50).delegate()
+        readers_in, deep_in = Cgroup(1), Cgroup(1, parent)
+        deep = Fio(disk, deep_in, ioengine="libaio", iodepth=32, rw="randrw")
+        with kit.readers_of(disk, [readers_in] * 24) as readers:
+            kit.wait_for(lambda: deep_in.requests(disk) > 20 and heavy.requests(disk) > 20, "all do I/O")
+            kit.wait_all_read(readers, "every reader gets on before the first move")
+            for turn in range(30):
+                inside = parent if turn % 3 else None
+                if turn % 2:
+                    old, readers_in = readers_in, Cgroup(numbers.choice((1, 100, 10000)), inside)
+                    new = readers_in
+                else:
+                    old, deep_in = deep_in, Cgroup(numbers.choice((1, 100, 10000)), inside)
+                    new = deep_in
+                new.take_all(old)
+                old.remove()
+                kit.wait_for(lambda: new.requests(disk) > 5, "I/O is the new cgroup's after a move")  # noqa: B023
+            kit.wait_all_read(readers, "every reader gets on after the last move")
+            deep.stop()
+            hog.stop()
+        for cgroup in (readers_in, deep_in, parent, heavy):
+            cgroup.remove()
+        kit.wait_for(lambda: kit.stat(CGROUPS, disk).get("wanted_pct") is not None, "the root is still there")
+    kit.all_given_back()
+
+
+def two_hundred() -> None:
+    with kit.null_blk(completion_nsec=20_000_000) as disk:
+        groups = [Cgroup(1 + 50 * number) for number in range(200)]
+        with ExitStack() as stack:
+            readers = stack.enter_context(kit.readers_of(disk, groups))
+            kit.wait_for(lambda: all(group.stat(disk) for group in groups), "each has its line", limit_s=60)
+            kit.wait_all_read(readers, "all of 200 get on")
+
+            def shares() -> list[float]:
+                return [group.stat(disk).get("wanted_pct", 0) for group in groups]
+
+            # Read one after the other, while tenants come to rest and wake, they need not add up exactly.
+            kit.wait_for(lambda: 80 < sum(shares()) < 120, f"shares add up: {sum(shares())}")
+            said = shares()
+            assert sum(said[100:]) > 1.5 * sum(said[:100]), f"shares are not by weight: {said}"
+            for group in groups:
+                group.file("weight").write_text("100")
+
+            def equal() -> bool:
+                # On two emulated CPUs most readers wait for a CPU at any time, and have no share meanwhile. A share
+                # is as old as the last refill, hence not exactly the same.
+                active = [share for share in shares() if share]
+                return len(active) >= 20 and max(active) < 2 * min(active)
+
+            kit.wait_for(equal, f"equal weights make equal shares: {shares()}")
+            kit.wait_all_read(readers, "all of 200 get on with other weights")
+        start = time.monotonic()
+        for group in groups:
+            group.remove()
+        print(f"200 cgroups removed in {time.monotonic() - start:.1f} s")
+    kit.all_given_back()
+
+
+kit.sections(moved_and_removed, two_hundred)

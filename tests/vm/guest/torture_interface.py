@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""In a VM: what an operator reads and writes, and what a tenant may rely on whatever the others do."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import kit
+from kit import OURS, Cgroup, Fio
+
+from fairlane.guest import CGROUPS
+
+
+def refused(path: Path, text: str) -> int:
+    """The errno with which the file refuses the text; 0 when it takes it."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        assert error.errno
+        return error.errno
+    return 0
+
+
+def weights() -> None:
+    with kit.null_blk(completion_nsec=100_000) as disk:
+        number = Path("/sys/block", disk, "dev").read_text().strip()
+        cgroup = Cgroup()
+        weight = cgroup.file("weight")
+        assert weight.read_text() == "default 100\n"
+        with kit.readers_of(disk, [cgroup]) as readers:
+            kit.wait_all_read(readers, "the reader gets on")
+            for text, said in [
+                ("200", "default 200\n"),
+                ("default 300", "default 300\n"),
+                ("default  1\n", "default 1\n"),
+                ("10000", "default 10000\n"),
+                (f"{number} 50", f"default 10000\n{number} 50\n"),
+                (f"{number} 10000\n", f"default 10000\n{number} 10000\n"),
+                ("default 7", f"default 7\n{number} 10000\n"),
+                (f"{number} default", "default 7\n"),
+                (f"{number} 12", f"default 7\n{number} 12\n"),
+            ]:
+                assert refused(weight, text) == 0, f"{text!r} is refused"
+                assert weight.read_text() == said, f"after {text!r}"
+            before = weight.read_text()
+            wrong = ["0", "10001", "-1", "default 0", "default 10001", "default -1", "1.5", "18446744073709551617"]
+            wrong += ["many", "default", "default many", "\n", " ", "100 200", "default 100 200", "default100"]
+            wrong += [f"{number} {value}" for value in ("0", "10001", "-1", "many", "", "5 6", "defaults")]
+            wrong += ["250:250 100", "7 100", ":1 100", "250:250 default", f"{number}", f"{number}:1 100"]
+            for text in wrong:
+                assert refused(weight, text) in (errno.EINVAL, errno.ERANGE, errno.ENODEV), f"{text!r} is taken"
+                assert weight.read_text() == before, f"{text!r} changed something"
+            assert refused(weight, "0") == errno.ERANGE
+            assert refused(weight, "250:250 100") == errno.ENODEV
+        kit.set_scheduler(disk, "none")
+        assert refused(weight, f"{number} 100") == errno.EOPNOTSUPP, "no scheduler of ours to weigh for"
+        assert weight.read_text() == "default 7\n"
+        kit.set_scheduler(disk, OURS)
+        cgroup.remove()
+
+
+def a_weight_counts_at_once() -> None:
+    """Of a cgroup that is there before the scheduler, and of one that comes after; for one device or all."""
+    with kit.null_blk(completion_nsec=2_000_000) as disk:
+        number = Path("/sys/block", disk, "dev").read_text().strip()
+        a, b = Cgroup(300), Cgroup(100)
+        with kit.readers_of(disk, [a, b]) as readers:
+
+            def shares(first: float) -> None:
+                wanted = [first, 100 - first]
+
+                def said() -> list[float]:
+                    return [cgroup.stat(disk).get("wanted_pct", 0) for cgroup in (a, b)]
+
+                def reached() -> bool:
+                    return all(abs(share - right) < 0.1 for share, right in zip(said(), wanted, strict=True))
+
+                try:
+                    kit.wait_for(reached, f"shares of {wanted} %")
+                except AssertionError as error:
+                    raise AssertionError(f"{error}; they are {said()}") from None
+
+            kit.wait_all_read(readers, "both get on")
+            shares(75)
+            b.file("weight").write_text("300")
+            shares(50)
+            a.file("weight").write_text(f"{number} 900")
+            shares(75)
+            kit.set_scheduler(disk, "none")
+            kit.set_scheduler(disk, OURS)
+            kit.wait_all_read(readers, "both get on")
+            shares(50)  # a device's weight goes with its scheduler
+        a.remove()
+        b.remove()
+
+
+def statistics() -> None:
+    assert not (CGROUPS / "io.fairlane.weight").exists(), "the root has no siblings"
+    with kit.null_blk(completion_nsec=100_000, memory_backed=1, size=64 << 20) as disk:
+        cgroup = Cgroup()
+        assert cgroup.file("stat").read_text() == "", "no I/O yet, no line"
+        with kit.readers_of(disk, [cgroup]) as readers:
+            kit.wait_all_read(readers, "the reader gets on")
+            first = cgroup.stat(disk)
+            keys = ["wanted_pct", "got_pct", "rios", "wios", "dios", "oios", "rbytes", "wbytes", "dbytes"]
+            keys += ["cost", "throttled_usec"]
+            assert list(first) == keys, f"keys: {list(first)}"
+            for _ in range(20):
+                then = cgroup.stat(disk)
+                assert all(then[key] >= first[key] for key in keys[2:]), f"a counter fell: {first} {then}"
+                first = then
+            kit.wait_all_read(readers, "the reader gets on")
+        now = cgroup.stat(disk)
+        assert now["rios"] > 0 and now["rbytes"] == now["rios"] * kit.BLOCK and now["wios"] == 0, now
+        assert abs(now["rios"] - readers[0].done()) <= 2, "each request is counted, once"
+        fio = Fio(disk, cgroup, ioengine="libaio", iodepth=16, rw="randwrite", loops=1, size="4m")
+        assert fio.finish() == 1024
+        now = cgroup.stat(disk)
+        assert now["wbytes"] == 4 << 20 and now["wios"] <= 1024, f"4 MiB were written: {now}"
+        with Path("/dev", disk).open("rb") as device:
+            device.read(1 << 16)
+        assert kit.stat(CGROUPS, disk)["rbytes"] > 0, "the root's own I/O"
+        cgroup.remove()
+
+
+def tunables() -> None:
+    with kit.null_blk(completion_nsec=2_000_000) as disk:
+        folder = kit.queue(disk, "iosched")
+        ranges = {
+            "period_nsec": (10**6, 10**10),
+            "read_lat_nsec": (1000, 10**10),
+            "write_lat_nsec": (1000, 10**10),
+            "prediction": (0, 1),
+        }
+        writable = {path.name for path in folder.iterdir() if path.stat().st_mode & 0o200}
+        assert writable == set(ranges), f"tunables: {writable}"
+        cgroup = Cgroup()
+        with kit.readers_of(disk, [cgroup, cgroup]) as readers:
+            for name, (low, high) in ranges.items():
+                path = folder / name
+                default = path.read_text()
+                for text in (low - 1, high + 1, -1, "many", 1 << 64, "1 2"):
+                    assert refused(path, f"{text}\n") in (errno.EINVAL, errno.ERANGE), f"{name} takes {text}"
+                    assert path.read_text() == default, f"{name}: {text} changed something"
+                for value in (low, high):
+                    path.write_text(f"{value}\n")
+                    assert path.read_text() == f"{value}\n"
+                    kit.wait_all_read(readers, f"I/O goes on with {name} = {value}")
+                path.write_text(default)
+            for path in folder.iterdir():
+                int(path.read_text())
+                if path.name not in ranges:
+                    assert path.stat().st_mode & 0o777 == 0o444, f"{path.name} is for reading"
+            granted = int((folder / "tokens_granted").read_text())
+            kit.wait_for(lambda: int((folder / "tokens_granted").read_text()) > granted, "tokens are granted")
+        cgroup.remove()
+
+
+def one_request_at_a_time() -> None:
+    """With one request per queue, in the scheduler and in the drive, everybody still gets on."""
+    with kit.null_blk(completion_nsec=500_000, hw_queue_depth=1) as disk:
+        cgroups = [Cgroup(1), Cgroup(100), Cgroup(10000)]
+        for depth in ("1", "2"):
+            kit.queue(disk, "nr_requests").write_text(depth)
+            deep = Fio(disk, cgroups[2], ioengine="libaio", iodepth=64, rw="randrw")
+            with kit.readers_of(disk, [*cgroups, *cgroups]) as readers:
+                kit.wait_flow(disk, f"at depth {depth}", requests=500)
+                writes = kit.counts(disk)["writes"]
+                kit.wait_for(lambda: kit.counts(disk)["writes"] > writes, "the deep one gets on")  # noqa: B023
+                kit.wait_all_read(readers, f"every reader gets on at depth {depth}")
+            deep.stop()
+        for cgroup in cgroups:
+            cgroup.remove()
+    kit.all_given_back()
+
+
+def throttled_tenant_leaves_tags() -> None:
+    """Two tenants with deep queues, one of them throttled nearly all the time; a third that asks for little."""
+    with kit.null_blk(completion_nsec=4_000_000) as disk:
+        kit.queue(disk, "nr_requests").write_text("32")
+        throttled, heavy, little = Cgroup(1), Cgroup(1000), Cgroup(1000)
+        deep = {"ioengine": "libaio", "iodepth": 256, "rw": "randread", "numjobs": 2}
+        fios = [Fio(disk, cgroup, **deep) for cgroup in (throttled, heavy)]
+        kit.wait_for(lambda: throttled.stat(disk).get("throttled_usec", 0) > 100_000, "the light one is throttled")
+        before = [cgroup.requests(disk) for cgroup in (throttled, heavy)]
+        options = {"ioengine": "psync", "rw": "randread", "rate_iops": 50, "loops": 1, "number_ios": 200, "size": "8m"}
+        asking = Fio(disk, little, **options)
+        assert asking.finish() == 200
+        job = json.loads(asking.out.read_text()[asking.out.read_text().index("{\n") :])["jobs"][0]
+        latency = {key: float(value) / 1e6 for key, value in job["read"]["clat_ns"]["percentile"].items()}
+        print(f"latency: median {latency['50.000000']:.1f} ms, p95 {latency['95.000000']:.1f} ms")
+        got = [cgroup.requests(disk) - old for cgroup, old in zip((throttled, heavy), before, strict=True)]
+        print(f"requests meanwhile: throttled {got[0]}, heavy {got[1]}")
+        assert latency["50.000000"] < 20 and latency["95.000000"] < 60, f"a request takes 4 ms in the drive: {latency}"
+        assert got[0] * 20 < got[1], f"the light one was not held back: {got}"
+        for fio in fios:
+            fio.stop()
+        for cgroup in (throttled, heavy, little):
+            cgroup.remove()
+    kit.all_given_back()
+
+
+kit.sections(
+    weights, a_weight_counts_at_once, statistics, tunables, one_request_at_a_time, throttled_tenant_leaves_tags
+)

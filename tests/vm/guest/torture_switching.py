@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""In a VM: what carries the I/O comes, goes and changes under load: scheduler, depth, CPU, module, drive."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import time
+from pathlib import Path
+
+import kit
+from kit import OTHERS, OURS, Cgroup, Fio
+
+from fairlane import devices
+
+
+def load(disk: str, cgroups: list[Cgroup]) -> list[Fio]:
+    """Deep queues, NOWAIT and one at a time, all at once; each in its own cgroup."""
+    options: list[dict[str, object]] = [
+        {"ioengine": "libaio", "iodepth": 64, "rw": "randrw"},
+        {"ioengine": "io_uring", "iodepth": 16, "rw": "randrw", "numjobs": 2},
+        {"ioengine": "psync", "rw": "randread", "numjobs": 4},
+    ]
+    fios = [Fio(disk, cgroup, **more) for cgroup, more in zip(cgroups, options, strict=True)]
+    for cgroup in cgroups:
+        kit.wait_for(lambda cgroup=cgroup: cgroup.requests(disk) > 20, "every cgroup's I/O is counted")  # type: ignore[misc]
+    return fios
+
+
+def switched_100_times() -> None:
+    with kit.null_blk(completion_nsec=2_000_000) as disk:
+        cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+        fios = load(disk, cgroups)
+        for scheduler in itertools.islice((name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 100):
+            kit.set_scheduler(disk, scheduler)
+            kit.wait_flow(disk, f"under {scheduler}")
+            lines = [bool(cgroup.stat(disk)) for cgroup in cgroups]
+            assert lines == [scheduler == OURS] * 3, f"under {scheduler}, stat lines of the cgroups: {lines}"
+        for cgroup in cgroups:
+            before = cgroup.requests(disk)
+            kit.wait_for(lambda: cgroup.requests(disk) > before, "every cgroup gets on at the end")  # noqa: B023
+        for fio in fios:
+            fio.stop()
+        for cgroup in cgroups:
+            cgroup.remove()
+    kit.all_given_back()
+
+
+def depth_and_cpus_change() -> None:
+    cpu = Path("/sys/devices/system/cpu/cpu1/online")
+    with kit.null_blk(completion_nsec=2_000_000) as disk:
+        cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+        fios = load(disk, cgroups)
+        for depth in (1, 2, 256, 3, 64):
+            kit.queue(disk, "nr_requests").write_text(str(depth))
+            kit.wait_flow(disk, f"with {depth} requests per queue")
+        for _ in range(3):
+            cpu.write_text("0")
+            kit.wait_flow(disk, "with one CPU")
+            cpu.write_text("1")
+            kit.wait_flow(disk, "with both CPUs")
+        for fio in fios:
+            fio.stop()
+        for cgroup in cgroups:
+            cgroup.remove()
+    kit.all_given_back()
+
+
+def reloaded_20_times() -> None:
+    with kit.null_blk(completion_nsec=20_000_000) as disk:
+        for _ in range(20):
+            cgroup, elsewhere = Cgroup(50), Cgroup()
+            with kit.readers_of(disk, [cgroup, cgroup]):
+                kit.wait_for(lambda: cgroup.requests(disk) > 3, "the cgroup's I/O is counted")  # noqa: B023
+                refused = [kit.remove_module("kyber_fairness"), kit.remove_module("fairlane")]
+                assert refused == [errno.EWOULDBLOCK] * 2, f"in use, and removed: {refused}"
+                kit.wait_for(lambda: kit.in_flight(disk), "requests are in flight")
+                elsewhere.take_all(cgroup)
+                cgroup.remove()
+                # The cgroup is dying, kept by its requests; they end in the switch, and what they kept a little later.
+                kit.set_scheduler(disk, "none")
+                removed = [kit.remove_module("kyber_fairness"), kit.remove_module("fairlane")]
+                assert removed == [0, 0], f"not in use, and not removed: {removed}"
+                assert not elsewhere.file("weight").exists()
+                kit.wait_flow(disk, "without our modules", requests=4)
+            elsewhere.remove()
+            kit.load_modules()
+            kit.set_scheduler(disk, OURS)
+
+
+def drive_removed() -> None:
+    for turn in range(2):
+        with kit.null_blk(completion_nsec=5_000_000) as disk:
+            cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+            fios = load(disk, cgroups)
+            kit.wait_flow(disk, "before the removal", requests=200)
+            for fio in fios:
+                fio.running()
+            start = time.monotonic()
+            if turn % 2:
+                devices.NULLB.rmdir()
+            else:
+                (devices.NULLB / "power").write_text("0")
+            assert time.monotonic() - start < kit.LIMIT_S, "removing the drive takes for ever"
+            for fio in fios:
+                assert fio.wait() != 0, f"fio did not notice that the drive is gone:\n{fio.said()[-500:]}"
+            assert not Path("/sys/block", disk).exists()
+            for cgroup in cgroups:
+                assert not cgroup.file("stat").read_text(), "a drive that is gone has no line"
+                cgroup.remove()
+        kit.all_given_back()
+
+
+kit.sections(switched_100_times, depth_and_cpus_change, drive_removed, reloaded_20_times)
