@@ -168,7 +168,8 @@ def _env() -> dict[str, str]:
 def nvme_drive(size: int, max_ioqpairs: int, iops: int = 0) -> Iterator[tuple[list[str], list[int]]]:
     """QEMU's options for an NVMe device on a sparse file, and the descriptors that they name.
 
-    The device does at most that many I/Os per second, 0: as many as it can. The file has no name, so that nothing of it is left however we end.
+    The device does at most that many I/Os per second; 0: as many as it can. The file has no name, so that nothing of it
+    is left however we end.
     """
     with tempfile.TemporaryFile(dir=kernels.cache_dir()) as file:
         file.truncate(size)

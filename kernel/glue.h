@@ -16,6 +16,7 @@
 static void fl_charge(struct request *rq, struct fl_queue *queue)
 {
 	atomic_inc(&queue->held);
+	smp_mb__after_atomic(); /* against fl_flows_age() */
 	rq->elv.priv[0] = queue;
 }
 

@@ -83,8 +83,9 @@ struct fl_queue {
 	struct fl_hwq *hwq;
 	/*
 	 * Requests that exist: staged, in flight, or holding a tag on their
-	 * way in. Written by the host; a stale read costs one tag more or
-	 * less, or one period of activity.
+	 * way in. Written by the host, with a full barrier between counting a
+	 * request and inserting it (see fl_flows_age()); a stale read costs
+	 * one tag more or less.
 	 */
 	atomic_t held;
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */

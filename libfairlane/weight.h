@@ -135,10 +135,15 @@ static inline unsigned int fl_flows_age(struct fl_dev *dev, const struct fl_sche
 		if (!flow->busy)
 			continue;
 		seen = fl_flow_inserted(flow, sched, &held);
-		if (seen == flow->seen && !held)
+		if (seen == flow->seen && !held) {
 			fl_flow_set_busy(flow, false);
-		else
-			active++;
+			/* A request that came just before saw the flow active: look again. */
+			smp_mb();
+			seen = fl_flow_inserted(flow, sched, &held);
+			if (held)
+				fl_flow_set_busy(flow, true);
+		}
+		active += flow->busy;
 		flow->seen = seen;
 	}
 	return active;

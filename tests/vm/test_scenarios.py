@@ -17,7 +17,7 @@ from fairlane.results import Outcome
 
 FOLDER = scenario.SCENARIOS / "kyber-fairness"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
-ALSO_ON_6_12 = ("fig1", "nvme", "cpu-bound")
+ALSO_ON_6_12 = ("fig1", "nvme")
 CASES = [("6.1", name) for name in NAMES] + [("6.12", name) for name in ALSO_ON_6_12]
 
 
