@@ -100,6 +100,11 @@
  *     64 in flight when B is throttled, 16 ms for the probe: 400 in 100 ms.
  *     The round took 94 ms and did 207: A holds up B, not the drive.
  *
+ * And where the drive has less than one request in flight on average, it is
+ * not what anybody waits for: throttling would only add to the work of
+ * whatever is. As long as that is so, a flow that has spent its tokens is
+ * given as many again at once.
+ *
  * 5. Latency (Kyber's part)
  *
  * Each domain - read, write, discard, other - may have only so many requests
@@ -260,6 +265,7 @@ struct kf_dev {
 	struct kf_io round_io; /* at the last prediction */
 	unsigned int probe_in_flight; /* requests, when the first flow was throttled */
 	unsigned int wasted_rounds; /* running */
+	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -490,6 +496,7 @@ static void kf_end_probe(struct kf_dev *kf, u64 window)
 	enum fl_op op = READ_ONCE(kf->probe_op);
 	struct fl_flow *flow;
 
+	kf->in_flight_avg = div64_u64((io.ns[FL_READ] + io.ns[FL_WRITE]) << 8, window);
 	WRITE_ONCE(kf->probe, NULL);
 	if (kf->throttled_ns && took && io.ns[op]) {
 		/* As long as the round's mix of reads and writes takes on average. */
@@ -662,6 +669,11 @@ static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	kf_not_limited(kfl);
+	if (kf->in_flight_avg < 1 << 8 && kf_in_flight(kf) <= kf->dev.nr_hwqs) {
+		atomic64_add(kfl->granted, &kfl->tokens);
+		kf->tokens_granted += kfl->granted;
+		goto out;
+	}
 	if (!kf->throttled_ns)
 		kf_start_probe(kf, fl_now_ns());
 	list_for_each_entry(flow, &kf->dev.flows, node)
@@ -1090,6 +1102,7 @@ static void kf_init_dev(struct fl_dev *dev)
 	kf->write_price_pct = 100;
 	kf->predicted_total = KF_MIN_TOTAL;
 	kf->rate = KF_MIN_TOTAL;
+	kf->in_flight_avg = 1 << 8; /* busy, until that is known */
 	kf->refilled_ns = now;
 	kf->predicted_ns = now;
 	kf->aged_ns = now;
