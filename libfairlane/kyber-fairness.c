@@ -239,7 +239,7 @@ struct kf_dev {
 	u64 bucket_mul[KF_NR_TARGETS]; /* 2^32 / (target / 4) */
 	u64 bucket_max_ns[KF_NR_TARGETS]; /* from here on it is the last bucket */
 	u32 write_price; /* KF_PRICE_SHIFT fixed point */
-	u64 refills; /* written under dev->lock; a change tells hardware queues to unthrottle */
+	u64 refills; /* and grants in between; written under dev->lock; a change unthrottles */
 	/*
 	 * The probe of the round: KF_PROBE_WANTED (set under dev->lock), then
 	 * the request (set by who dispatches it), then NULL (by who completes
@@ -474,6 +474,21 @@ static unsigned int kf_in_flight(struct kf_dev *kf)
 	return max_t(int, sum, 0);
 }
 
+/*
+ * Did the drive have less than one request in flight on average, in the last
+ * round and in this one so far? Not its requests in flight now: a hardware
+ * queue dispatches many before it sends the first. Under dev->lock.
+ */
+static bool kf_drive_idles(struct kf_dev *kf, u64 now)
+{
+	struct kf_io seen = kf->round_io, io;
+
+	if (kf->in_flight_avg >= 1 << 8)
+		return false;
+	io = kf_io_since(kf, &seen);
+	return io.ns[FL_READ] + io.ns[FL_WRITE] < now - kf->predicted_ns;
+}
+
 /* The first flow of the round is throttled. Under dev->lock. */
 static void kf_start_probe(struct kf_dev *kf, u64 now)
 {
@@ -635,21 +650,10 @@ static void kf_age_limited(struct kf_dev *kf)
 	}
 }
 
-/* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
-static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool period_over)
+/* There are new tokens: throttled queues may try again. Under dev->lock. @self as in kf_refill(). */
+static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 {
 	unsigned int i;
-
-	if (period_over) {
-		kf->refills_period++;
-		kf_find_limited(kf);
-	} else {
-		kf->refills_spent++;
-	}
-	kf_predict(kf, now, period_over);
-	kf_grant(kf);
-	kf->refilled_ns = now;
-	fl_trace_refill(&kf->dev, period_over, kf->predicted_total, kf->tokens_used);
 
 	WRITE_ONCE(kf->refills, kf->refills + 1);
 	smp_mb(); /* against kf_throttle(): it sees the new refill, or we see it throttled */
@@ -661,6 +665,23 @@ static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool peri
 	}
 }
 
+/* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
+static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool period_over)
+{
+	if (period_over) {
+		kf->refills_period++;
+		kf_find_limited(kf);
+	} else {
+		kf->refills_spent++;
+	}
+	kf_predict(kf, now, period_over);
+	kf_grant(kf);
+	kf->refilled_ns = now;
+	fl_trace_refill(&kf->dev, period_over, kf->predicted_total, kf->tokens_used);
+
+	kf_wake(kf, self);
+}
+
 /* @kfl has drawn its last token: it is not limited, and this may end the round. */
 static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self)
 {
@@ -669,9 +690,10 @@ static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	kf_not_limited(kfl);
-	if (kf->in_flight_avg < 1 << 8 && kf_in_flight(kf) <= kf->dev.nr_hwqs) {
+	if (kf_drive_idles(kf, fl_now_ns())) {
 		atomic64_add(kfl->granted, &kfl->tokens);
 		kf->tokens_granted += kfl->granted;
+		kf_wake(kf, self); /* another hardware queue may have found none left */
 		goto out;
 	}
 	if (!kf->throttled_ns)

@@ -414,6 +414,27 @@ static void test_writes_are_held_back_when_reads_suffer(void)
 	drive_exit(&d);
 }
 
+static void test_a_drive_that_waits_for_its_tenants_holds_nobody_back(void)
+{
+	u64 throttled_ns;
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 1 * NSEC_PER_USEC);
+	for (i = 0; i < 4; i++) {
+		t[i] = drive_tenant(&d, NULL, weights[i], 4);
+		t[i]->think_ns = 100 * NSEC_PER_USEC; /* 0.3 in flight on average */
+	}
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	drive_mark(&d);
+	throttled_ns = drive_var(&d, "throttled_nsec");
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	CHECK(drive_var(&d, "throttled_nsec") == throttled_ns, "%lu ns",
+	      drive_var(&d, "throttled_nsec") - throttled_ns);
+	CHECK_NEAR(drive_iops(&d), 32 / 101e-6, 0.01);
+	drive_exit(&d);
+}
+
 static const struct test tests[] = {
 	{ "shares follow weights", test_shares_follow_weights },
 	{ "shares follow weights at queue depth 256 per job", test_shares_at_queue_depth_256 },
@@ -447,6 +468,8 @@ static const struct test tests[] = {
 	{ "tunables refuse what is out of range", test_tunables_refuse_what_is_out_of_range },
 	{ "no more requests in flight than the domain's depth", test_no_more_in_flight_than_the_depth },
 	{ "one hardware queue may use the whole depth", test_one_hardware_queue_may_use_the_whole_depth },
+	{ "a drive that waits for its tenants holds nobody back",
+	  test_a_drive_that_waits_for_its_tenants_holds_nobody_back },
 	{ "writes are held back when reads suffer", test_writes_are_held_back_when_reads_suffer },
 	{}
 };
