@@ -7,13 +7,14 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, tables, vm
 from fairlane.errors import FairlaneError
 from fairlane.results import Results
+from fairlane.scenario import Scenario
 
 KERNELS = ("6.1", "6.12")
 RESULTS, REPORT = "results.json", "report.html"
@@ -93,15 +94,10 @@ def _run(args: argparse.Namespace) -> int:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(knobs.TABLE)}")
     device = _device(args.on) if args.on != "vm" else None
     scenarios = [scenario.load(path) for path in args.scenarios]
+    folders = [args.out / what.name if len(scenarios) > 1 else args.out for what in scenarios]
     out = tables.console()
     bad, everything = False, []
-    for what in scenarios:
-        folder = args.out / what.name if len(scenarios) > 1 else args.out
-        with tables.progress(what.name) as progress:
-            if device is None:
-                results = vm.run_scenario(what, names, folder, progress, args.kernel)
-            else:
-                results = host.run(what, device, names, folder, progress, destroy_data=args.destroy_data)
+    for what, folder, results in _results(args, scenarios, names, folders, device):
         check.conclude(what, results, names, args.command_line, folder / RESULTS)
         bad = bad or bool(check.failed(results.expects))
         everything.append(asdict(results))
@@ -112,6 +108,21 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(everything if len(everything) > 1 else everything[0])
     return 1 if args.check and bad else 0
+
+
+def _results(
+    args: argparse.Namespace, scenarios: list[Scenario], names: list[str], folders: list[Path], device: str | None
+) -> Iterator[tuple[Scenario, Path, Results]]:
+    if device is None:
+        jobs = [vm.Job(what, names, folder) for what, folder in zip(scenarios, folders, strict=True)]
+        with tables.progress(scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios") as progress:
+            found = vm.run_scenarios(jobs, args.out, progress, args.kernel)
+        yield from zip(scenarios, folders, found, strict=True)
+        return
+    for what, folder in zip(scenarios, folders, strict=True):
+        with tables.progress(what.name) as progress:
+            results = host.run(what, device, names, folder, progress, destroy_data=args.destroy_data)
+        yield what, folder, results
 
 
 def _report(args: argparse.Namespace) -> int:

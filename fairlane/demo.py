@@ -16,7 +16,7 @@ def run(file: Path, page: Path, command: str) -> Results:
     what = scenario.load(SCENARIO)
     names = list(knobs.TABLE)
     with tables.progress("demo") as progress:
-        results = vm.run_scenario(what, names, file.parent, progress)
+        [results] = vm.run_scenarios([vm.Job(what, names, file.parent)], file.parent, progress)
     check.conclude(what, results, names, command, file)
     report.write([results], page)
     return results

@@ -2,7 +2,8 @@
 """The guest's half of the VM backend; vm.py starts it as root in a freshly booted VM.
 
 `wrap SHARED MODULES COMMAND...` prepares the machine, runs the command and leaves its exit status and the kernel's log
-in SHARED. `scenario OUT` is such a command: it runs OUT/job.json on the device that its profile describes.
+in SHARED. `scenarios SHARED` is such a command: it runs those of SHARED/jobs.json, each on the device that its profile
+describes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fairlane.scenario import from_dict
 MARK = "@fairlane "  # starts a line, with JSON after it, by which the guest talks to the host
 UP = MARK + "up"
 STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # what wrap leaves in the shared folder
-JOB, RESULTS = "job.json", "results.json"
+JOBS, RESULTS = "jobs.json", "results.json"
 
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
@@ -82,21 +83,23 @@ def kernel_log() -> list[str]:
     return proc.output(["dmesg"], what="reading the kernel's log", limit_s=30).splitlines()
 
 
-def scenario(out: Path) -> int:
-    """Run OUT/job.json; leaves OUT/results.json, or tells the host what is wrong."""
-    job = json.loads((out / JOB).read_text())
-    what = from_dict(job["scenario"])
-    try:
-        with devices.setup(what.profile) as device:
-            host.run(what, device, job["knobs"], out, progress).save(out / RESULTS)
-    except FairlaneError as error:
-        tell({"error": str(error)})
-        return 2
+def scenarios(shared: Path) -> int:
+    """Run each of SHARED/jobs.json; leaves results.json in the job's folder, or tells the host what is wrong."""
+    jobs = json.loads((shared / JOBS).read_text())
+    for number, job in enumerate(jobs):
+        what, out = from_dict(job["scenario"]), Path(job["out"])
+
+        def progress(now: Progress, name: str = what.name, number: int = number) -> None:
+            step = f"{name}: {now.step}" if len(jobs) > 1 else now.step
+            tell({"step": step, "fraction": (number + now.fraction) / len(jobs)})
+
+        try:
+            with devices.setup(what.profile) as device:
+                host.run(what, device, job["knobs"], out, progress).save(out / RESULTS)
+        except FairlaneError as error:
+            tell({"error": f"{what.name}: {error}"})
+            return 2
     return 0
-
-
-def progress(now: Progress) -> None:
-    tell({"step": now.step, "fraction": now.fraction})
 
 
 def tell(message: dict[str, Any]) -> None:
@@ -107,8 +110,8 @@ def main(argv: list[str]) -> int:
     match argv:
         case ["wrap", shared, modules, *command] if command:
             return wrap(Path(shared), Path(modules) if modules else None, command)
-        case ["scenario", out]:
-            return scenario(Path(out))
+        case ["scenarios", shared]:
+            return scenarios(Path(shared))
     print(__doc__, file=sys.stderr)
     return 2
 

@@ -19,17 +19,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from fairlane import dmesg, kernels, proc
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
-from fairlane.guest import DMESG, JOB, MARK, RESULTS, STATUS, UP
+from fairlane.guest import DMESG, JOBS, MARK, RESULTS, STATUS, UP
 from fairlane.host import Progress
 from fairlane.kernels import Kernel
 from fairlane.results import Results
 from fairlane.scenario import Scenario, to_dict
 
+KERNEL = "6.1"
 CPUS = 2
 MEMORY = "2G"
 BOOT_S = 180.0  # until the guest's half says that it is there; 10 s are usual under TCG on an idle machine
@@ -231,14 +234,25 @@ def _remember(verdict: str) -> None:
 # --- Scenarios ---
 
 
-def run_scenario(
-    scenario: Scenario,
-    knobs: list[str],
-    out: Path,
+@dataclass(frozen=True)
+class Job:
+    """A scenario, the knobs to run it with, and the folder that everything it leaves goes to."""
+
+    scenario: Scenario
+    knobs: list[str]
+    out: Path
+
+
+def run_scenarios(
+    jobs: Sequence[Job],
+    shared: Path,
     progress: Callable[[Progress], None],
-    kernel_version: str = "6.1",
-) -> Results:
-    """Run the scenario in a VM, as the host backend does it there; everything it leaves is in OUT."""
+    kernel_version: str = KERNEL,
+) -> list[Results]:
+    """Run the jobs one after the other in a VM, as the host backend does it there; their folders are `shared` or in it.
+
+    All in one boot, except that a QEMU device of its own takes one. The first job that fails ends it.
+    """
 
     def say(text: str) -> None:
         progress(Progress(text, 0.0))
@@ -247,11 +261,38 @@ def run_scenario(
     modules = kernels.build_modules(kernel, say)
     if known_accel() is None:
         say("trying whether KVM works here")
-    accelerator = accel(kernel)
-    out = out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / RESULTS).unlink(missing_ok=True)
-    (out / JOB).write_text(json.dumps({"scenario": to_dict(scenario), "knobs": knobs}, indent=1))
+    boot = _Boot(kernel, modules, accel(kernel), shared.resolve(), progress)
+    found: list[Results] = []
+    for _device, group in groupby(jobs, key=_qemu_device):
+        found += _run_group(list(group), boot)
+    return found
+
+
+@dataclass(frozen=True)
+class _Boot:
+    kernel: Kernel
+    modules: Path
+    accelerator: str
+    shared: Path
+    progress: Callable[[Progress], None]
+
+
+def _qemu_device(job: Job) -> dict[str, Any] | None:
+    profile = job.scenario.profile
+    return profile.params if profile.kind == "qemu-nvme" else None
+
+
+def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
+    boot.shared.mkdir(parents=True, exist_ok=True)
+    outs = [job.out.resolve() for job in jobs]
+    for out in outs:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / RESULTS).unlink(missing_ok=True)
+    todo = [
+        {"scenario": to_dict(job.scenario), "knobs": job.knobs, "out": str(out)}
+        for job, out in zip(jobs, outs, strict=True)
+    ]
+    (boot.shared / JOBS).write_text(json.dumps(todo, indent=1))
     errors: list[str] = []
 
     def on_line(line: str) -> None:
@@ -260,43 +301,44 @@ def run_scenario(
             if "error" in message:
                 errors.append(message["error"])
             else:
-                progress(Progress(message["step"], message["fraction"]))
+                boot.progress(Progress(message["step"], message["fraction"]))
 
-    say(f"booting {kernel.release} under {accelerator.upper()}")
+    boot.progress(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
     with contextlib.ExitStack() as stack:
         qemu_opts: list[str] = []
         fds: list[int] = []
-        if scenario.profile.kind == "qemu-nvme":
-            params = scenario.profile.params
-            qemu_opts, fds = stack.enter_context(nvme_drive(params["size"], params["max_ioqpairs"], params["iops"]))
+        if params := _qemu_device(jobs[0]):
+            drive = nvme_drive(params["size"], params["max_ioqpairs"], params["iops"])
+            qemu_opts, fds = stack.enter_context(drive)
         finished = run(
-            [sys.executable, "-m", "fairlane.guest", "scenario", str(out)],
-            kernel,
-            out,
-            timeout_s=time_limit(scenario, knobs),
+            [sys.executable, "-m", "fairlane.guest", "scenarios", str(boot.shared)],
+            boot.kernel,
+            boot.shared,
+            timeout_s=sum(time_limit(job.scenario, job.knobs) for job in jobs),
             qemu_opts=qemu_opts,
             pass_fds=fds,
             on_line=on_line,
-            accelerator=accelerator,
-            cpus=max(CPUS, 1 + max((core for tenant in scenario.tenants for core in tenant.cores), default=0)),
-            modules=modules,
+            accelerator=boot.accelerator,
+            cpus=max(CPUS, *(1 + core for job in jobs for tenant in job.scenario.tenants for core in tenant.cores), 0),
+            modules=boot.modules,
         )
     if errors:
         raise FairlaneError(errors[0])
     if finished.status:
         said = proc.tail(finished.console, CONSOLE_LINES)
         raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
-    results = Results.load(out / RESULTS)
-    results.backend, results.accel = "vm", accelerator
-    for result in results.runs:
-        result.bad_dmesg = result.bad_dmesg or finished.bad_dmesg
-    results.save(out / RESULTS)
+    found = [Results.load(out / RESULTS) for out in outs]
+    for results, out in zip(found, outs, strict=True):
+        results.backend, results.accel = "vm", boot.accelerator
+        for result in results.runs:
+            result.bad_dmesg = result.bad_dmesg or finished.bad_dmesg
+        results.save(out / RESULTS)
     if finished.bad_dmesg:
         raise FairlaneError(
-            f"the VM's kernel complained during the run, so its figures prove nothing; {out / DMESG} has all of it"
-            + proc.tail(finished.bad_dmesg)
+            "the VM's kernel complained during the run, so its figures prove nothing; "
+            f"{boot.shared / DMESG} has all of it{proc.tail(finished.bad_dmesg)}"
         )
-    return results
+    return found
 
 
 def time_limit(scenario: Scenario, knobs: list[str]) -> float:

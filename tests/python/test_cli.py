@@ -23,11 +23,16 @@ class Backend:
         self.totals = {"none": 1000.0, "bfq": 300.0}
         self.error: BaseException | None = None
 
-    def __call__(self, what: Scenario, names: list[str], out: Path, progress: object, _kernel: str = "6.1") -> Results:
+    def __call__(self, jobs: list[vm.Job], shared: Path, progress: object, _kernel: str = "6.1") -> list[Results]:
         if self.error:
             raise self.error
         assert callable(progress)
         progress(Progress("booting [1]", 0.5))
+        assert all(job.out.is_relative_to(shared) for job in jobs)
+        return [self.results(job.scenario, job.knobs, job.out) for job in jobs]
+
+    def results(self, what: Scenario, names: list[str], out: Path) -> Results:
+        out.mkdir(parents=True, exist_ok=True)
         runs = [self.run(what.at(n), name, n) for n in what.points for name in names]
         found = Results(what.name, "vm", 1, "0", "6.1", "tcg", runs, unavailable={"io.cost": "not in [this] kernel"})
         found.save(out / "results.json")
@@ -46,7 +51,7 @@ class Backend:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     found = Backend()
-    monkeypatch.setattr(vm, "run_scenario", found)
+    monkeypatch.setattr(vm, "run_scenarios", found)
     return found
 
 
