@@ -90,6 +90,13 @@ def test_boot_that_hangs_ends_at_its_limit(fake_vm: Path) -> None:
     assert not running(int((fake_vm / "pid").read_text()))
 
 
+def test_a_boot_that_hangs_once_is_tried_again(fake_vm: Path) -> None:
+    status = json.dumps({"status": 0, "bad_dmesg": []})
+    first = f"[ -e {fake_vm}/tried ] || {{ touch {fake_vm}/tried; sleep 600; }}"
+    script(fake_vm, f"{first}; echo '{UP}'; echo '{status}' > {fake_vm}/{STATUS}")
+    assert start(fake_vm, boot_s=0.5).status == 0
+
+
 def test_the_limit_of_the_run_counts_from_the_boot_on(fake_vm: Path) -> None:
     script(fake_vm, f"sleep 1; echo '{UP}'; sleep 600")
     before = time.monotonic()
