@@ -101,7 +101,8 @@ def run(
     """Boot the kernel and run argv in it as root, with `shared` writable at the same path as here.
 
     Each line that argv prints on stdout goes to on_line as it comes. Our modules in `modules` are loaded first.
-    timeout_s counts from the boot on, which is tried `boots` times. Raises VmError when there is no end to report; leaves dmesg.txt in `shared`.
+    A boot may take boot_s, and is tried `boots` times if it hangs; timeout_s counts from then on. Raises VmError when
+    there is no end to report; leaves dmesg.txt in `shared`.
     """
     shared = shared.resolve()
     if re.search(r"[\s,=]", str(shared)):
