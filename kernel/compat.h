@@ -19,6 +19,18 @@
 /* Requests that prepare_request() has seen, and finish_request() will see. */
 #define FL_RQF_MANAGED RQF_ELVPRIV
 
+/*
+ * A FUA write for a drive that knows FUA is not managed, and bypasses us; but
+ * if the driver requeues it, it is inserted all the same.
+ */
+static inline void fl_manage(struct request *rq)
+{
+	if (likely(rq->rq_flags & RQF_ELVPRIV))
+		return;
+	memset(&rq->elv, 0, sizeof(rq->elv));
+	rq->rq_flags |= RQF_ELVPRIV;
+}
+
 typedef bool fl_insert_flags;
 #define fl_insert_at_head(flags) (flags)
 
@@ -46,6 +58,7 @@ static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_
 #else
 
 #define FL_RQF_MANAGED RQF_USE_SCHED
+#define fl_manage(rq) ((void)(rq)) /* all that are inserted are */
 
 typedef blk_insert_t fl_insert_flags;
 #define fl_insert_at_head(flags) ((flags) & BLK_MQ_INSERT_AT_HEAD)
@@ -63,7 +76,8 @@ typedef blk_insert_t fl_insert_flags;
 static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
 					    unsigned int percent)
 {
-	return max_t(unsigned int, 1, q->nr_requests * percent / 100);
+	/* Not q->nr_requests, which is updated after depth_updated(). */
+	return max_t(unsigned int, 1, tags->bitmap_tags.sb.depth * percent / 100);
 }
 
 #endif

@@ -79,6 +79,8 @@ static void fl_update_got(struct fl_kdev *kdev)
 		struct fl_kflow *kflow = to_fl_kflow(flow);
 		u64 cost = 0;
 
+		if (!flow->busy && !kflow->got)
+			continue;
 		for (i = 0; i < kdev->dev.nr_hwqs; i++)
 			cost += READ_ONCE(fl_flow_queue(kdev->dev.sched, flow, i)->cost);
 		kflow->got = cost - kflow->got_seen; /* for now, what it used */
@@ -231,7 +233,7 @@ static void fl_kflow_free_rcu(struct rcu_head *rcu)
 
 	if (kflow->kdev)
 		kref_put(&kflow->kdev->ref, fl_kdev_free);
-	kfree(kflow->tag_wait);
+	kfree(kflow->tags);
 	kfree(kflow->flow.queues);
 	kfree(kflow);
 	if (atomic_dec_and_test(&fl_nr_kflows))
@@ -259,14 +261,14 @@ static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 	INIT_LIST_HEAD(&kflow->flow.node);
 	if (kdev) {
 		kflow->flow.dev = &kdev->dev;
-		kflow->tag_wait = kcalloc(nr, sizeof(kflow->tag_wait[0]), gfp);
+		kflow->tags = kcalloc(nr, sizeof(kflow->tags[0]), gfp);
 		kflow->flow.queues = kcalloc(nr, sched->queue_size, gfp);
-		if (!kflow->tag_wait || !kflow->flow.queues)
+		if (!kflow->tags || !kflow->flow.queues)
 			goto err_free;
 		for (i = 0; i < nr; i++) {
 			struct fl_queue *queue = fl_flow_queue(sched, &kflow->flow, i);
 
-			init_waitqueue_head(&kflow->tag_wait[i]);
+			init_waitqueue_head(&kflow->tags[i].wait);
 			queue->flow = &kflow->flow;
 			queue->hwq = kdev->dev.hwqs[i];
 		}
@@ -275,7 +277,7 @@ static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 	return &kflow->pd;
 
 err_free:
-	kfree(kflow->tag_wait);
+	kfree(kflow->tags);
 	kfree(kflow->flow.queues);
 	kfree(kflow);
 err_put:
@@ -386,9 +388,11 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
  * No total has to be kept for it: the tag bitmap knows what is free.
  *
  * Over it, a task sleeps until its cgroup has released a request, as it would
- * for a tag. I/O that may not sleep (REQ_NOWAIT) is held to the tags whose
- * bit is the first of a word. Kernel threads' writeback is not known by cgroup
- * at this point; as asynchronous I/O it is held to its part of the depth.
+ * for a tag. I/O that may not sleep (REQ_NOWAIT) is held to the smallest
+ * shallow depth. What kernel threads submit is not known by cgroup at this
+ * point: all of it is held to the depth of asynchronous I/O, and does not
+ * count against the tasks of the cgroup in whose name it is. Metadata and
+ * swapping, which others may wait for, are let in.
  */
 
 /* Whoever is not throttled may have so many, and saves the look at the bitmap. */
@@ -428,26 +432,27 @@ static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)
 /* How long a wake-up that went to a task that moved away is missed at most. */
 #define FL_TAGS_WAIT msecs_to_jiffies(20)
 
-static void fl_tags_wait(struct fl_queue *queue, wait_queue_head_t *wq)
+static void fl_tags_wait(struct fl_queue *queue)
 {
+	struct fl_tags *tags = fl_queue_tags(queue);
 	DEFINE_WAIT(wait);
 
 	for (;;) {
 		int held;
 
-		prepare_to_wait_exclusive(wq, &wait, TASK_UNINTERRUPTIBLE);
+		prepare_to_wait_exclusive(&tags->wait, &wait, TASK_UNINTERRUPTIBLE);
 		/*
 		 * Over the limit means holding something, whose release will
 		 * wake us; unless a task that it woke was charged elsewhere
 		 * after all, having been moved to another cgroup or hardware
 		 * queue, so that no release follows. Hence the timeout.
 		 */
-		held = atomic_read(&queue->held);
+		held = atomic_read(&tags->held);
 		if (held < fl_tags_limit_of(queue, held))
 			break;
 		io_schedule_timeout(FL_TAGS_WAIT);
 	}
-	finish_wait(wq, &wait);
+	finish_wait(&tags->wait, &wait);
 }
 
 /*
@@ -465,7 +470,7 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 	kflow = fl_current_kflow(kdev);
 	if (kflow) {
 		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num);
-		held = atomic_read(&queue->held);
+		held = atomic_read(&fl_queue_tags(queue)->held);
 		limit = fl_tags_limit_of(queue, held);
 	}
 	if (held < limit || !kflow) {
@@ -486,7 +491,7 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 	if (!blkg)
 		return;
 	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), data->hctx->queue_num, held);
-	fl_tags_wait(queue, &kflow->tag_wait[data->hctx->queue_num]);
+	fl_tags_wait(queue);
 	data->nr_tags = 1;
 	blkg_put(blkg);
 }
@@ -495,11 +500,12 @@ EXPORT_SYMBOL_GPL(fl_tags_limit);
 /* @queue released a request and has waiters. Any context; its flow is pinned. */
 void fl_tags_wake(struct fl_queue *queue)
 {
-	int held = atomic_read(&queue->held);
+	struct fl_tags *tags = fl_queue_tags(queue);
+	int held = atomic_read(&tags->held);
 	int room = fl_tags_limit_of(queue, held) - held;
 
 	if (room > 0)
-		wake_up_nr(&to_fl_kflow(queue->flow)->tag_wait[queue->hwq->index], room);
+		wake_up_nr(&tags->wait, room);
 }
 EXPORT_SYMBOL_GPL(fl_tags_wake);
 

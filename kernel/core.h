@@ -45,12 +45,23 @@ struct fl_khwq {
 	struct fl_hwq hwq; /* followed by the scheduler's data */
 };
 
+/* What a cgroup's tasks hold of a hardware queue's scheduler tags. Lives as long as its flow. */
+struct fl_tags {
+	/*
+	 * Requests that its own tasks allocated, unlike fl_queue.held, which also
+	 * counts what others (writeback) do in its name. Written by whoever
+	 * allocates and frees; a stale read costs one tag more or less.
+	 */
+	atomic_t held;
+	wait_queue_head_t wait; /* tasks over their part */
+};
+
 struct fl_kflow {
 	struct blkg_policy_data pd;
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
 	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
-	wait_queue_head_t *tag_wait; /* one per hardware queue: tasks over their part of the tags */
+	struct fl_tags *tags; /* one per hardware queue */
 	u64 got_seen, got; /* cost at the last look; share of the last second. Under dev.lock */
 	struct rcu_head rcu;
 	struct fl_flow flow ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
@@ -64,6 +75,11 @@ static inline struct fl_kdev *to_fl_kdev(struct fl_dev *dev)
 static inline struct fl_kflow *to_fl_kflow(struct fl_flow *flow)
 {
 	return container_of(flow, struct fl_kflow, flow);
+}
+
+static inline struct fl_tags *fl_queue_tags(struct fl_queue *queue)
+{
+	return &to_fl_kflow(queue->flow)->tags[queue->hwq->index];
 }
 
 extern struct blkcg_policy fl_policy;

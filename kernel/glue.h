@@ -9,32 +9,48 @@
  * elv.priv[0] of a managed request is the fl_queue that it is charged to, from
  * prepare (for the current task) or insert (for the bio's cgroup, which may be
  * another: writeback) to finish; the request pins that flow's blkg so
- * long. elv.priv[1] is the scheduler's word.
+ * long. Its lowest bit says that the current task took it through the tag
+ * limit (core.c), as against a request that came with the bio, in which case
+ * the flow's own tasks must not wait for it. elv.priv[1] is the scheduler's word.
  */
 #include <linux/module.h>
 
-static void fl_charge(struct request *rq, struct fl_queue *queue)
+#define FL_LIMITED 1ul
+
+static struct fl_queue *fl_rq_queue(struct request *rq)
+{
+	return (struct fl_queue *)((unsigned long)rq->elv.priv[0] & ~FL_LIMITED);
+}
+
+/* The caller has a reference on the flow's blkg, which becomes the request's. */
+static void fl_charge(struct request *rq, struct fl_queue *queue, unsigned long limited)
 {
 	atomic_inc(&queue->held);
 	smp_mb__after_atomic(); /* against fl_flows_age() */
-	rq->elv.priv[0] = queue;
+	if (limited)
+		atomic_inc(&fl_queue_tags(queue)->held);
+	rq->elv.priv[0] = (void *)((unsigned long)queue | limited);
 }
 
 /* Give back the charge, and the blkg that it pinned. Any context. */
 static void fl_uncharge(struct request *rq)
 {
-	struct fl_queue *queue = rq->elv.priv[0];
-	struct fl_kflow *kflow;
+	bool limited = (unsigned long)rq->elv.priv[0] & FL_LIMITED;
+	struct fl_queue *queue = fl_rq_queue(rq);
 
 	if (!queue)
 		return;
 	rq->elv.priv[0] = NULL;
-	kflow = to_fl_kflow(queue->flow);
-	/* A full barrier: a waiter sees the new count, or we see it waiting. */
-	atomic_dec_return(&queue->held);
-	if (unlikely(waitqueue_active(&kflow->tag_wait[queue->hwq->index])))
-		fl_tags_wake(queue);
-	blkg_put(pd_to_blkg(&kflow->pd));
+	atomic_dec(&queue->held);
+	if (limited) {
+		struct fl_tags *tags = fl_queue_tags(queue);
+
+		/* A full barrier: a waiter sees the new count, or we see it waiting. */
+		atomic_dec_return(&tags->held);
+		if (unlikely(waitqueue_active(&tags->wait)))
+			fl_tags_wake(queue);
+	}
+	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }
 
 static struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
@@ -42,7 +58,7 @@ static struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
 	struct blkg_policy_data *pd = NULL;
 	struct fl_kflow *kflow;
 
-	if (bio && bio->bi_blkg)
+	if (bio && bio->bi_blkg && !bio_issue_as_root_blkg(bio))
 		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
 	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
 	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
@@ -57,9 +73,12 @@ static void fl_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
 {
 	struct fl_kdev *kdev = data->q->elevator->elevator_data;
 
-	if (!op_is_sync(opf))
+	/* Kernel threads pass no tag limit: this much they leave to everybody else. */
+	if (!op_is_sync(opf) || (current->flags & PF_KTHREAD))
 		data->shallow_depth = kdev->async_depth;
-	fl_tags_limit(kdev, data);
+	/* Others may wait for these, whoever issues them. */
+	if (!(opf & (REQ_META | REQ_SWAP)))
+		fl_tags_limit(kdev, data);
 }
 
 static void fl_prepare_request(struct request *rq)
@@ -71,6 +90,8 @@ static void fl_prepare_request(struct request *rq)
 
 	rq->elv.priv[0] = NULL;
 	rq->elv.priv[1] = NULL;
+	if (blk_rq_is_passthrough(rq))
+		return; /* never inserted */
 	if (current->flags & PF_KTHREAD)
 		return; /* its bio tells, at insert */
 	rcu_read_lock();
@@ -79,7 +100,7 @@ static void fl_prepare_request(struct request *rq)
 		pd = blkg_to_pd(blkg, &fl_policy);
 		kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
 		if (kflow && kflow->kdev == kdev && kflow->attached)
-			fl_charge(rq, fl_kflow_queue(kflow, rq->mq_hctx->sched_data));
+			fl_charge(rq, fl_kflow_queue(kflow, rq->mq_hctx->sched_data), FL_LIMITED);
 		else
 			blkg_put(blkg);
 	}
@@ -91,11 +112,12 @@ static void fl_prepare_request(struct request *rq)
  * scheduler? Left alone, the block layer has a kernel thread do it after every
  * insert, and that costs more than all else that an elevator does. Not from
  * within schedule(), nor where the driver may sleep, nor while the drive is
- * full: then completions run the queue.
+ * full: then completions run the queue. Not while a plug is flushed, after
+ * which the block layer runs the queue here itself.
  */
 static bool fl_may_run_here(struct blk_mq_hw_ctx *hctx)
 {
-	return task_is_running(current) && !(hctx->flags & BLK_MQ_F_BLOCKING) &&
+	return !current->plug && task_is_running(current) && !(hctx->flags & BLK_MQ_F_BLOCKING) &&
 	       !blk_mq_sched_needs_restart(hctx);
 }
 
@@ -112,10 +134,11 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 		struct fl_queue *queue = fl_kflow_queue(kflow, hwq);
 
 		list_del_init(&rq->queuelist);
-		if (unlikely(rq->elv.priv[0] != queue)) {
+		fl_manage(rq);
+		if (unlikely(fl_rq_queue(rq) != queue)) {
 			fl_uncharge(rq);
 			blkg_get(pd_to_blkg(&kflow->pd));
-			fl_charge(rq, queue);
+			fl_charge(rq, queue, 0);
 		}
 		trace_block_rq_insert(rq);
 		FL_SCHED.insert(queue, rq, fl_insert_at_head(flags));
@@ -160,20 +183,25 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 
 static void fl_completed_request(struct request *rq, u64 now)
 {
-	if ((rq->rq_flags & FL_RQF_MANAGED) && rq->elv.priv[0])
-		FL_SCHED.complete(rq->elv.priv[0], rq, now);
+	if ((rq->rq_flags & FL_RQF_MANAGED) && fl_rq_queue(rq))
+		FL_SCHED.complete(fl_rq_queue(rq), rq, now);
+}
+
+static void fl_release(struct request *rq)
+{
+	if (fl_rq_queue(rq))
+		FL_SCHED.release(fl_rq_queue(rq), rq);
 }
 
 /* To be inserted again: it stays charged to its flow, and gives back its place in the drive. */
 static void fl_requeue_request(struct request *rq)
 {
-	if (rq->elv.priv[0])
-		FL_SCHED.release(rq->elv.priv[0], rq);
+	fl_release(rq);
 }
 
 static void fl_finish_request(struct request *rq)
 {
-	fl_requeue_request(rq);
+	fl_release(rq);
 	fl_uncharge(rq);
 }
 

@@ -31,6 +31,7 @@
 #define fl_opf_op(opf)                                            \
 	(((opf) & REQ_OP_MASK) == REQ_OP_READ	 ? FL_READ :       \
 	 ((opf) & REQ_OP_MASK) == REQ_OP_WRITE	 ? FL_WRITE :      \
+	 ((opf) & REQ_OP_MASK) == REQ_OP_ZONE_APPEND ? FL_WRITE :  \
 	 ((opf) & REQ_OP_MASK) == REQ_OP_DISCARD ? FL_DISCARD :    \
 						   FL_OTHER)
 #define fl_req_op(rq) fl_opf_op((rq)->cmd_flags)

@@ -46,7 +46,9 @@
  * round. A request may cost more than the balance: the queue goes into debt
  * and works it off with its next turns. A queue that was empty has its first
  * turn before those that were not: a tenant that waits for each request
- * should not wait for the turns of all others, too.
+ * should not wait for the turns of all others, too. The root's own requests
+ * (swapping, metadata, the kernel's threads) pay, but are never throttled:
+ * sooner or later everybody waits for them.
  *
  * 3. The total (IV-3)
  *
@@ -168,6 +170,7 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_GOOD_BUCKETS 4
 #define KF_MIN_SAMPLES 500
 enum { KF_TOTAL, KF_IO, KF_NR_LATENCIES };
+enum { KF_READS, KF_WRITES, KF_REST, KF_NR_IO }; /* as FL_READ, FL_WRITE, and all the others */
 
 static const u64 kf_discard_target_ns = 5ull * NSEC_PER_SEC;
 
@@ -209,21 +212,22 @@ struct kf_hwq {
 	unsigned int batching; /* in a row */
 	/* Written under hwq->lock; read by refills and has_work(), which then run it once too often. */
 	unsigned int nr_throttled;
+	u64 throttled_ns; /* of its queues, up to their last unthrottling */
 	u64 seen_refills;
 	/* Shared with completions, and with other hardware queues that ran out. */
 	atomic_t credits[FL_NR_OPS] ____cacheline_aligned_in_smp;
 	int waiting[FL_NR_OPS]; /* for a credit; by xchg() */
 	/* Added to by completions, read by kf_latency(), which keeps what it saw. */
 	atomic_t buckets[KF_NR_TARGETS][KF_NR_LATENCIES][KF_BUCKETS];
-	atomic64_t io_ns[2]; /* reads and writes: for the write price */
+	atomic64_t io_ns[KF_NR_IO]; /* time in the drive */
 	atomic64_t done; /* cost of all that was completed */
 };
 
 #define KF_PROBE_WANTED ((void *)1)
 
-struct kf_io { /* reads and writes */
-	u64 ns[2];
-	u32 nr[2]; /* wraps, as the buckets do */
+struct kf_io {
+	u64 ns[KF_NR_IO];
+	u32 nr[KF_NR_IO]; /* wraps, as the buckets do; not of what is neither read nor write */
 };
 
 struct kf_latency {
@@ -261,6 +265,7 @@ struct kf_dev {
 	u64 predicted_ns; /* the last prediction */
 	u64 throttled_ns; /* when the first flow was throttled after that; 0: none was */
 	u64 throttled_done; /* kf_done() then */
+	struct kf_flow *waits_for; /* the flow with tokens that was found last; NULL: look anew */
 	u64 rate; /* tokens per period */
 	struct kf_io round_io; /* at the last prediction */
 	unsigned int probe_in_flight; /* requests, when the first flow was throttled */
@@ -428,7 +433,7 @@ static void kf_not_limited(struct kf_flow *kfl)
 	kfl->belief = KF_MIN_BELIEF;
 }
 
-/* Reads and writes completed so far, and the time that they spent in the drive. */
+/* The requests completed so far, and the time that they spent in the drive. */
 static void kf_read_io(struct kf_dev *kf, struct kf_io *io)
 {
 	unsigned int i;
@@ -438,11 +443,11 @@ static void kf_read_io(struct kf_dev *kf, struct kf_io *io)
 	for (i = 0; i < kf->dev.nr_hwqs; i++) {
 		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
 
-		for (op = FL_READ; op <= FL_WRITE; op++) {
+		for (op = 0; op < KF_NR_IO; op++)
 			io->ns[op] += atomic64_read(&khq->io_ns[op]);
+		for (op = KF_READS; op <= KF_WRITES; op++)
 			for (b = 0; b < KF_BUCKETS; b++)
 				io->nr[op] += atomic_read(&khq->buckets[op][KF_IO][b]);
-		}
 	}
 }
 
@@ -453,12 +458,17 @@ static struct kf_io kf_io_since(struct kf_dev *kf, struct kf_io *from)
 	int op;
 
 	kf_read_io(kf, &now);
-	for (op = FL_READ; op <= FL_WRITE; op++) {
+	for (op = 0; op < KF_NR_IO; op++) {
 		since.ns[op] = now.ns[op] - from->ns[op];
 		since.nr[op] = now.nr[op] - from->nr[op];
 	}
 	*from = now;
 	return since;
+}
+
+static u64 kf_io_ns(const struct kf_io *io)
+{
+	return io->ns[KF_READS] + io->ns[KF_WRITES] + io->ns[KF_REST];
 }
 
 static unsigned int kf_in_flight(struct kf_dev *kf)
@@ -476,8 +486,9 @@ static unsigned int kf_in_flight(struct kf_dev *kf)
 
 /*
  * Did the drive have less than one request in flight on average, in the last
- * round and in this one so far? Not its requests in flight now: a hardware
- * queue dispatches many before it sends the first. Under dev->lock.
+ * round and in this one so far? Not its requests in flight now, if any were
+ * done: a hardware queue dispatches many before it sends the first. If none
+ * was, it stalls. Under dev->lock.
  */
 static bool kf_drive_idles(struct kf_dev *kf, u64 now)
 {
@@ -486,7 +497,9 @@ static bool kf_drive_idles(struct kf_dev *kf, u64 now)
 	if (kf->in_flight_avg >= 1 << 8)
 		return false;
 	io = kf_io_since(kf, &seen);
-	return io.ns[FL_READ] + io.ns[FL_WRITE] < now - kf->predicted_ns;
+	if (!kf_io_ns(&io) && kf_in_flight(kf))
+		return false;
+	return kf_io_ns(&io) < now - kf->predicted_ns;
 }
 
 /* The first flow of the round is throttled. Under dev->lock. */
@@ -507,16 +520,18 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 static void kf_end_probe(struct kf_dev *kf, u64 window)
 {
 	struct kf_io io = kf_io_since(kf, &kf->round_io);
-	u64 took = READ_ONCE(kf->probe_ns), did = (u64)io.nr[FL_READ] + io.nr[FL_WRITE], could = 0;
+	/* Requests: what the drive did in the round, and could have done. */
+	u64 did = (u64)io.nr[KF_READS] + io.nr[KF_WRITES], could = 0;
+	u64 took = READ_ONCE(kf->probe_ns); /* ns */
 	enum fl_op op = READ_ONCE(kf->probe_op);
 	struct fl_flow *flow;
 
-	kf->in_flight_avg = div64_u64((io.ns[FL_READ] + io.ns[FL_WRITE]) << 8, window);
+	kf->in_flight_avg = div64_u64(kf_io_ns(&io) << 8, window);
 	WRITE_ONCE(kf->probe, NULL);
-	if (kf->throttled_ns && took && io.ns[op]) {
+	if (kf->throttled_ns && took && did && io.ns[op]) {
 		/* As long as the round's mix of reads and writes takes on average. */
-		took = mul_u64_u64_div_u64(took, (io.ns[FL_READ] + io.ns[FL_WRITE]) * io.nr[op],
-					   io.ns[op] * did);
+		took = mul_u64_u64_div_u64(took, io.ns[KF_READS] + io.ns[KF_WRITES], io.ns[op]);
+		took = mul_u64_u64_div_u64(took, io.nr[op], did);
 		could = mul_u64_u64_div_u64(kf->probe_in_flight, window, max_t(u64, took, 1));
 	}
 	if (4 * could < 5 * did) {
@@ -536,9 +551,12 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 
 	list_for_each_entry(flow, &kf->dev.flows, node) {
 		struct kf_flow *kfl = to_kf_flow(flow);
-		u64 cost = kf_flow_cost(kfl);
-		u64 used = mul_u64_u64_div_u64(cost - kfl->seen_cost, period, window);
+		u64 cost, used;
 
+		if (!flow->busy)
+			continue;
+		cost = kf_flow_cost(kfl);
+		used = mul_u64_u64_div_u64(cost - kfl->seen_cost, period, window);
 		kfl->used_avg = kfl->used_avg ? (kfl->used_avg + used) / 2 : used;
 		kfl->seen_cost = cost;
 	}
@@ -555,8 +573,8 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 	kf_average_flows(kf, window, period);
 	kf_end_probe(kf, window);
 	used = done - kf->tokens_used;
-	if (kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW &&
-	    kf->throttled_ns > kf->predicted_ns) {
+	if (kf->throttled_ns > kf->predicted_ns &&
+	    kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW) {
 		window = kf->throttled_ns - kf->predicted_ns;
 		used = kf->throttled_done - kf->tokens_used;
 	}
@@ -682,10 +700,31 @@ static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool peri
 	kf_wake(kf, self);
 }
 
+/*
+ * Is there a flow to wait for? Looks on from the one found last, so that a
+ * round looks at each flow once or twice, however many there are.
+ */
+static bool kf_waits(struct kf_dev *kf)
+{
+	struct list_head *flows = &kf->dev.flows, *pos, *start;
+
+	start = kf->waits_for ? &kf->waits_for->flow.node : flows;
+	pos = start;
+	do {
+		struct kf_flow *kfl = to_kf_flow(list_entry(pos, struct fl_flow, node));
+
+		if (pos != flows && kfl->flow.busy && !kfl->limited && atomic64_read(&kfl->tokens)) {
+			kf->waits_for = kfl;
+			return true;
+		}
+		pos = pos->next;
+	} while (pos != start);
+	return false;
+}
+
 /* @kfl has drawn its last token: it is not limited, and this may end the round. */
 static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self)
 {
-	struct fl_flow *flow;
 	unsigned long flags;
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
@@ -698,11 +737,8 @@ static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self
 	}
 	if (!kf->throttled_ns)
 		kf_start_probe(kf, fl_now_ns());
-	list_for_each_entry(flow, &kf->dev.flows, node)
-		if (flow->busy && !to_kf_flow(flow)->limited &&
-		    atomic64_read(&to_kf_flow(flow)->tokens))
-			goto out;
-	kf_refill(kf, fl_now_ns(), self, false);
+	if (!kf_waits(kf))
+		kf_refill(kf, fl_now_ns(), self, false);
 out:
 	spin_unlock_irqrestore(&kf->dev.lock, flags);
 }
@@ -741,6 +777,7 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	kfl->refilled = kfl->granted;
 	atomic64_set(&kfl->tokens, kfl->granted);
 	kf->tokens_granted += kfl->granted;
+	kf_wake(kf, NULL); /* a hardware queue that saw it busy may have found no tokens */
 	fl_dev_kick(&kf->dev);
 out:
 	spin_unlock_irqrestore(&kf->dev.lock, flags);
@@ -799,6 +836,8 @@ static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
 				list_add_tail(&kq->ready[op], &khq->ready[op]);
 		WRITE_ONCE(kq->q.throttled_ns,
 			   kq->q.throttled_ns + (now - kq->throttled_since_ns));
+		WRITE_ONCE(khq->throttled_ns,
+			   khq->throttled_ns + (now - kq->throttled_since_ns));
 		WRITE_ONCE(kq->unthrottled_ns, now);
 		WRITE_ONCE(kq->q.throttled, false);
 	}
@@ -831,7 +870,8 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 	u64 cost;
 
 	while ((kq = kf_next_queue(khq, op))) {
-		if (kq->balance <= 0 && !kf_draw(kf, khq, kq)) {
+		/* The root's goes on, in debt: swapping and metadata are in everybody's way. */
+		if (kq->balance <= 0 && !kf_draw(kf, khq, kq) && kq->q.flow->parent) {
 			kf_throttle(khq, kq);
 			kf_unthrottle(kf, khq);
 			continue;
@@ -936,9 +976,12 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	enum fl_op op = fl_req_op(rq);
 
 	atomic64_add(*fl_req_priv(rq), &khq->done);
-	if (op >= KF_NR_TARGETS || !dispatched)
+	if (!dispatched)
 		return;
 	io = now_ns - dispatched;
+	atomic64_add(io, &khq->io_ns[min_t(int, op, KF_REST)]);
+	if (op >= KF_NR_TARGETS)
+		return;
 	if (unlikely(READ_ONCE(kf->probe) == rq)) {
 		WRITE_ONCE(kf->probe_ns, io);
 		WRITE_ONCE(kf->probe, NULL);
@@ -946,8 +989,6 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	/* A throttling that ended after the dispatch was not this request's. */
 	kf_sample(kf, khq, op, KF_TOTAL, from < dispatched ? now_ns - from : io);
 	kf_sample(kf, khq, op, KF_IO, io);
-	if (op <= FL_WRITE)
-		atomic64_add(io, &khq->io_ns[op]);
 }
 
 static void kf_release(struct fl_queue *queue, struct fl_req *rq)
@@ -1067,13 +1108,11 @@ static void kf_measure_write_price(struct kf_dev *kf)
 
 static void kf_count_throttled(struct kf_dev *kf)
 {
-	struct fl_flow *flow;
 	u64 ns = 0;
 	unsigned int i;
 
-	list_for_each_entry(flow, &kf->dev.flows, node)
-		for (i = 0; i < kf->dev.nr_hwqs; i++)
-			ns += READ_ONCE(kf_flow_queue(to_kf_flow(flow), i)->q.throttled_ns);
+	for (i = 0; i < kf->dev.nr_hwqs; i++)
+		ns += READ_ONCE(to_kf_hwq(kf->dev.hwqs[i])->throttled_ns);
 	kf->throttled_nsec = ns;
 }
 
@@ -1158,6 +1197,10 @@ static void kf_init_flow(struct fl_flow *flow)
 
 static void kf_exit_flow(struct fl_flow *flow)
 {
+	struct kf_dev *kf = to_kf_dev(flow->dev);
+
+	if (kf->waits_for == to_kf_flow(flow))
+		kf->waits_for = NULL;
 	fl_flow_set_busy(flow, false);
 }
 
@@ -1179,7 +1222,7 @@ static const struct fl_var kf_vars[] = {
 	KF_COUNTER(predicted_total, "tokens", "what the drive is expected to do in a period"),
 	KF_COUNTER(tokens_granted, "tokens", "handed out so far"),
 	KF_COUNTER(tokens_used, "tokens", "cost of what was completed, up to the last prediction"),
-	KF_COUNTER(throttled_nsec, "ns", "time that queues of present flows waited for tokens"),
+	KF_COUNTER(throttled_nsec, "ns", "time that queues waited for tokens, summed"),
 	KF_COUNTER(refills_period, "refills", "because a period had passed"),
 	KF_COUNTER(refills_spent, "refills", "because every active flow had spent its tokens"),
 	KF_COUNTER(write_price_pct, "percent", "price of a write against a read of its size"),

@@ -161,9 +161,13 @@ def requeues_and_shared_tags() -> None:
         fios = [
             verify(disk, 0, cgroups[0], ioengine="libaio"),
             verify(disk, 1, cgroups[1], ioengine="io_uring", iodepth=1, bsrange="4k-8k", size="2m"),
+            # FUA writes, which 6.1 keeps from elevators until they are requeued, among flushes.
+            verify(disk, 2, cgroups[0], ioengine="psync", sync="dsync", iodepth=1, size="2m"),
+            verify(disk, 3, cgroups[1], ioengine="libaio", fdatasync=4, size="2m"),
         ]
         for fio in fios:
             fio.finish()
+        assert kit.queue(disk, "fua").read_text() == "1\n", "the drive takes no FUA writes"
         requeues = (tracing / "trace").read_text().count("block_rq_requeue:")
         (event / "enable").write_text("0")
         print(requeues, "requeues", "with shared tags" if shared else "")
