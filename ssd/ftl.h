@@ -75,6 +75,14 @@ static inline u32 ftl_unit(const struct ftl *ftl, u64 offset)
 	return (u32)(offset >> ftl->unit_shift) & ftl->map_mask;
 }
 
+/* Bytes from @offset to the end of its unit. */
+static inline u32 ftl_unit_left(const struct ftl *ftl, u64 offset)
+{
+	u32 size = 1u << ftl->unit_shift;
+
+	return size - ((u32)offset & (size - 1));
+}
+
 /* Where a run of data begins, and how far it goes on in the same row. */
 struct ftl_place {
 	u32 die;
@@ -93,6 +101,8 @@ static inline bool ftl_must_collect(const struct ftl *ftl, u32 die)
 bool ftl_has_room(const struct ftl *ftl, u32 die);
 /* Open a row for the host on @die, which has room. Returns its first unit for ftl_write(). */
 u32 ftl_open_row(struct ftl *ftl, u32 die);
+/* @unit's new data go to @slot of the buffer; false when its old data are there and give it their slot. */
+bool ftl_buffer(struct ftl *ftl, u32 unit, u32 slot);
 /* @unit of the drive, from @slot of the buffer, goes to @place of an open row. */
 void ftl_write(struct ftl *ftl, u32 unit, u32 slot, u32 place);
 void ftl_trim(struct ftl *ftl, u32 unit);

@@ -41,7 +41,7 @@ enum ssd_class { SSD_URGENT, SSD_HIGH, SSD_MEDIUM, SSD_LOW, SSD_NR_CLASSES };
 struct ssd_cmd {
 	/* Filled in by the owner. */
 	u64 offset; /* bytes from the start of the drive; a multiple of 512 */
-	u32 bytes; /* a multiple of 512; 0 for a flush */
+	u32 bytes; /* a multiple of 512, not 0; unused by a flush */
 	u8 op; /* enum ssd_op */
 	u8 class; /* enum ssd_class; SSD_HIGH unless the drive does WRR */
 	bool fua; /* a write that is done when it is on NAND, not in the buffer */
@@ -85,7 +85,7 @@ void ssd_submit(struct ssd *ssd, struct ssd_cmd *cmd, u64 now);
  * drive with nothing to do may hold data in its buffer that fill no page.
  */
 u64 ssd_next_ns(const struct ssd *ssd);
-/* Move to @now; returns the commands that are done by then in the order of their done_ns, linked by next. */
+/* Move to @now, not SSD_NEVER; returns the commands that are done by then in the order of their done_ns, linked by next. */
 struct ssd_cmd *ssd_advance(struct ssd *ssd, u64 now);
 
 /* WRR weights of high, medium and low, 1..256 each: from the next arbitration round on. */
