@@ -117,10 +117,10 @@ static struct costs read_costs(struct reader *r, const json_t *json)
 		.dispatch_ns = number(&t, "dispatch_ns", 0, second),
 		.done_ns = number(&t, "done_ns", 0, second),
 		.lock_ns = number(&t, "lock_ns", 0, second),
-		.lock_queue_ps = number(&t, "lock_queue_ps", 0, second),
+		.lock_read_ps = number(&t, "lock_read_ps", 0, second),
 	};
 
-	no_more(&t, "submit_ns, complete_ns, wake_ns, insert_ns, dispatch_ns, done_ns, lock_ns, lock_queue_ps");
+	no_more(&t, "submit_ns, complete_ns, wake_ns, insert_ns, dispatch_ns, done_ns, lock_ns, lock_read_ps");
 	return costs;
 }
 

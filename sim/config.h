@@ -32,7 +32,7 @@ struct costs {
 	u64 submit_ns, complete_ns; /* a request, everything but the scheduler */
 	u64 wake_ns; /* to have a kernel thread run a hardware queue */
 	u64 insert_ns, dispatch_ns, done_ns; /* the scheduler, for each request */
-	u64 lock_ns, lock_queue_ps; /* holding the lock of all cores: + ps for each queue of each flow */
+	u64 lock_ns, lock_read_ps; /* holding the lock of all cores: each time, and for each read of shared memory */
 };
 
 struct drive_config {

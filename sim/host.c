@@ -23,8 +23,7 @@ enum event_kind {
 	EVENT_TICK, /* the scheduler's timer */
 };
 
-const spinlock_t *sim_shared_lock;
-unsigned int sim_shared_taken;
+struct sim_shared sim_shared;
 
 static const struct sim *running; /* for what the scheduler calls without saying for whom */
 
@@ -392,15 +391,20 @@ static u64 begin_tick(struct sim *sim)
 /* The core waits until it has the lock, and holds it, for what just ran. */
 static u64 shared_lock_ns(struct sim *sim)
 {
-	u64 from, hold = sim_shared_taken * sim->lock_hold_ns;
+	u64 from, hold;
 
-	if (likely(!sim_shared_taken))
+	if (likely(!sim_shared.taken))
 		return 0;
-	sim_shared_taken = 0;
+	hold = sim_shared.taken * sim->config.costs.lock_ns +
+	       sim_shared.reads * sim->config.costs.lock_read_ps / 1000;
+	sim_shared.taken = 0;
+	sim_shared.reads = 0;
 	from = max_t(u64, sim->now, sim->lock_free_ns);
 	sim->lock_free_ns = from + hold;
-	if (sim->now >= sim->begin_ns && sim->now < sim->end_ns)
+	if (sim->now >= sim->begin_ns && sim->now < sim->end_ns) {
 		sim->lock_wait_ns += from - sim->now;
+		sim->lock_held_ns += hold;
+	}
 	return from - sim->now + hold;
 }
 

@@ -137,9 +137,10 @@ static void print_counters(const struct sim *sim, FILE *file)
 {
 	const struct fl_var *var;
 
-	fprintf(file, "{\"device\": {\"events\": %llu, \"requests\": %llu, \"lock_wait_ns\": %llu",
+	fprintf(file, "{\"device\": {\"events\": %llu, \"requests\": %llu, \"lock_held_ns\": %llu, "
+		      "\"lock_wait_ns\": %llu",
 		(unsigned long long)sim->events, (unsigned long long)sim->requests,
-		(unsigned long long)sim->lock_wait_ns);
+		(unsigned long long)sim->lock_held_ns, (unsigned long long)sim->lock_wait_ns);
 	/* Little's law over the whole run: requests in the system on average, counted and by their latencies. */
 	fprintf(file, ", \"mean_in_system\": %.6f, \"rate_times_latency\": %.6f",
 		(double)sim->area / (double)max_t(u64, sim->now, 1),

@@ -80,7 +80,6 @@ static bool make_flows(struct sim *sim)
 		if (!tenant->flow || !tenant->waiting || !tenant->bins)
 			return false;
 	}
-	sim->nr_flows = 1 + c->nr_cgroups + c->nr_tenants;
 	return true;
 }
 
@@ -195,9 +194,7 @@ bool sim_init(struct sim *sim)
 		return fail(sim, "out of memory");
 	end_phases(sim);
 	set_up_cores(sim);
-	sim->lock_hold_ns = c->costs.lock_ns + c->costs.lock_queue_ps * sim->nr_flows * c->drive.queues / 1000;
-	sim_shared_lock = &sim->dev->lock;
-	sim_shared_taken = 0;
+	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };
 	return make_jobs(sim);
 }
 

@@ -114,7 +114,6 @@ struct sim {
 	const struct fl_sched *sched;
 	unsigned int tags; /* of each hardware queue */
 	bool limit_tags; /* they are divided among tenants */
-	unsigned int nr_flows; /* with the root */
 	struct core *cores;
 	struct hwq *hwqs;
 	struct fl_flow **cgroups;
@@ -127,14 +126,13 @@ struct sim {
 	struct work tick;
 	u64 tick_ns; /* when the timer is due, SSD_NEVER: it is not */
 	u64 lock_free_ns; /* when who holds the shared lock will have released it */
-	u64 lock_hold_ns;
 	u64 note_ns; /* when costs are to be noted next: at the window's begin and end */
 	u64 bin_ns;
 	unsigned int nr_bins, bin; /* the one that now is in */
 	u64 bin_end_ns;
 	/* Figures. */
 	u64 events, requests; /* handled; completed, warm-up and end included */
-	u64 busy_ns, lock_wait_ns; /* of all cores within the window; part of it */
+	u64 busy_ns, lock_wait_ns, lock_held_ns; /* of all cores within the window; parts of it */
 	/* Little's law, from the first arrival to the last completion. */
 	u64 in_system, changed_ns;
 	unsigned __int128 area; /* requests x ns in the system, as time went by */
