@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fairlane import ssd
 from fairlane.errors import FairlaneError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +50,7 @@ DEVICE_KEYS: dict[str, tuple[str, ...]] = {
         "discard",
     ),
     "qemu-nvme": ("size", "max_ioqpairs", "iops"),
+    "ssd": (*ssd.PROFILE, *ssd.PLAYED),
 }
 
 
@@ -58,10 +60,10 @@ D = TypeVar("D")
 
 @dataclass(frozen=True)
 class Profile:
-    """A drive: how to make it, and with which parameters (size and bs in bytes, the others as the driver has them)."""
+    """A drive: how to make it, and with which parameters (sizes in bytes, the others as the driver has them)."""
 
     name: str
-    kind: str  # "null_blk" | "qemu-nvme"
+    kind: str  # a key of DEVICE_KEYS; "ssd" is our model
     description: str
     params: dict[str, int] = field(default_factory=dict)
 
@@ -313,9 +315,19 @@ def _device(table: _Table) -> Profile:
 
 
 def _params(table: _Table, kind: str) -> dict[str, int]:
-    sizes = ("size", "bs")
-    keys = [key for key in DEVICE_KEYS[kind] if key in table.data]
-    return {key: table.need(key, _positive_size if key in sizes else _integer(0, 2**32)) for key in keys}
+    return {key: table.need(key, _param(kind, key)) for key in DEVICE_KEYS[kind] if key in table.data}
+
+
+def _param(kind: str, key: str) -> Callable[[object], int]:
+    """How to read that parameter of that kind of drive."""
+    if kind == "ssd":
+        return _modelled({**ssd.PROFILE, **ssd.PLAYED}[key])
+    return _positive_size if key in ("size", "bs") else _integer(0, 2**32)
+
+
+def _modelled(field: ssd.Field) -> Callable[[object], int]:
+    number = _integer(field.low, field.high)
+    return (lambda value: number(parse_size(value))) if field.unit == "bytes" else number
 
 
 def _group(table: _Table) -> Cgroup:

@@ -55,7 +55,7 @@ void vssd_store_discard(struct vssd_store *store, u64 offset, unsigned int bytes
 	  "commands in flight per hardware queue")                                                 \
 	F(block_size, "bytes", 512, 4096, 512,                                                     \
 	  "smallest I/O; a power of two")                                                          \
-	F(seed, "", 0, U64_MAX, 1,                                                                 \
+	F(seed, "", 0, 1ull << 62, 1,                                                                \
 	  "decides what is random in the model")                                                   \
 	F(precondition, "", 0, 1, 1,                                                               \
 	  "1: begin in the steady state that the profile describes; 0: fresh")
