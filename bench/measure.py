@@ -48,7 +48,7 @@ def host(folder: Path) -> tuple[int, int]:
 
 
 def schedulers(program: Path) -> tuple[dict[str, dict[tuple[int, int], Row]], float]:
-    """By scheduler and (flows, queues): ns to insert, dispatch, complete; the lock's times taken, reads, ns. And wake."""
+    """By scheduler, flows and queues: ns to insert, dispatch, complete; the lock's times taken, reads, ns. And wake."""
     found: dict[str, dict[tuple[int, int], list[Row]]] = {}
     wakes = []
     for _ in range(RUNS):
@@ -69,7 +69,7 @@ def _best(rows: list[Row]) -> Row:
 
 
 def lock(cells: dict[tuple[int, int], Row]) -> tuple[float, float]:
-    """(ns each time it is taken, ns for each read under it), a line through what was held, by relative least squares."""
+    """(ns each time it is taken, ns for each read under it): a line by relative least squares."""
     rows = [row[3:] for row in cells.values() if row[3]]
     if not rows:
         return 0.0, 0.0
@@ -87,7 +87,8 @@ def lock(cells: dict[tuple[int, int], Row]) -> tuple[float, float]:
 def write(program: Path, out: Path) -> None:
     submit_ns, complete_ns = host(program.parent)
     found, wake = schedulers(program)
-    cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").open() if line.startswith("model name"))
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.machine())
     text = [
         "# SPDX-License-Identifier: GPL-2.0-only OR MIT",
         "# What things cost a core's time, in ns; measured by `make -C bench costs`. See bench/measure.py.",
@@ -98,7 +99,7 @@ def write(program: Path, out: Path) -> None:
         f'kernel = "{platform.release()}"',
         f'date = "{datetime.date.today().isoformat()}"',
         "",
-        "# A request without the scheduler's part, by fio on this machine's drive; and to have another thread do something.",
+        "# A request without the scheduler's part, by fio on this machine's drive; having another thread do something.",
         "[host]",
         f"submit_ns = {submit_ns}",
         f"complete_ns = {complete_ns}",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
-    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups)
+    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
+               cores (of the host that --on sim simulates)
     [device]   profile (a file in profiles/), and parameters of that profile to change
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
-    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, thinktime, cores
+    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
     [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
@@ -96,6 +97,7 @@ class TenantSpec:
     start: float = 0.0  # s from the start of the measuring window
     stop: float | None = None  # s; None is the end of the run
     rate: Rate | None = None
+    poisson: bool = False  # the rate is that of a Poisson process; else I/Os come at equal intervals
     thinktime: float = 0.0  # s between a job's I/Os
     cores: tuple[int, ...] = ()  # empty: anywhere
 
@@ -137,6 +139,7 @@ class Scenario:
     repeats: int = 1
     seed: int = 1
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
+    cores: int = 16  # of a simulated host
     description: str = ""
 
     @property
@@ -241,7 +244,7 @@ def load(path: Path) -> Scenario:
     top = _Table(path, "top level", data)
     top.only(("description", "run", "device", "cgroup", "tenant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups"))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
@@ -263,6 +266,7 @@ def load(path: Path) -> Scenario:
         repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
         seed=run.take("seed", _integer(0, 2**31), Scenario.seed),
         sweep=sweep,
+        cores=run.take("cores", _integer(1, 1024), Scenario.cores),
     )
 
 
@@ -353,11 +357,14 @@ def _tenant(table: _Table, seconds: float) -> TenantSpec:
         start=table.take("start", parse_time, TenantSpec.start),
         stop=table.take("stop", _positive(parse_time), None),
         rate=table.take("rate", parse_rate, None),
+        poisson=table.take("poisson", _boolean, TenantSpec.poisson),
         thinktime=table.take("thinktime", parse_time, TenantSpec.thinktime),
         cores=table.take("cores", _list(_integer(0, 8191)), ()),
     )
     if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
         raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
+    if tenant.poisson and tenant.rate is None:
+        raise table.error("poisson", "has no meaning without a rate")
     if tenant.start >= seconds:
         raise table.error("start", f"{tenant.start:g} s is not within the run's {seconds:g} s")
     if tenant.stop is not None and (tenant.stop > seconds or tenant.stop == tenant.start):
@@ -438,6 +445,12 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is not true or false")
+    return value
 
 
 def _integer(low: int, high: int) -> Callable[[object], int]:

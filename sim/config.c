@@ -148,7 +148,9 @@ static struct drive_config read_drive(struct reader *r, const json_t *json, u64 
 	if (!strcmp(kind, "ssd")) {
 		read_profile(&t, &drive.profile);
 		drive.size = drive.profile.size;
-		no_more(&t, "kind, queues, queue_depth and those of a profile of an SSD");
+		drive.time_scale = number(&t, "time_scale", 1, 1000000);
+		drive.precondition = boolean(&t, "precondition");
+		no_more(&t, "kind, queues, queue_depth, time_scale, precondition and those of a profile of an SSD");
 		return drive;
 	}
 	if (strcmp(kind, "null"))

@@ -7,7 +7,8 @@
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
  *	costs                     struct costs, below
- *	drive                     kind "ssd": the fields of struct ssd_profile
+ *	drive                     kind "ssd": the fields of struct ssd_profile,
+ *	                          time_scale, precondition
  *	                          kind "null": size, latency_ns, interval_ps
  *	                          and for both: queues, queue_depth
  *	cgroups                   [{name, weight, parent}]; parent is a name or null
@@ -36,11 +37,13 @@ struct costs {
 };
 
 struct drive_config {
-	bool null; /* no SSD: what follows the profile counts */
+	bool null; /* no SSD, but what only takes latency_ns and interval_ps */
 	struct ssd_profile profile;
+	u64 time_scale; /* the SSD is so many times slower */
+	bool precondition; /* it begins in its steady state */
 	u64 size;
 	u64 queues, queue_depth; /* hardware queues; requests that each takes */
-	u64 latency_ns, interval_ps; /* of a null drive: of each request; between two requests' ends */
+	u64 latency_ns, interval_ps; /* of each request; between the ends of two */
 };
 
 struct node_config { /* a tenant or a cgroup */

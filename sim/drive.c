@@ -11,7 +11,9 @@ bool drive_init(struct drive *drive, const struct drive_config *config, u64 seed
 	drive->ssd = ssd_create(&config->profile, config->queues, seed);
 	if (!drive->ssd)
 		return false;
-	ssd_precondition(drive->ssd);
+	drive->time_scale = config->time_scale;
+	if (config->precondition)
+		ssd_precondition(drive->ssd);
 	return true;
 }
 

@@ -8,6 +8,7 @@
 
 struct drive {
 	struct ssd *ssd; /* NULL: a null drive */
+	u64 time_scale; /* the model's time is that much slower than ours */
 	/* A null drive: its requests end in the order in which they came. */
 	const struct drive_config *config;
 	struct ssd_cmd *first, **last;
@@ -23,24 +24,32 @@ void drive_exit(struct drive *drive);
 void null_submit(struct drive *drive, struct ssd_cmd *cmd, u64 now);
 struct ssd_cmd *null_advance(struct drive *drive, u64 now);
 
+static inline u64 drive_time(const struct drive *drive, u64 now)
+{
+	return likely(drive->time_scale == 1) ? now : now / drive->time_scale;
+}
+
 static inline void drive_submit(struct drive *drive, struct ssd_cmd *cmd, u64 now)
 {
 	if (drive->ssd)
-		ssd_submit(drive->ssd, cmd, now);
+		ssd_submit(drive->ssd, cmd, drive_time(drive, now));
 	else
 		null_submit(drive, cmd, now);
 }
 
 static inline u64 drive_next_ns(const struct drive *drive)
 {
-	if (drive->ssd)
-		return ssd_next_ns(drive->ssd);
-	return drive->first ? drive->first->done_ns : SSD_NEVER;
+	u64 next;
+
+	if (!drive->ssd)
+		return drive->first ? drive->first->done_ns : SSD_NEVER;
+	next = ssd_next_ns(drive->ssd);
+	return next == SSD_NEVER ? next : next * drive->time_scale;
 }
 
 static inline struct ssd_cmd *drive_advance(struct drive *drive, u64 now)
 {
-	return drive->ssd ? ssd_advance(drive->ssd, now) : null_advance(drive, now);
+	return drive->ssd ? ssd_advance(drive->ssd, drive_time(drive, now)) : null_advance(drive, now);
 }
 
 #endif

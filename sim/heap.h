@@ -3,6 +3,7 @@
 #ifndef SIM_HEAP_H
 #define SIM_HEAP_H
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../libfairlane/env.h"
@@ -26,19 +27,23 @@ static inline bool event_before(const struct event *a, const struct event *b)
 	return a->at != b->at ? a->at < b->at : a->order < b->order;
 }
 
-/* False when memory is short. */
-static inline bool heap_push(struct heap *h, u64 at, unsigned int kind, void *what)
+static inline void *must(void *p)
+{
+	if (p)
+		return p;
+	fprintf(stderr, "fl-sim: out of memory\n");
+	exit(2);
+}
+
+static inline void heap_push(struct heap *h, u64 at, unsigned int kind, void *what)
 {
 	struct event event = { at, h->made++ << EVENT_KIND_BITS | kind, what };
 	size_t i, up;
 
 	if (h->nr == h->size) {
 		size_t size = h->size ? 2 * h->size : 256;
-		struct event *events = realloc(h->events, size * sizeof(*events));
 
-		if (!events)
-			return false;
-		h->events = events;
+		h->events = must(realloc(h->events, size * sizeof(*h->events)));
 		h->size = size;
 	}
 	for (i = h->nr++; i; i = up) {
@@ -48,7 +53,6 @@ static inline bool heap_push(struct heap *h, u64 at, unsigned int kind, void *wh
 		h->events[i] = h->events[up];
 	}
 	h->events[i] = event;
-	return true;
 }
 
 /* The first event, which there is. */

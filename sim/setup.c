@@ -88,7 +88,8 @@ static void set_up_cores(struct sim *sim)
 	u64 cores = sim->config.cores, queues = sim->config.drive.queues, i;
 
 	for (i = 0; i < cores; i++) {
-		sim->cores[i].last = &sim->cores[i].first;
+		sim->cores[i].todo[0].last = &sim->cores[i].todo[0].first;
+		sim->cores[i].todo[1].last = &sim->cores[i].todo[1].first;
 		sim->cores[i].out_last = &sim->cores[i].out;
 	}
 	for (i = 0; i < queues; i++) {
@@ -127,10 +128,27 @@ static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsig
 	return place_job(sim, job, index);
 }
 
+/*
+ * Jobs that may run anywhere are put on cores in steps of about the golden
+ * section, so that those of a tenant, and of any few tenants, are far apart;
+ * without a common factor, so that all cores get as many.
+ */
+static unsigned int step_of(unsigned int cores)
+{
+	unsigned int step = max_t(unsigned int, cores * 5 / 8, 1), a, b, rest;
+
+	for (;; step--) {
+		for (a = cores, b = step; b; a = b, b = rest)
+			rest = a % b;
+		if (a == 1)
+			return step;
+	}
+}
+
 static bool make_jobs(struct sim *sim)
 {
 	const struct config *c = &sim->config;
-	unsigned int i, nr = 0, spread = 0;
+	unsigned int i, nr = 0, core = 0, step = step_of(c->cores);
 	u64 j;
 
 	for (i = 0; i < c->nr_tenants; i++) {
@@ -138,9 +156,10 @@ static bool make_jobs(struct sim *sim)
 
 		for (j = 0; j < t->jobs; j++, nr++) {
 			sim->jobs[nr].tenant = &sim->tenants[i];
-			if (!make_job(sim, &sim->jobs[nr], nr,
-				      t->nr_cores ? t->cores[j % t->nr_cores] : spread++ % c->cores))
+			if (!make_job(sim, &sim->jobs[nr], nr, t->nr_cores ? t->cores[j % t->nr_cores] : core))
 				return fail(sim, "drive: too small for a block of each job");
+			if (!t->nr_cores)
+				core = (core + step) % c->cores;
 		}
 	}
 	return true;

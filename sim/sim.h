@@ -30,11 +30,16 @@ struct work {
 	struct work *next;
 };
 
-/* Does one thing after the other, in order of arrival. */
+struct work_list {
+	struct work *first, **last;
+};
+
+/* Does one thing after the other: first what drives have done, which comes by interrupt, then the rest, in order. */
 struct core {
-	struct work *first, **last; /* to do */
+	struct work_list todo[2];
 	struct work *now; /* NULL: idle */
-	struct request *out, **out_last; /* dispatched in it: to the drive when it is over */
+	bool scheduled; /* the scheduler's part of it is done */
+	struct request *out, **out_last; /* dispatched in it */
 	bool starting; /* in sim.starting */
 	struct core *starting_next;
 };
@@ -70,7 +75,8 @@ struct job {
 	struct tenant *tenant;
 	struct core *core;
 	struct hwq *hwq;
-	struct request *held; /* its next request, when there was no tag for it */
+	struct request *held; /* its next request, until it has a tag */
+	bool woken; /* for a tag */
 	struct job *waiting_next; /* in a wait_list */
 	u64 random; /* generator */
 	u64 first_byte, blocks, next_block; /* its part of the drive */
