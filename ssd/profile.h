@@ -23,8 +23,10 @@
 	  "arbitration burst: most commands fetched from a queue at a time")                       \
 	F(commands, "commands", 1, 65536, 128,                                                     \
 	  "most commands that the controller holds, fetched and not completed")                    \
-	F(command_ns, "ns", 0, 1000000000, 1000,                                                   \
-	  "time that the controller spends on a command before it can fetch another")              \
+	F(read_command_ns, "ns", 0, 1000000000, 1000,                                              \
+	  "time that the controller spends on a read before it can fetch another command")         \
+	F(write_command_ns, "ns", 0, 1000000000, 1000,                                             \
+	  "the same for a write, a trim or a flush")                                               \
 	F(overhead_ns, "ns", 0, 1000000000, 5000,                                                  \
 	  "delay of every command by what takes no capacity: firmware, bus, completion")           \
 	F(link_read_mbps, "MB/s", 1, 1000000, 3200,                                                \

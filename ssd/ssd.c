@@ -4,7 +4,7 @@
  *
  *	submission queue   until the arbiter chooses it and the controller has
  *	                   a place for it
- *	fetch              command_ns, one command at a time
+ *	fetch              the cost of the command, one command at a time
  *	read               pages wait for dies and channels (nand.c), then for
  *	                   the link; the last one completes the command
  *	write              waits for space in the buffer and for the link;
@@ -27,7 +27,7 @@ struct ssd {
 	u64 now;
 	/* From the profile. */
 	u32 max_commands;
-	u64 command_ns, overhead_ns;
+	u64 read_command_ns, write_command_ns, overhead_ns;
 	bool buffer_volatile;
 	struct rate link[2]; /* by SSD_READ, SSD_WRITE */
 
@@ -57,7 +57,8 @@ struct ssd *ssd_create(const struct ssd_profile *p, unsigned int cores, u64 seed
 	if (!s)
 		return NULL;
 	s->max_commands = (u32)p->commands;
-	s->command_ns = p->command_ns;
+	s->read_command_ns = p->read_command_ns;
+	s->write_command_ns = p->write_command_ns;
 	s->overhead_ns = p->overhead_ns;
 	s->buffer_volatile = p->buffer_volatile;
 	s->link[SSD_READ] = rate_of(p->link_read_mbps);
@@ -96,13 +97,16 @@ void ssd_set_weights(struct ssd *s, unsigned int high, unsigned int medium, unsi
 
 static void fetch(struct ssd *s)
 {
+	struct ssd_cmd *cmd;
+
 	if (s->fetching || s->in_controller == s->max_commands)
 		return;
-	s->fetching = arbiter_next(&s->arbiter);
-	if (!s->fetching)
+	cmd = arbiter_next(&s->arbiter);
+	if (!cmd)
 		return;
+	s->fetching = cmd;
 	s->in_controller++;
-	s->fetching->fetched_ns = s->now + s->command_ns;
+	cmd->fetched_ns = s->now + (cmd->op == SSD_READ ? s->read_command_ns : s->write_command_ns);
 }
 
 static void ack(struct ssd *s, struct ssd_cmd *cmd)
