@@ -406,8 +406,10 @@ static u64 run_hwq(struct sim *sim, struct core *core, struct hwq *hwq)
 
 static u64 tick(struct sim *sim)
 {
-	u64 next = fl_tick(sim->dev);
+	u64 next;
 
+	sim->tick_wanted = false;
+	next = fl_tick(sim->dev);
 	if (next)
 		arm_tick(sim, sim->now + next);
 	return 0;
@@ -584,7 +586,9 @@ static void handle_event(struct sim *sim)
 		if (event.at != sim->tick_ns)
 			break; /* it was armed for an earlier time since */
 		sim->tick_ns = SSD_NEVER;
-		add_work(sim, &sim->cores[0], &sim->tick);
+		if (!sim->tick_wanted)
+			add_work(sim, &sim->cores[0], &sim->tick);
+		sim->tick_wanted = true;
 		break;
 	}
 }

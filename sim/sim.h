@@ -130,6 +130,7 @@ struct sim {
 	struct request_chunk *chunks; /* where they are from */
 	struct core *starting, **starting_last; /* idle ones that have something to do now */
 	struct work tick;
+	bool tick_wanted; /* a core is to do it */
 	u64 tick_ns; /* when the timer is due, SSD_NEVER: it is not */
 	u64 lock_free_ns; /* when who holds the shared lock will have released it */
 	u64 note_ns; /* when costs are to be noted next: at the window's begin and end */
