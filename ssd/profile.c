@@ -59,7 +59,7 @@ const char *ssd_profile_check(const struct ssd_profile *p, const struct ssd_prof
 	REQUIRE(planes, power_of_two(p->planes), "must be a power of two");
 	REQUIRE(page, power_of_two(p->page), "must be a power of two");
 	REQUIRE(unit, power_of_two(p->unit), "must be a power of two");
-	REQUIRE(unit, p->unit <= p->page, "must not be larger than a page");
+	REQUIRE(unit, p->unit <= p->planes * p->page, "must not be larger than a page of each plane");
 	REQUIRE(block_pages, power_of_two(p->block_pages), "must be a power of two");
 	REQUIRE(buffer, p->buffer >= 2 * p->planes * p->page,
 		"must hold at least two pages for each plane of a die");

@@ -38,8 +38,8 @@
 	  "channels")                                                                              \
 	F(dies, "dies/channel", 1, 256, 4,                                                         \
 	  "dies on each channel")                                                                  \
-	F(planes, "planes/die", 1, 16, 2,                                                          \
-	  "planes, which program, erase and read neighbouring pages together; a power of two")     \
+	F(planes, "pages/die", 1, 16, 2,                                                           \
+	  "pages that a die programs together and reads together if it can; a power of two")       \
 	F(page, "bytes", 512, 1 << 20, 16384,                                                      \
 	  "page of one plane; a power of two")                                                     \
 	F(read_ns, "ns", 1, 1000000000, 60000,                                                     \
@@ -61,9 +61,9 @@
 	  "1: FUA and flush wait for NAND; 0: capacitors keep the buffer when the power fails")    \
 	/* The flash translation layer. */                                                         \
 	F(map, "bytes", 0, 1ull << 40, 0,                                                          \
-	  "capacity that the map models, a power of two; 0: no map, as fresh, never a collection") \
+	  "capacity that the map models, a power of two; 0: no map, ever fresh") \
 	F(unit, "bytes", 512, 1 << 20, 4096,                                                       \
-	  "what the map maps: a power of two, not more than a page")                               \
+	  "what the map maps: a power of two, at most what a die programs at once")                               \
 	F(spare, "1/1000", 1, 4000, 70,                                                            \
 	  "over-provisioning, of the capacity that the map models")                                \
 	F(block_pages, "pages", 2, 65536, 64,                                                      \
