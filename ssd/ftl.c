@@ -64,6 +64,7 @@ static bool map_init(struct ftl *f, const struct shape *s)
 		d->nr_free = f->die_blocks;
 		d->free_head = d->first_block;
 		d->open[FTL_HOST] = d->open[FTL_GC] = d->victim = NO_BLOCK;
+		d->row_used = f->row_units;
 		for (k = 0; k < f->die_blocks; k++)
 			f->blocks[d->first_block + k].next = d->first_block + k + 1;
 	}
@@ -162,12 +163,23 @@ static u32 take_free_block(struct ftl *f, struct ftl_die *d)
 	return b;
 }
 
-/* A row of the open block for @stream; there is one, or a free block. */
+static bool has_row(const struct ftl *f, const struct ftl_die *d, int stream)
+{
+	return d->open[stream] != NO_BLOCK && d->filled[stream] < f->block_units;
+}
+
+/*
+ * A row of the open block for @stream, or of a free one, which there is. A
+ * full block is closed only now: as long as its last row is being filled, it
+ * must not be collected.
+ */
 static u32 open_row(struct ftl *f, struct ftl_die *d, int stream)
 {
 	u32 place, i;
 
-	if (d->open[stream] == NO_BLOCK) {
+	if (!has_row(f, d, stream)) {
+		if (d->open[stream] != NO_BLOCK)
+			f->blocks[d->open[stream]].state = CLOSED;
 		d->open[stream] = take_free_block(f, d);
 		d->filled[stream] = 0;
 	}
@@ -175,17 +187,13 @@ static u32 open_row(struct ftl *f, struct ftl_die *d, int stream)
 	for (i = 0; i < f->row_units; i++)
 		f->what[place + i] = FTL_NOWHERE;
 	d->filled[stream] += f->row_units;
-	if (d->filled[stream] == f->block_units) {
-		f->blocks[d->open[stream]].state = CLOSED;
-		d->open[stream] = NO_BLOCK;
-	}
 	f->nand_units += f->row_units;
 	return place;
 }
 
 bool ftl_has_room(const struct ftl *f, u32 die)
 {
-	return !f->mapped || f->dies[die].open[FTL_HOST] != NO_BLOCK || f->dies[die].nr_free > KEEP;
+	return !f->mapped || has_row(f, &f->dies[die], FTL_HOST) || f->dies[die].nr_free > KEEP;
 }
 
 u32 ftl_open_row(struct ftl *f, u32 die)
@@ -265,32 +273,38 @@ static struct ftl_step erase_victim(struct ftl *f, struct ftl_die *d)
 	return (struct ftl_step){ .erase = true };
 }
 
+static void move(struct ftl *f, struct ftl_die *d, u32 unit)
+{
+	if (d->row_used == f->row_units) {
+		d->row = open_row(f, d, FTL_GC);
+		d->row_used = 0;
+	}
+	f->blocks[d->victim].valid--;
+	put(f, unit, d->row + d->row_used++);
+}
+
 /*
  * Move valid units of the victim until they fill a row or it has no more.
- * There is a row to move them to: the host leaves the last free block alone,
- * and what a victim still holds fits into one block.
+ * There is always a row to move them to: the host leaves the last free block
+ * alone, and what a victim still holds fits into one block.
  */
-static struct ftl_step move_row(struct ftl *f, struct ftl_die *d)
+static struct ftl_step move_units(struct ftl *f, struct ftl_die *d)
 {
-	u32 first = d->victim << f->block_shift, to = 0, last_row = NO_BLOCK;
+	u32 first = d->victim << f->block_shift, last_row = NO_BLOCK;
 	struct ftl_step step = { 0 };
 
-	for (; d->scanned < f->block_units && step.units < f->row_units; d->scanned++) {
-		u32 from = first + d->scanned, unit = f->what[from];
+	while (d->scanned < f->block_units && !step.program) {
+		u32 at = d->scanned++, unit = f->what[first + at];
 
-		if (unit == FTL_NOWHERE || f->where[unit] != from) {
+		if (unit == FTL_NOWHERE || f->where[unit] != first + at) {
 			d->debt--;
 			continue;
 		}
-		if (!step.units)
-			to = open_row(f, d, FTL_GC);
-		f->blocks[d->victim].valid--;
-		put(f, unit, to + step.units++);
-		step.rows += d->scanned / f->row_units != last_row;
-		last_row = d->scanned / f->row_units;
+		move(f, d, unit);
+		step.rows += at / f->row_units != last_row;
+		last_row = at / f->row_units;
+		step.program = d->row_used == f->row_units;
 	}
-	if (step.units)
-		d->debt += f->row_units - step.units; /* what is left of the row is lost */
 	return step;
 }
 
@@ -305,9 +319,9 @@ struct ftl_step ftl_collect(struct ftl *f, u32 die)
 		if (d->victim == NO_BLOCK)
 			return (struct ftl_step){ 0 };
 	}
-	step = move_row(f, d);
+	step = move_units(f, d);
 	/* Nothing moved: the rest of the block was invalid, too. */
-	return step.units ? step : erase_victim(f, d);
+	return step.rows ? step : erase_victim(f, d);
 }
 
 /* Make room for a row on @die, without regard to time. False when nothing there is invalid. */
@@ -317,7 +331,7 @@ static bool make_room(struct ftl *f, u32 die)
 
 	while (ftl_must_collect(f, die) || !ftl_has_room(f, die)) {
 		step = ftl_collect(f, die);
-		if (!step.units && !step.erase)
+		if (!step.rows && !step.erase)
 			return ftl_has_room(f, die);
 	}
 	return true;

@@ -35,6 +35,7 @@ struct ftl_die {
 	u32 open[2]; /* FTL_HOST, FTL_GC */
 	u32 filled[2]; /* units used of the open block */
 	u32 victim, scanned; /* under collection, units looked at */
+	u32 row, row_used; /* what is moved goes here, units of it in use */
 	s64 debt; /* units to find invalid before the host may program again */
 };
 
@@ -107,12 +108,16 @@ bool ftl_buffer(struct ftl *ftl, u32 unit, u32 slot);
 void ftl_write(struct ftl *ftl, u32 unit, u32 slot, u32 place);
 void ftl_trim(struct ftl *ftl, u32 unit);
 
-/* What a step of collection did: sense @rows, program a row if @units were moved, or erase a block. */
+/*
+ * What a step of collection takes: to sense @rows, and to program a row when
+ * what was moved fills one; or to erase a block. What fills no row waits in
+ * the controller until the next block has given its part.
+ */
 struct ftl_step {
-	u32 rows, units;
-	bool erase;
+	u32 rows;
+	bool program, erase;
 };
-/* The next step on @die; all zero when no block of it has anything invalid. */
+/* The next step on @die; no rows and no erase when no block of it has anything invalid. */
 struct ftl_step ftl_collect(struct ftl *ftl, u32 die);
 
 #endif

@@ -93,10 +93,10 @@ static u64 start_collection(struct nand *n, struct die *d, u32 die, u64 now)
 {
 	struct ftl_step step = ftl_collect(n->ftl, die);
 
-	if (!step.units && !step.erase)
+	if (!step.rows && !step.erase)
 		return 0;
 	d->state = COLLECTING;
-	d->collect_ns = step.erase ? 0 : 2 * n->row_ns;
+	d->collect_ns = step.program ? 2 * n->row_ns : 0;
 	return now + (step.erase ? n->erase_ns : step.rows * n->read_ns);
 }
 

@@ -5,8 +5,8 @@
  *
  *	read      sense, then (when the channel is free) transfer out
  *	program   (when the channel is free) transfer in, then program
- *	collect   sense the rows, transfer out and in, then program
- *	erase
+ *	collect   sense rows, and when they fill one, transfer out and in, then
+ *	          program; or erase
  *
  * A read waits behind what its die is doing, and behind reads that came
  * before. Programs go to a die that has nothing to read, or has done

@@ -61,9 +61,9 @@
 	  "1: FUA and flush wait for NAND; 0: capacitors keep the buffer when the power fails")    \
 	/* The flash translation layer. */                                                         \
 	F(map, "bytes", 0, 1ull << 40, 0,                                                          \
-	  "capacity that the map models, a power of two; 0: no map, ever fresh") \
+	  "capacity that the map models, a power of two; 0: no map, ever fresh")                   \
 	F(unit, "bytes", 512, 1 << 20, 4096,                                                       \
-	  "what the map maps: a power of two, at most what a die programs at once")                               \
+	  "what the map maps: a power of two, at most what a die programs at once")                \
 	F(spare, "1/1000", 1, 4000, 70,                                                            \
 	  "over-provisioning, of the capacity that the map models")                                \
 	F(block_pages, "pages", 2, 65536, 64,                                                      \
