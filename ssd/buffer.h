@@ -15,7 +15,7 @@
 
 struct buffer {
 	struct ftl *ftl;
-	u32 capacity, used; /* units; used includes what is coming in and what is being programmed */
+	u32 capacity, used; /* units; used also counts what is coming in or being programmed */
 	u32 mask; /* of units[], a power of two at least as large as the capacity */
 	u32 *units; /* by slot; NULL without a map */
 	u64 head, tail; /* numbers of the first unit that waits, and of the next to come */

@@ -15,7 +15,6 @@
  * ns - and one for the drive: write amplification, mean commands in the
  * controller, and how long the model took for a command in ns of real time.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -30,6 +29,7 @@ struct job {
 	u32 bytes, depth;
 	u64 next; /* sequential: offset */
 	u64 done, latency; /* in the measured time: commands, and the sum of their ns */
+	struct ssd_cmd *cmds;
 };
 
 static struct ssd_profile profile;
@@ -106,13 +106,11 @@ static u64 run(struct ssd *ssd, u64 warm, u64 end)
 static bool parse_field(const char *arg)
 {
 	const struct ssd_profile_field *f;
-	const char *value = strchr(arg, '=');
+	size_t length = strcspn(arg, "=");
 
-	if (!value)
-		return false;
-	for (f = ssd_profile_fields; f->name; f++) {
-		if (strlen(f->name) == (size_t)(value - arg) && !strncmp(f->name, arg, (size_t)(value - arg))) {
-			*ssd_profile_value(&profile, f) = strtoull(value + 1, NULL, 0);
+	for (f = ssd_profile_fields; arg[length] && f->name; f++) {
+		if (strlen(f->name) == length && !strncmp(f->name, arg, length)) {
+			*ssd_profile_value(&profile, f) = strtoull(arg + length + 1, NULL, 0);
 			return true;
 		}
 	}
@@ -126,8 +124,9 @@ static bool parse_job(const char *arg)
 	char rw[16];
 	unsigned int i;
 
-	if (nr_jobs == MAX_JOBS ||
-	    sscanf(arg, "%15[a-z]:%u:%u", rw, &job->bytes, &job->depth) != 3 || !job->bytes || !job->depth)
+	if (nr_jobs == MAX_JOBS || sscanf(arg, "%15[a-z]:%u:%u", rw, &job->bytes, &job->depth) != 3)
+		return false;
+	if (!job->depth || !job->bytes || job->bytes % 512 || job->bytes > profile.size)
 		return false;
 	for (i = 0; i < ARRAY_SIZE(names); i++) {
 		if (strcmp(rw, names[i]))
@@ -148,11 +147,11 @@ static void report(const struct ssd *ssd, double seconds, u64 held, u64 real_ns)
 
 	ssd_stats(ssd, &stats);
 	for (i = 0; i < nr_jobs; i++) {
-		struct job *job = &jobs[i];
+		double done = (double)jobs[i].done;
 
-		commands += job->done;
-		printf("job %.0f %.0f %.0f\n", (double)job->done * job->bytes / seconds,
-		       (double)job->done / seconds, job->done ? (double)job->latency / (double)job->done : 0);
+		commands += jobs[i].done;
+		printf("job %.0f %.0f %.0f\n", done * jobs[i].bytes / seconds, done / seconds,
+		       done ? (double)jobs[i].latency / done : 0);
 	}
 	printf("drive %.4f %.2f %.1f\n",
 	       stats.host_bytes ? (double)stats.nand_bytes / (double)stats.host_bytes : 0,
@@ -170,7 +169,6 @@ int main(int argc, char **argv)
 	const struct ssd_profile_field *field;
 	const char *why;
 	double seconds, warmup;
-	struct ssd_cmd *cmds;
 	struct ssd *ssd;
 	u64 start, held;
 	unsigned int i, k;
@@ -195,17 +193,22 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[3], "steady"))
 		ssd_precondition(ssd);
 	for (i = 0; i < nr_jobs; i++) {
-		jobs[i].next = div64_u64(profile.size, nr_jobs) * i & ~((1ull << 20) - 1);
-		cmds = calloc(jobs[i].depth, sizeof(*cmds));
-		if (!cmds)
+		jobs[i].next = profile.size / nr_jobs / jobs[i].bytes * i * jobs[i].bytes;
+		jobs[i].cmds = calloc(jobs[i].depth, sizeof(*jobs[i].cmds));
+		if (!jobs[i].cmds)
 			return usage("memory", "is short");
 		for (k = 0; k < jobs[i].depth; k++) {
-			cmds[k].core = i;
-			send_next(ssd, &cmds[k], 0);
+			jobs[i].cmds[k].core = i;
+			send_next(ssd, &jobs[i].cmds[k], 0);
 		}
 	}
 	start = clock_ns();
 	held = run(ssd, (u64)(warmup * 1e9), (u64)((warmup + seconds) * 1e9));
 	report(ssd, seconds, held, clock_ns() - start);
+	while (ssd_next_ns(ssd) != SSD_NEVER)
+		ssd_advance(ssd, ssd_next_ns(ssd));
+	ssd_destroy(ssd);
+	for (i = 0; i < nr_jobs; i++)
+		free(jobs[i].cmds);
 	return 0;
 }

@@ -142,7 +142,8 @@ struct ftl_place ftl_find(const struct ftl *f, u64 offset, u32 bytes)
 	if (!place.buffered)
 		place.die = die_of(f, at);
 	/* As far as the next units lie in the same row, or in the buffer too. */
-	for (end = offset + ftl_unit_left(f, offset); end < offset + bytes; end += 1u << f->unit_shift) {
+	end = offset + ftl_unit_left(f, offset);
+	for (; end < offset + bytes; end += 1u << f->unit_shift) {
 		next = f->where[ftl_unit(f, end)];
 		if (next == FTL_NOWHERE)
 			break;

@@ -102,7 +102,7 @@ static inline bool ftl_must_collect(const struct ftl *ftl, u32 die)
 bool ftl_has_room(const struct ftl *ftl, u32 die);
 /* Open a row for the host on @die, which has room. Returns its first unit for ftl_write(). */
 u32 ftl_open_row(struct ftl *ftl, u32 die);
-/* @unit's new data go to @slot of the buffer; false when its old data are there and give it their slot. */
+/* @unit's new data go to @slot of the buffer; false when its old data are there: they give way. */
 bool ftl_buffer(struct ftl *ftl, u32 unit, u32 slot);
 /* @unit of the drive, from @slot of the buffer, goes to @place of an open row. */
 void ftl_write(struct ftl *ftl, u32 unit, u32 slot, u32 place);

@@ -30,7 +30,8 @@ struct page_read {
 };
 
 struct die {
-	struct page_read *reads, *last_read; /* the first is being done while state is SENSING or SENDING */
+	/* The first is being done while SENSING or SENDING. */
+	struct page_read *reads, *last_read;
 	enum { IDLE, SENSING, SENDING, PROGRAMMING, COLLECTING } state;
 	u32 channel;
 	u32 reads_in_row; /* since the last program, collection or idleness */
@@ -61,7 +62,7 @@ struct nand {
 	u64 die_busy_ns, channel_busy_ns;
 };
 
-/* What became of the soonest event: a read whose data is out of the channel, or units that are on NAND. */
+/* What an event brought: a read whose data is out of the channel, or units that are on NAND. */
 struct nand_done {
 	struct ssd_cmd *cmd; /* NULL: no read */
 	u32 bytes;

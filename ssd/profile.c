@@ -59,7 +59,7 @@ const char *ssd_profile_check(const struct ssd_profile *p, const struct ssd_prof
 	REQUIRE(planes, power_of_two(p->planes), "must be a power of two");
 	REQUIRE(page, power_of_two(p->page), "must be a power of two");
 	REQUIRE(unit, power_of_two(p->unit), "must be a power of two");
-	REQUIRE(unit, p->unit <= p->planes * p->page, "must not be larger than a page of each plane");
+	REQUIRE(unit, p->unit <= p->planes * p->page, "must not be larger than planes pages");
 	REQUIRE(block_pages, power_of_two(p->block_pages), "must be a power of two");
 	REQUIRE(buffer, p->buffer >= 2 * p->planes * p->page,
 		"must hold at least two pages for each plane of a die");
@@ -67,8 +67,9 @@ const char *ssd_profile_check(const struct ssd_profile *p, const struct ssd_prof
 		return NULL;
 	REQUIRE(map, power_of_two(p->map), "must be a power of two, or 0");
 	REQUIRE(map, p->map <= p->size, "must not be larger than the drive");
-	REQUIRE(map, ftl_fits(p), "must be a power of two and have more blocks than this on each die: "
-				  "enlarge map or spare, or make blocks smaller");
+	REQUIRE(map, ftl_fits(p),
+		"leaves a die too few spare blocks (enlarge map or spare, or make blocks smaller), "
+		"or has too many units");
 #undef REQUIRE
 	return NULL;
 }

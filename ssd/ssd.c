@@ -133,7 +133,8 @@ static void read_pages(struct ssd *s)
 	struct ssd_cmd *cmd;
 
 	while ((cmd = s->reading.head) && nand_can_read(&s->nand)) {
-		struct ftl_place p = ftl_find(&s->ftl, cmd->offset + cmd->bytes - cmd->todo, cmd->todo);
+		u64 offset = cmd->offset + cmd->bytes - cmd->todo;
+		struct ftl_place p = ftl_find(&s->ftl, offset, cmd->todo);
 
 		cmd->todo -= p.bytes;
 		cmd->pending++;
@@ -284,7 +285,7 @@ static void complete(struct ssd *s, struct fifo *from)
 	fetch(s);
 }
 
-u64 ssd_next_ns(const struct ssd *s)
+static u64 next_event(const struct ssd *s)
 {
 	u64 next = nand_next_ns(&s->nand);
 
@@ -299,10 +300,16 @@ u64 ssd_next_ns(const struct ssd *s)
 	return next;
 }
 
+u64 ssd_next_ns(const struct ssd *s)
+{
+	/* What ssd_submit() completed on its way waits for ssd_advance(). */
+	return s->done.head ? s->now : next_event(s);
+}
+
 static void run(struct ssd *s, u64 until)
 {
 	for (;;) {
-		u64 next = ssd_next_ns(s);
+		u64 next = next_event(s);
 
 		if (next > until)
 			break;

@@ -85,7 +85,10 @@ void ssd_submit(struct ssd *ssd, struct ssd_cmd *cmd, u64 now);
  * drive with nothing to do may hold data in its buffer that fill no page.
  */
 u64 ssd_next_ns(const struct ssd *ssd);
-/* Move to @now, not SSD_NEVER; returns the commands that are done by then in the order of their done_ns, linked by next. */
+/*
+ * Move to @now, not SSD_NEVER. Returns the commands that are done by then, in
+ * the order of their done_ns, linked by next.
+ */
 struct ssd_cmd *ssd_advance(struct ssd *ssd, u64 now);
 
 /* WRR weights of high, medium and low, 1..256 each: from the next arbitration round on. */
