@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Included before libfairlane's files when they are compiled for the
- * simulator. It has one thread, so locks need not lock. But whoever takes the
+ * simulator. It has one thread, so locks need not lock, and atomic operations,
+ * which cost more than all else here, need not be atomic. But whoever takes the
  * lock that all cores share is counted, and so is what it reads of shared
  * memory meanwhile - of which slow paths that look at all flows do much - so
  * that the host model can make its core hold the lock for as long as bench/
@@ -9,6 +10,25 @@
  */
 #ifndef SIM_LOCKS_H
 #define SIM_LOCKS_H
+
+#define __atomic_fetch_add(p, n, order) ((void)(*(p) += (n)))
+#define __atomic_exchange_n(p, n, order)                                                           \
+	({                                                                                         \
+		__typeof__(p) __p = (p);                                                           \
+		__typeof__(*__p) __old = *__p;                                                     \
+		*__p = (n);                                                                        \
+		__old;                                                                             \
+	})
+#define __atomic_compare_exchange_n(p, old, n, weak, success, failure)                             \
+	({                                                                                         \
+		bool __same = *(p) == *(old);                                                      \
+		if (__same)                                                                        \
+			*(p) = (n);                                                                \
+		else                                                                               \
+			*(old) = *(p);                                                             \
+		__same;                                                                            \
+	})
+#define __atomic_thread_fence(order) __asm__ volatile("" ::: "memory")
 
 #include "../libfairlane/env.h"
 
