@@ -13,7 +13,7 @@
  *
  * Prints a line for each job - bytes/s, commands/s, and the mean latency in
  * ns - and one for the drive: write amplification, mean commands in the
- * controller, and how long the model took for a command in ns of real time.
+ * controller, and how long the program took for a command in ns of processor time.
  */
 #include <stdio.h>
 #include <time.h>
@@ -71,7 +71,7 @@ static u64 clock_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
 	return (u64)t.tv_sec * NSEC_PER_SEC + (u64)t.tv_nsec;
 }
 
@@ -139,7 +139,7 @@ static bool parse_job(const char *arg)
 	return false;
 }
 
-static void report(const struct ssd *ssd, double seconds, u64 held, u64 real_ns)
+static void report(const struct ssd *ssd, double seconds, u64 held, u64 cpu_ns)
 {
 	struct ssd_stats stats;
 	u64 commands = 0;
@@ -155,7 +155,7 @@ static void report(const struct ssd *ssd, double seconds, u64 held, u64 real_ns)
 	}
 	printf("drive %.4f %.2f %.1f\n",
 	       stats.host_bytes ? (double)stats.nand_bytes / (double)stats.host_bytes : 0,
-	       (double)held / (seconds * 1e9), commands ? (double)real_ns / (double)commands : 0);
+	       (double)held / (seconds * 1e9), commands ? (double)cpu_ns / (double)commands : 0);
 }
 
 static int usage(const char *what, const char *why)
