@@ -31,7 +31,7 @@
  * one. There are @depth tags for each @queues hardware queues (1, unless all
  * share them), of which @used() are taken. Any context, no lock: an estimate.
  */
-static inline int fl_tags_limit_of(struct fl_queue *queue, int held, int depth, unsigned int queues,
+static inline int fl_tags_may_hold(struct fl_queue *queue, int held, int depth, unsigned int queues,
 				   int (*used)(struct fl_queue *queue))
 {
 	int part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;

@@ -297,7 +297,7 @@ static int flow_room(const struct sim *sim, struct fl_queue *queue)
 {
 	int held = atomic_read(&queue->held);
 
-	return fl_tags_limit_of(queue, held, sim->tags, 1, tags_used) - held;
+	return fl_tags_may_hold(queue, held, sim->tags, 1, tags_used) - held;
 }
 
 /* Take a tag for @job's request, or have the job wait for one: before others, if it did so before. */
