@@ -7,7 +7,7 @@ bool arbiter_init(struct arbiter *a, bool wrr, u32 burst, unsigned int cores)
 
 	a->wrr = wrr;
 	a->burst = burst;
-	a->current = SSD_HIGH;
+	a->at = SSD_HIGH;
 	for (i = 0; i < SSD_NR_CLASSES; i++) {
 		INIT_LIST_HEAD(&a->classes[i].queues);
 		a->classes[i].turn = burst;
@@ -63,14 +63,14 @@ static struct arbiter_class *weighted_class(struct arbiter *a)
 
 	for (;;) {
 		for (i = SSD_HIGH; i < SSD_NR_CLASSES; i++) {
-			if (may_give(&a->classes[a->current]))
-				return &a->classes[a->current];
-			if (++a->current == SSD_NR_CLASSES)
-				a->current = SSD_HIGH;
+			if (may_give(&a->classes[a->at]))
+				return &a->classes[a->at];
+			if (++a->at == SSD_NR_CLASSES)
+				a->at = SSD_HIGH;
 		}
 		for (i = SSD_HIGH; i < SSD_NR_CLASSES; i++)
 			a->classes[i].credits = a->classes[i].weight;
-		a->current = SSD_HIGH;
+		a->at = SSD_HIGH;
 	}
 }
 
@@ -93,8 +93,8 @@ struct ssd_cmd *arbiter_next(struct arbiter *a)
 	 * get the odd end of the credits.
 	 */
 	if (c->turn == a->burst || !c->credits) {
-		if (++a->current == SSD_NR_CLASSES)
-			a->current = SSD_HIGH;
+		if (++a->at == SSD_NR_CLASSES)
+			a->at = SSD_HIGH;
 	}
 	return cmd;
 }

@@ -41,7 +41,7 @@ struct arbiter_class {
 struct arbiter {
 	bool wrr;
 	u32 burst;
-	u32 current; /* the weighted class whose turn it is */
+	u32 at; /* the weighted class whose turn it is */
 	u32 waiting[SSD_NR_CLASSES]; /* commands, by class of queue */
 	u32 total; /* their sum */
 	struct arbiter_class classes[SSD_NR_CLASSES]; /* all in the first without wrr */

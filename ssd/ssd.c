@@ -274,7 +274,7 @@ static void nand_event(struct ssd *s)
 	}
 }
 
-static void complete(struct ssd *s, struct fifo *from)
+static void finish(struct ssd *s, struct fifo *from)
 {
 	struct ssd_cmd *cmd = fifo_pop(from);
 
@@ -315,9 +315,9 @@ static void run(struct ssd *s, u64 until)
 			break;
 		s->now = next;
 		if (s->sent.head && s->sent.head->done_ns == next)
-			complete(s, &s->sent);
+			finish(s, &s->sent);
 		else if (s->acked.head && s->acked.head->done_ns == next)
-			complete(s, &s->acked);
+			finish(s, &s->acked);
 		else if (nand_next_ns(&s->nand) == next)
 			nand_event(s);
 		else if (s->coming && s->come_ns == next)
