@@ -8,6 +8,7 @@ bool arbiter_init(struct arbiter *a, bool wrr, u32 burst, unsigned int cores)
 	a->wrr = wrr;
 	a->burst = burst;
 	a->at = SSD_HIGH;
+	a->turn = burst;
 	for (i = 0; i < SSD_NR_CLASSES; i++) {
 		INIT_LIST_HEAD(&a->classes[i].queues);
 		a->classes[i].turn = burst;
@@ -56,6 +57,13 @@ static bool may_give(const struct arbiter_class *c)
 	return c->credits && !list_empty(&c->queues);
 }
 
+static void next_turn(struct arbiter *a)
+{
+	a->turn = a->burst;
+	if (++a->at == SSD_NR_CLASSES)
+		a->at = SSD_HIGH;
+}
+
 /* The weighted class whose turn it is; at least one has commands. */
 static struct arbiter_class *weighted_class(struct arbiter *a)
 {
@@ -65,8 +73,7 @@ static struct arbiter_class *weighted_class(struct arbiter *a)
 		for (i = SSD_HIGH; i < SSD_NR_CLASSES; i++) {
 			if (may_give(&a->classes[a->at]))
 				return &a->classes[a->at];
-			if (++a->at == SSD_NR_CLASSES)
-				a->at = SSD_HIGH;
+			next_turn(a);
 		}
 		for (i = SSD_HIGH; i < SSD_NR_CLASSES; i++)
 			a->classes[i].credits = a->classes[i].weight;
@@ -85,16 +92,7 @@ struct ssd_cmd *arbiter_next(struct arbiter *a)
 		return class_next(a, c);
 	c = weighted_class(a);
 	cmd = class_next(a, c);
-	c->credits--;
-	/*
-	 * The turn ended with the queue's burst, or ends with the class's
-	 * credits; in that case the queue has the rest of its burst when the
-	 * class is next: were it cut off, the queues behind it would always
-	 * get the odd end of the credits.
-	 */
-	if (c->turn == a->burst || !c->credits) {
-		if (++a->at == SSD_NR_CLASSES)
-			a->at = SSD_HIGH;
-	}
+	if (!--c->credits || !--a->turn)
+		next_turn(a);
 	return cmd;
 }

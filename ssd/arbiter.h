@@ -9,12 +9,16 @@
  * Weighted round robin with urgent class: a queue of the urgent class goes
  * before all others (strict; round robin among them). Otherwise high, medium
  * and low share by credits: in a round each class may give as many commands
- * as its weight. The classes take turns, and in a class its queues; one turn
- * is the arbitration burst or the credits left, whichever is smaller. When no
- * class with commands has credits, a new round begins: each class starts it
- * with its weight of the time, and unused credits are lost.
+ * as its weight. The classes take turns; one turn is the arbitration burst or
+ * the credits left, whichever is smaller. When no class with commands has
+ * credits, a new round begins: each class starts it with its weight of the
+ * time, and unused credits are lost.
  *
  *	weights 4:2:1, burst 2:  HH MM L HH | HH MM L HH | ...
+ *
+ * In a class, its queues take turns of a burst. A queue whose burst the end of
+ * the credits cuts short has the rest of it when its class is next: else those
+ * behind it would always get the odd end.
  *
  * Only queues with commands are looked at, in a list for each class, so the
  * cost of a choice does not grow with the number of queues. A queue that
@@ -41,7 +45,7 @@ struct arbiter_class {
 struct arbiter {
 	bool wrr;
 	u32 burst;
-	u32 at; /* the weighted class whose turn it is */
+	u32 at, turn; /* the weighted class whose turn it is, and what is left of the turn */
 	u32 waiting[SSD_NR_CLASSES]; /* commands, by class of queue */
 	u32 total; /* their sum */
 	struct arbiter_class classes[SSD_NR_CLASSES]; /* all in the first without wrr */

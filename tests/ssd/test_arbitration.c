@@ -241,6 +241,28 @@ static void test_new_weights(void)
 	finish(&f);
 }
 
+/* The classes take turns of a burst each, as far as their credits go: the example in arbiter.h. */
+static void test_turns(void)
+{
+	static const char round[] = "HHMMLHH";
+	struct fixture f;
+	char got[sizeof(round) * 20];
+	u32 i, from;
+
+	start(&f, HIGH_MEDIUM_LOW, 2, true);
+	ssd_set_weights(f.host.ssd, 4, 2, 1);
+	host_run(&f.host, 2 * NSEC_PER_MSEC);
+	/* A round begins where low was not served for as long as it can be. */
+	for (from = 500; log.class[from] != SSD_LOW; from++)
+		;
+	for (from += 3, i = 0; i < sizeof(got) - 1; i++)
+		got[i] = "UHML"[log.class[from + i]];
+	got[i] = '\0';
+	for (i = 0; i + sizeof(round) <= sizeof(got); i += sizeof(round) - 1)
+		CHECK(!strncmp(got + i, round, sizeof(round) - 1), "%s, wanted %s again and again", got, round);
+	finish(&f);
+}
+
 /* What a class leaves is shared by the others as their weights say, and nothing is left over. */
 static void test_work_conserving(void)
 {
@@ -264,6 +286,7 @@ int main(int argc, char **argv)
 		{ "round robin gives every queue the burst in turn, exactly", test_round_robin },
 		{ "bytes per class follow the weights within 1 %", test_weights },
 		{ "queues of a class are equal", test_equal_cores },
+		{ "classes take turns of a burst each", test_turns },
 		{ "urgent starves the rest, and only while it has work", test_urgent },
 		{ "new weights act within one round", test_new_weights },
 		{ "what an idle class leaves goes to the others", test_work_conserving },

@@ -84,6 +84,17 @@ static void write_unit(struct writer *w, u32 unit)
 	w->units++;
 }
 
+/* What is trimmed while it waits in the buffer does not come back when its place is programmed. */
+static void trim_in_buffer(struct writer *w, u32 unit)
+{
+	if (w->used == w->ftl.row_units)
+		return;
+	ftl_buffer(&w->ftl, unit, 0);
+	ftl_trim(&w->ftl, unit);
+	ftl_write(&w->ftl, unit, 0, w->place + w->used++);
+	CHECK(w->ftl.where[unit] == FTL_NOWHERE, "unit %u is at %u", unit, w->ftl.where[unit]);
+}
+
 static struct writer writer_of(struct host *h)
 {
 	struct writer w = { .units = 0 };
@@ -113,6 +124,8 @@ static void test_map(void)
 				ftl_trim(&w.ftl, unit);
 			else
 				write_unit(&w, host_below(&h, 2) ? unit : unit & 1023); /* some are hot */
+			if (host_below(&h, 100) == 0)
+				trim_in_buffer(&w, unit);
 			if (i % 20000 == 0)
 				CHECK(!contradictions(&w.ftl), "after %u: %u", i, contradictions(&w.ftl));
 		}
@@ -266,6 +279,68 @@ static void test_flush_order(void)
 	free(after);
 }
 
+/* The senses that reading 1 MiB takes, as time of dies. */
+static double senses(u64 rewrite)
+{
+	struct host h = mapped_host(8, 200);
+	struct ssd_stats stats;
+
+	h.profile.rewrite = rewrite;
+	h.profile.channel_mbps = 1000000; /* as good as none of the time is for transfers */
+	host_create(&h, 1);
+	ssd_precondition(h.ssd);
+	alone(&h, SSD_READ, 0, 1 << 20, false);
+	ssd_stats(h.ssd, &stats);
+	ssd_destroy(h.ssd);
+	return (double)stats.die_busy_ns / (double)h.profile.read_ns;
+}
+
+static void test_scattered(void)
+{
+	CHECK_NEAR(senses(0), 64, 0.01); /* 16 KiB pages, in sequence */
+	CHECK(senses(300) > 0.95 * 256, "%.1f", senses(300)); /* 4 KiB units, all over the place */
+}
+
+/* While reads and writes wait, a die programs after so many reads, not sooner and not later. */
+static void repeat(struct host *h, struct ssd_cmd *cmd)
+{
+	++((u64 *)h->data)[cmd->op];
+	cmd->offset = host_below(h, h->profile.size / 16384) * 16384;
+	host_submit(h, cmd);
+}
+
+static void test_reads_per_program(void)
+{
+	static const u64 numbers[] = { 1, 4, 50 };
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(numbers); i++) {
+		struct host h = mapped_host(9, 200);
+		struct ssd_cmd like = { .bytes = 16384, .op = SSD_READ }, *reads, *writes;
+		u64 completed[SSD_NR_OPS] = { 0 };
+
+		h.profile.map = 0;
+		h.profile.channels = h.profile.dies = 1;
+		h.profile.reads_per_program = numbers[i];
+		h.data = completed;
+		h.done = repeat;
+		host_create(&h, 1);
+		reads = host_submit_many(&h, like, 20);
+		like.op = SSD_WRITE;
+		writes = host_submit_many(&h, like, 100);
+		host_run(&h, NSEC_PER_SEC); /* the buffer is full by then */
+		memset(completed, 0, sizeof(completed));
+		host_run(&h, 10 * NSEC_PER_SEC);
+		CHECK_NEAR((double)completed[SSD_READ] / (double)completed[SSD_WRITE],
+			   (double)numbers[i], 0.02);
+		h.done = NULL;
+		host_run(&h, SSD_NEVER);
+		ssd_destroy(h.ssd);
+		free(reads);
+		free(writes);
+	}
+}
+
 /* Bytes/s of random 4 KiB writes, 64 at a time, in a second. */
 static void write_again(struct host *h, struct ssd_cmd *cmd)
 {
@@ -361,6 +436,8 @@ int main(int argc, char **argv)
 		{ "sequential overwrites are not amplified", test_sequential },
 		{ "a write completes in the buffer; FUA and flush wait for NAND", test_buffer },
 		{ "a flush waits for all that was written before it", test_flush_order },
+		{ "what was written in sequence is read by the page, what was not by the unit", test_scattered },
+		{ "a die programs after a number of reads", test_reads_per_program },
 		{ "sustained random writes collapse by their amplification", test_collapse },
 		{ "collection begins when the fresh blocks are used up", test_onset },
 		{ "what is trimmed is not moved", test_trim },
