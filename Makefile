@@ -2,7 +2,7 @@
 #
 # make setup     the tools this needs (Debian packages) and .venv with the command in it
 # make demo      boot Linux, load our scheduler, compare it with every other one
-# make test      everything that is tested; test-unit, test-python and test-vm are its parts
+# make test      everything that is tested; test-unit, test-sim, test-python and test-vm are its parts
 # make modules   the kernel modules, for both kernels, without running anything
 # make lint      what is checked without running it
 # make clean     remove what was built here (the kernel cache stays)
@@ -14,11 +14,11 @@ READY   := $(VENV)/.ready
 KERNELS := 6.1 6.12
 
 # gcc-12 is what Debian 12's kernels, and so their modules, are built with.
-APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make xz-utils pahole libelf1 libssl3
+APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make xz-utils pahole libelf1 libssl3 libc6-dev libjansson-dev
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: setup demo test test-unit test-python test-vm modules lint clean
+.PHONY: setup demo test test-unit test-sim test-python test-vm modules lint clean
 
 setup: $(READY)
 
@@ -47,10 +47,13 @@ modules: $(READY)
 
 # Quick parts first; one pytest run, so that its closing line counts all of them.
 test: test-unit
-	$(BIN)/pytest tests/python tests/vm
+	$(BIN)/pytest tests/sim tests/python tests/vm
 
 test-unit: $(READY)
 	$(MAKE) -C tests/unit check
+
+test-sim: $(READY)
+	$(BIN)/pytest tests/sim
 
 test-python: $(READY)
 	$(BIN)/pytest tests/python

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, tables, vm
+from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, sim, tables, vm
 from fairlane.errors import FairlaneError
 from fairlane.results import Results
 from fairlane.scenario import Scenario
@@ -50,8 +50,8 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("run", _run, "Run scenarios and write results.json.")
     sub.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario's TOML file")
-    sub.add_argument("--on", default="vm", metavar="vm|host:DEV", help="where; default: %(default)s")
-    sub.add_argument("--knobs", default=",".join(knobs.TABLE), metavar="A,B", help="default: all of them")
+    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="where; default: %(default)s")
+    sub.add_argument("--knobs", metavar="A,B", help="default: all that the backend has")
     sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -64,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
     sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
+    sub.add_argument("--json", action="store_true", help="print the list as JSON")
+
+    sub = command("profiles", _profiles, "List the drives that a scenario, or --on sim:PROFILE, can name.")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
     sub = command("doctor", _doctor, "Say what of this machine is ready, and what to do about the rest.")
@@ -88,16 +91,19 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    names = [name for name in args.knobs.split(",") if name]
+    backend, where = _backend(args.on)
+    known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
+    names = list(known) if args.knobs is None else [name for name in args.knobs.split(",") if name]
     knobs.check_names(names)
     if not names:
-        raise FairlaneError(f"--knobs names none; valid are {', '.join(knobs.TABLE)}")
-    device = _device(args.on) if args.on != "vm" else None
+        raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
+    if backend == "sim":
+        sim.check_knobs(names)
     scenarios = [scenario.load(path) for path in args.scenarios]
     folders = [args.out / what.name if len(scenarios) > 1 else args.out for what in scenarios]
     out = tables.console()
     bad, everything = False, []
-    for what, folder, results in _results(args, scenarios, names, folders, device):
+    for what, folder, results in _results(args, scenarios, names, folders):
         check.conclude(what, results, names, args.command_line, folder / RESULTS)
         bad = bad or bool(check.failed(results.expects))
         everything.append(asdict(results))
@@ -111,9 +117,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _results(
-    args: argparse.Namespace, scenarios: list[Scenario], names: list[str], folders: list[Path], device: str | None
+    args: argparse.Namespace, scenarios: list[Scenario], names: list[str], folders: list[Path]
 ) -> Iterator[tuple[Scenario, Path, Results]]:
-    if device is None:
+    backend, where = _backend(args.on)
+    if backend == "vm":
         jobs = [vm.Job(what, names, folder) for what, folder in zip(scenarios, folders, strict=True)]
         with tables.progress(scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios") as progress:
             found = vm.run_scenarios(jobs, args.out, progress, args.kernel)
@@ -121,7 +128,10 @@ def _results(
         return
     for what, folder in zip(scenarios, folders, strict=True):
         with tables.progress(what.name) as progress:
-            results = host.run(what, device, names, folder, progress, destroy_data=args.destroy_data)
+            if backend == "sim":
+                results = sim.run(what, where, names, folder, progress)
+            else:
+                results = host.run(what, where or "", names, folder, progress, destroy_data=args.destroy_data)
         yield what, folder, results
 
 
@@ -146,6 +156,16 @@ def _knobs(args: argparse.Namespace) -> int:
     return 0
 
 
+def _profiles(args: argparse.Namespace) -> int:
+    rows = [scenario.load_profile(name) for name in scenario.profiles()]
+    if args.json:
+        _print_json([asdict(row) for row in rows])
+    else:
+        cells = [(row.name, row.kind, row.description) for row in rows]
+        tables.listing(cells, ("profile", "kind", "what it is"), tables.console())
+    return 0
+
+
 def _doctor(args: argparse.Namespace) -> int:
     found = list(doctor.checks())
     if args.json:
@@ -158,11 +178,23 @@ def _doctor(args: argparse.Namespace) -> int:
     return 2 if any(line.needed and not line.ok for line in found) else 0
 
 
+def _backend(on: str) -> tuple[str, str | None]:
+    """Which backend, and on which drive: a block device, or a profile of the simulator's (None: its default)."""
+    backend, colon, where = on.partition(":")
+    if on == "vm" or (backend == "sim" and bool(where) == bool(colon)):
+        return backend, where or None
+    if backend == "host" and where:
+        return backend, where.removeprefix("/dev/")
+    raise FairlaneError(
+        f"--on {on}: unknown backend; valid are vm, host:DEV, such as host:nvme0n1, and sim or sim:PROFILE"
+    )
+
+
 def _device(on: str) -> str:
-    where, _, device = on.partition(":")
-    if where != "host" or not device:
-        raise FairlaneError(f"--on {on}: unknown backend; valid are vm and host:DEV, such as host:nvme0n1")
-    return device.removeprefix("/dev/")
+    backend, where = _backend(on)
+    if backend != "host" or where is None:
+        raise FairlaneError(f"--on {on}: must be host:DEV here, such as host:nvme0n1")
+    return where
 
 
 def _print_json(data: object) -> None:

@@ -157,6 +157,8 @@ def _load(tenant: TenantSpec, bs: int) -> list[str]:
         iops = tenant.rate.iops if tenant.rate.iops is not None else (tenant.rate.bytes_per_s or 0) / bs
         each = [max(1, round(iops * part / tenant.jobs)) for part in (tenant.reads, 1 - tenant.reads)]
         lines.append(f"rate_iops={each[0]},{each[1]}")
+        if tenant.poisson:
+            lines.append("rate_process=poisson")
     if tenant.thinktime:
         lines.append(f"thinktime={_us(tenant.thinktime)}")
     if tenant.cores:

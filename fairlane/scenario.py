@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
-    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups)
+    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
+               cores (of the host that --on sim simulates)
     [device]   profile (a file in profiles/), and parameters of that profile to change
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
-    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, thinktime, cores
+    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
     [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fairlane import ssd
 from fairlane.errors import FairlaneError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +51,7 @@ DEVICE_KEYS: dict[str, tuple[str, ...]] = {
         "discard",
     ),
     "qemu-nvme": ("size", "max_ioqpairs", "iops"),
+    "ssd": (*ssd.PROFILE, *ssd.PLAYED),
 }
 
 
@@ -58,10 +61,10 @@ D = TypeVar("D")
 
 @dataclass(frozen=True)
 class Profile:
-    """A drive: how to make it, and with which parameters (size and bs in bytes, the others as the driver has them)."""
+    """A drive: how to make it, and with which parameters (sizes in bytes, the others as the driver has them)."""
 
     name: str
-    kind: str  # "null_blk" | "qemu-nvme"
+    kind: str  # a key of DEVICE_KEYS; "ssd" is our model
     description: str
     params: dict[str, int] = field(default_factory=dict)
 
@@ -94,6 +97,7 @@ class TenantSpec:
     start: float = 0.0  # s from the start of the measuring window
     stop: float | None = None  # s; None is the end of the run
     rate: Rate | None = None
+    poisson: bool = False  # the rate is that of a Poisson process; else I/Os come at equal intervals
     thinktime: float = 0.0  # s between a job's I/Os
     cores: tuple[int, ...] = ()  # empty: anywhere
 
@@ -135,6 +139,7 @@ class Scenario:
     repeats: int = 1
     seed: int = 1
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
+    cores: int = 16  # of a simulated host
     description: str = ""
 
     @property
@@ -239,7 +244,7 @@ def load(path: Path) -> Scenario:
     top = _Table(path, "top level", data)
     top.only(("description", "run", "device", "cgroup", "tenant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups"))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
@@ -261,6 +266,7 @@ def load(path: Path) -> Scenario:
         repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
         seed=run.take("seed", _integer(0, 2**31), Scenario.seed),
         sweep=sweep,
+        cores=run.take("cores", _integer(1, 1024), Scenario.cores),
     )
 
 
@@ -313,9 +319,19 @@ def _device(table: _Table) -> Profile:
 
 
 def _params(table: _Table, kind: str) -> dict[str, int]:
-    sizes = ("size", "bs")
-    keys = [key for key in DEVICE_KEYS[kind] if key in table.data]
-    return {key: table.need(key, _positive_size if key in sizes else _integer(0, 2**32)) for key in keys}
+    return {key: table.need(key, _param(kind, key)) for key in DEVICE_KEYS[kind] if key in table.data}
+
+
+def _param(kind: str, key: str) -> Callable[[object], int]:
+    """How to read that parameter of that kind of drive."""
+    if kind == "ssd":
+        return _modelled({**ssd.PROFILE, **ssd.PLAYED}[key])
+    return _positive_size if key in ("size", "bs") else _integer(0, 2**32)
+
+
+def _modelled(field: ssd.Field) -> Callable[[object], int]:
+    number = _integer(field.low, field.high)
+    return (lambda value: number(parse_size(value))) if field.unit == "bytes" else number
 
 
 def _group(table: _Table) -> Cgroup:
@@ -341,11 +357,14 @@ def _tenant(table: _Table, seconds: float) -> TenantSpec:
         start=table.take("start", parse_time, TenantSpec.start),
         stop=table.take("stop", _positive(parse_time), None),
         rate=table.take("rate", parse_rate, None),
+        poisson=table.take("poisson", _boolean, TenantSpec.poisson),
         thinktime=table.take("thinktime", parse_time, TenantSpec.thinktime),
         cores=table.take("cores", _list(_integer(0, 8191)), ()),
     )
     if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
         raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
+    if tenant.poisson and tenant.rate is None:
+        raise table.error("poisson", "has no meaning without a rate")
     if tenant.start >= seconds:
         raise table.error("start", f"{tenant.start:g} s is not within the run's {seconds:g} s")
     if tenant.stop is not None and (tenant.stop > seconds or tenant.stop == tenant.start):
@@ -426,6 +445,12 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is not true or false")
+    return value
 
 
 def _integer(low: int, high: int) -> Callable[[object], int]:

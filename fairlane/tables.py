@@ -70,7 +70,8 @@ def results(found: Results, out: Console) -> None:
 
 def _title(found: Results) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
-    return f"{found.scenario} on {where}, Linux {found.kernel}; a share is shown as received, beside the one wanted"
+    where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
+    return f"{found.scenario} on {where}; a share is shown as received, beside the one wanted"
 
 
 def _row(row: Point, tenants: bool) -> list[str]:

@@ -81,4 +81,55 @@ static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_
 }
 
 #endif
+
+/* ---- vssd.ko -------------------------------------------------------------- */
+
+struct vssd_limits {
+	unsigned int block_size, max_bytes, max_discard_bytes; /* bytes */
+	bool volatile_cache; /* flushes and FUA mean something */
+};
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0)
+
+static inline struct gendisk *vssd_alloc_disk(struct blk_mq_tag_set *tags,
+					      const struct vssd_limits *limits, void *data)
+{
+	struct gendisk *disk = blk_mq_alloc_disk(tags, data);
+	struct request_queue *q;
+
+	if (IS_ERR(disk))
+		return disk;
+	q = disk->queue;
+	blk_queue_logical_block_size(q, limits->block_size);
+	blk_queue_physical_block_size(q, max(limits->block_size, 4096U));
+	blk_queue_max_hw_sectors(q, limits->max_bytes >> SECTOR_SHIFT);
+	blk_queue_max_segments(q, limits->max_bytes >> PAGE_SHIFT);
+	blk_queue_max_discard_sectors(q, limits->max_discard_bytes >> SECTOR_SHIFT);
+	q->limits.discard_granularity = PAGE_SIZE;
+	blk_queue_write_cache(q, limits->volatile_cache, limits->volatile_cache);
+	blk_queue_flag_set(QUEUE_FLAG_NONROT, q);
+	blk_queue_flag_clear(QUEUE_FLAG_ADD_RANDOM, q);
+	return disk;
+}
+
+#else
+
+static inline struct gendisk *vssd_alloc_disk(struct blk_mq_tag_set *tags,
+					      const struct vssd_limits *limits, void *data)
+{
+	struct queue_limits lim = {
+		.logical_block_size = limits->block_size,
+		.physical_block_size = max(limits->block_size, 4096U),
+		.max_hw_sectors = limits->max_bytes >> SECTOR_SHIFT,
+		.max_segments = limits->max_bytes >> PAGE_SHIFT,
+		.max_hw_discard_sectors = limits->max_discard_bytes >> SECTOR_SHIFT,
+		.discard_granularity = PAGE_SIZE,
+		.features = limits->volatile_cache ? BLK_FEAT_WRITE_CACHE | BLK_FEAT_FUA : 0,
+	};
+
+	return blk_mq_alloc_disk(tags, &lim, data);
+}
+
+#endif
+
 #endif

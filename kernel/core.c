@@ -371,21 +371,7 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
 /* ---- Scheduler tags ----------------------------------------------------- */
 
 /*
- * A request holds a scheduler tag from its allocation to its completion,
- * throttled or not. There are few (nr_requests per hardware queue), so that a
- * throttled cgroup with a deep queue would soon hold them all, and whoever is
- * entitled to the drive could not even get in.
- *
- * So on each hardware queue 7/8 of the tags are divided by share, and whoever
- * is below its part may take a tag; 1/8 stays for whoever comes next. While
- * more than 1/4 of the tags are free, anybody that is not throttled may go
- * beyond its part: what some do not use, others may. With 64 tags, 32 of which can be in flight:
- *
- *     shares 54:27:14:5 %, all greedy     30, 15, 7 and 3 tags, 9 free
- *     the first with one request only     1 for it, 47 for the others, 16 free
- *     a lone tenant                       56 tags, 8 free
- *
- * No total has to be kept for it: the tag bitmap knows what is free.
+ * How many tags a cgroup may hold: libfairlane/tags.h.
  *
  * Over it, a task sleeps until its cgroup has released a request, as it would
  * for a tag. I/O that may not sleep (REQ_NOWAIT) is held to the smallest
@@ -395,26 +381,21 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
  * swapping, which others may wait for, are let in.
  */
 
-/* Whoever is not throttled may have so many, and saves the look at the bitmap. */
-#define FL_TAGS_MIN 4
+static int fl_tags_used(struct fl_queue *queue)
+{
+	struct fl_khwq *khwq = container_of(queue->hwq, struct fl_khwq, hwq);
+
+	return sbitmap_weight(&khwq->hctx->sched_tags->bitmap_tags.sb);
+}
 
 /* How many requests may @queue hold now, given that it holds @held? At least one. */
 static int fl_tags_limit_of(struct fl_queue *queue, int held)
 {
-	struct fl_khwq *khwq = container_of(queue->hwq, struct fl_khwq, hwq);
-	struct sbitmap *sb = &khwq->hctx->sched_tags->bitmap_tags.sb;
-	int depth = sb->depth, part, spare;
+	struct blk_mq_hw_ctx *hctx = container_of(queue->hwq, struct fl_khwq, hwq)->hctx;
+	/* Shared ones are the tags of all hardware queues. */
+	unsigned int queues = blk_mq_is_shared_tags(hctx->flags) ? queue->hwq->dev->nr_hwqs : 1;
 
-	part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;
-	if (blk_mq_is_shared_tags(khwq->hctx->flags)) /* these are the tags of all hardware queues */
-		part /= (int)queue->hwq->dev->nr_hwqs;
-	if (READ_ONCE(queue->throttled))
-		return max(1, part);
-	part = max(FL_TAGS_MIN, part);
-	if (held < part)
-		return part;
-	spare = depth - (int)sbitmap_weight(sb) - depth / 4;
-	return max(part, held + spare);
+	return fl_tags_may_hold(queue, held, hctx->sched_tags->bitmap_tags.sb.depth, queues, fl_tags_used);
 }
 
 static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)

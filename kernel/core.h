@@ -26,6 +26,7 @@
 
 #include "compat.h"
 #include "libfairlane/fairlane.h"
+#include "libfairlane/tags.h"
 #include "libfairlane/weight.h"
 
 struct fl_kdev {

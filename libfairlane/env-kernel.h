@@ -17,6 +17,9 @@
 #include <linux/log2.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/stddef.h>
 #include <linux/string.h>
@@ -25,6 +28,9 @@
 #include <linux/types.h>
 
 #define fl_req request
+
+#define fl_alloc(size) kvzalloc(size, GFP_KERNEL)
+#define fl_free(p) kvfree(p)
 
 #define fl_now_ns() ktime_get_ns()
 

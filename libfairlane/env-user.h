@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef uint8_t u8;
@@ -42,6 +43,19 @@ static inline u64 div64_u64(u64 a, u64 b)
 static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
 {
 	return (u64)((unsigned __int128)a * b / c);
+}
+
+/* A thread is preempted anyway. */
+#define cond_resched() ((void)0)
+
+static inline void *fl_alloc(size_t size)
+{
+	return calloc(1, size);
+}
+
+static inline void fl_free(void *p)
+{
+	free(p);
 }
 
 /* Memory: kernel semantics; the read-modify-write operations are full barriers. */

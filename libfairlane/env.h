@@ -24,6 +24,8 @@
  *                           soon, from another context; any context, any lock
  *   fl_dev_kick(dev)        have tick() called soon; any context, any lock
  *   fl_trace_*()            tracepoints; nothing in user space
+ *   fl_alloc(size)          zeroed memory, NULL when it is short; may sleep
+ *   fl_free(p)              gives it back; NULL is fine
  */
 #ifndef FAIRLANE_ENV_H
 #define FAIRLANE_ENV_H

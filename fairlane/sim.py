@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The sim backend: runs a scenario in virtual time, on a simulated host and a modelled drive, with the real schedulers.
+
+Every knob, repeat and point of a sweep is one run of fl-sim, a process of its own; as many at once as this machine
+has cores. What they find does not depend on that, nor on this machine: the same seed gives the same results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairlane import __version__, proc, ssd
+from fairlane.errors import FairlaneError
+from fairlane.host import Progress
+from fairlane.results import Results, Run
+from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, load_profile
+
+KNOBS = ("none", "kyber-fairness")
+PROFILE = "p4500"  # the drive of a scenario that does not itself ask for a modelled one
+COSTS = ROOT / "bench" / "costs.toml"
+PROGRAM = ROOT / "build" / "sim" / "fl-sim"
+BUILD_S = 300.0
+LIMIT_S = 24 * 3600.0
+NS, PS = 1e9, 1e12
+NVME_DEPTH = 1023  # Linux' nvme driver: queues of 1024 entries, one of which stays empty
+# What null_blk has for a parameter that a profile leaves out.
+NULL_BLK = {"size": 250 << 30, "irqmode": 1, "completion_nsec": 10_000, "hw_queue_depth": 64, "submit_queues": 1}
+
+
+def run(
+    scenario: Scenario, profile: str | None, knobs: Sequence[str], out: Path, progress: Callable[[Progress], None]
+) -> Results:
+    """Run the scenario under each knob; OUT keeps what fl-sim was given and what it found.
+
+    The drive is that profile's; by default the scenario's own if it is a modelled SSD, and PROFILE if it is not.
+    """
+    check_knobs(knobs)
+    drive = profile_of(scenario, profile)
+    build()
+    costs = tomllib.loads(COSTS.read_text())
+    jobs = [
+        _Job(scenario, drive, knob, point, repeat, out)
+        for repeat in range(scenario.repeats)
+        for point in scenario.points
+        for knob in dict.fromkeys(knobs)
+    ]
+    results = Results(scenario.name, "sim", scenario.seed, __version__)
+    results.device = {"profile": drive.name, "description": drive.description, **drive.params}
+    results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
+    results.runs = _run_all(jobs, costs, progress)
+    for job, found in zip(jobs, results.runs, strict=True):
+        results.config.setdefault(found.knob, {"costs": costs_of(job, costs)})
+    return results
+
+
+def check_knobs(knobs: Sequence[str]) -> None:
+    others = [name for name in knobs if name not in KNOBS]
+    if others:
+        raise FairlaneError(
+            f"the simulator has only our schedulers, not {', '.join(others)};"
+            f" with --on sim, --knobs can name {', '.join(KNOBS)}"
+        )
+
+
+def profile_of(scenario: Scenario, name: str | None) -> Profile:
+    """The drive to simulate; what a scenario changes of its own profile stays changed."""
+    if name is None:
+        name = scenario.profile.name if scenario.profile.kind == "ssd" else PROFILE
+    return scenario.profile if name == scenario.profile.name else load_profile(name)
+
+
+def build() -> None:
+    """Make fl-sim if its sources are newer than it is."""
+    proc.output(["make", "-s", "-C", ROOT / "sim"], what="building the simulator", limit_s=BUILD_S)
+
+
+# --- One run ---
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One knob, one point of the sweep, one repeat."""
+
+    scenario: Scenario
+    profile: Profile
+    knob: str
+    point: int | None
+    repeat: int
+    out: Path
+
+    @property
+    def file(self) -> Path:
+        point = f"-{self.point}" if self.point is not None else ""
+        return self.out / f"{self.knob}{point}-{self.repeat}.sim.json"
+
+
+@dataclass
+class _Watch:
+    """How far each of the runs is, 0..1; and whether they are to end."""
+
+    parts: list[float]
+    tell: Callable[[float], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def set(self, i: int, part: float) -> None:
+        with self.lock:
+            self.parts[i] = part
+            self.tell(sum(self.parts) / len(self.parts))
+
+
+def _run_all(jobs: Sequence[_Job], costs: dict[str, Any], progress: Callable[[Progress], None]) -> list[Run]:
+    step = f"simulating {', '.join(dict.fromkeys(job.knob for job in jobs))}"
+    watch = _Watch([0.0] * len(jobs), lambda part: progress(Progress(step, part)))
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        futures = [pool.submit(_run_one, job, costs, watch, i) for i, job in enumerate(jobs)]
+        return [future.result() for future in futures]
+    finally:
+        watch.stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _run_one(job: _Job, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
+    job.out.mkdir(parents=True, exist_ok=True)
+    job.file.write_text(json.dumps(description(job, costs), indent=1))
+    found = job.file.with_suffix("").with_suffix(".found.json")
+    said: list[str] = []
+    deadline = time.monotonic() + LIMIT_S
+
+    def line(text: str, _err: bool) -> None:
+        if text.isdecimal():
+            watch.set(number, int(text) / 1000)
+        else:
+            said.append(text)
+
+    try:
+        with proc.group([PROGRAM, "-p", "-o", found, job.file]) as process:
+            status = proc.lines(process, line, lambda: 0.0 if watch.stop.is_set() else deadline)
+    except proc.TimedOut:
+        raise FairlaneError(f"{PROGRAM.name}: {job.file} was stopped") from None
+    if status:
+        why = said[-1].removeprefix("fl-sim: ") if said else f"exit status {status}"
+        raise FairlaneError(f"the simulator cannot run {job.file}: {why}")
+    return Results.load(found).runs[0]
+
+
+# --- What fl-sim is given: see sim/config.h ---
+
+
+def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
+    whole, scenario = job.scenario, job.scenario.at(job.point)
+    point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
+    return {
+        "scenario": whole.name,
+        "version": __version__,
+        "knob": job.knob,
+        "seed": whole.seed + job.repeat,
+        "repeat": job.repeat,
+        **point,
+        "cores": whole.cores,
+        "warmup_ns": round(whole.warmup * NS),
+        "run_ns": round(whole.seconds * NS),
+        "costs": costs_of(job, costs),
+        "drive": drive(job.profile, whole.cores),
+        "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
+        "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],
+    }
+
+
+def _depth(scenario: Scenario, name: str) -> int:
+    parents = {group.name: group.parent for group in scenario.groups}
+    depth, parent = 0, parents[name]
+    while parent is not None:
+        depth, parent = depth + 1, parents[parent]
+    return depth
+
+
+def costs_of(job: _Job, costs: dict[str, Any]) -> dict[str, int]:
+    """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
+    mine = costs["scheduler"][job.knob]
+    flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
+    queues = drive(job.profile, job.scenario.cores)["queues"]
+    rows = sorted(mine["requests"])
+    fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
+    enough_queues = [row for row in rows if row[1] >= queues] or rows
+    _, _, insert, dispatch, done = fitting[0] if fitting else enough_queues[-1]
+    return {
+        **costs["host"],
+        "insert_ns": round(insert),
+        "dispatch_ns": round(dispatch),
+        "done_ns": round(done),
+        "lock_ns": round(mine["lock_ns"]),
+        "lock_read_ps": round(mine["lock_read_ns"] * 1000),
+    }
+
+
+def drive(profile: Profile, cores: int) -> dict[str, Any]:
+    """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core."""
+    if profile.kind == "ssd":
+        values = {name: profile.params.get(name, known.default) for name, known in ssd.PROFILE.items()}
+        played = {name: profile.params.get(name, ssd.PLAYED[name].default) for name in ("queue_depth", "time_scale")}
+        fresh = profile.params.get("precondition") == 0
+        return {"kind": "ssd", "queues": cores, **played, "precondition": not fresh, **values}
+    if profile.kind == "null_blk":
+        params = NULL_BLK | profile.params
+        return {
+            "kind": "null",
+            "queues": min(params["submit_queues"], cores),
+            "queue_depth": params["hw_queue_depth"],
+            "size": params["size"],
+            "latency_ns": params["completion_nsec"] if params["irqmode"] == 2 else 0,
+            "interval_ps": 0,
+        }
+    return {
+        "kind": "null",
+        "queues": min(profile.params.get("max_ioqpairs", cores), cores),
+        "queue_depth": NVME_DEPTH,
+        "size": profile.params["size"],
+        "latency_ns": 0,
+        "interval_ps": round(PS / profile.params["iops"]) if profile.params.get("iops") else 0,
+    }
+
+
+def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[str, Any]:
+    size = tenant.bs or profile.params.get("block_size", profile.params.get("bs", 512))
+    rate = tenant.rate
+    iops = 0.0 if rate is None else rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / size
+    return {
+        "name": tenant.name,
+        "weight": tenant.weight,
+        "parent": tenant.parent,
+        "jobs": tenant.jobs,
+        "depth": tenant.iodepth,
+        "bytes": size,
+        "read_percent": round(tenant.reads * 100),
+        "random": tenant.rw.startswith("rand"),
+        "think_ns": round(tenant.thinktime * NS),
+        "interval_ps": round(PS * tenant.jobs / iops) if iops else 0,
+        "poisson": tenant.poisson,
+        "cores": list(tenant.cores),
+        "phases": [
+            {
+                "from_ns": round((scenario.warmup + start) * NS) if start else 0,
+                "to_ns": round((scenario.warmup + stop) * NS),
+            }
+            for start, stop in tenant.phases(scenario.seconds)
+        ],
+    }

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What one run simulates, read from JSON and checked in full. Times are in
+ * ns, sizes in bytes. The text is an object:
+ *
+ *	scenario, version, knob   texts; knob is "none" or "kyber-fairness"
+ *	seed, repeat, cores, warmup_ns, run_ns
+ *	point                     any object, given back in the results; or absent
+ *	costs                     struct costs, below
+ *	drive                     kind "ssd": the fields of struct ssd_profile,
+ *	                          time_scale, precondition
+ *	                          kind "null": size, latency_ns, interval_ps
+ *	                          and for both: queues, queue_depth
+ *	cgroups                   [{name, weight, parent}]; parent is a name or null
+ *	tenants                   the same, and struct tenant_config, below
+ */
+#ifndef SIM_CONFIG_H
+#define SIM_CONFIG_H
+
+#include <jansson.h>
+
+#include "../libfairlane/fairlane.h"
+#include "../ssd/profile.h"
+
+#define MAX_CORES 1024
+#define MAX_NODES 8192 /* tenants and cgroups */
+#define MAX_PHASES 16
+#define MAX_JOBS (1u << 20) /* of all tenants */
+#define MAX_TIME_NS 1000000000000000ull /* eleven days: in ps it still fits 64 bit */
+
+/* What things cost a core's time; measured by bench/. */
+struct costs {
+	u64 submit_ns, complete_ns; /* a request, everything but the scheduler */
+	u64 wake_ns; /* to have a kernel thread run a hardware queue */
+	u64 insert_ns, dispatch_ns, done_ns; /* the scheduler, for each request */
+	u64 lock_ns, lock_read_ps; /* holding the lock of all cores: each time, and for each read of shared memory */
+};
+
+struct drive_config {
+	bool null; /* no SSD, but what only takes latency_ns and interval_ps */
+	struct ssd_profile profile;
+	u64 time_scale; /* the SSD is so many times slower */
+	bool precondition; /* it begins in its steady state */
+	u64 size;
+	u64 queues, queue_depth; /* hardware queues; requests that each takes */
+	u64 latency_ns, interval_ps; /* of each request; between the ends of two */
+};
+
+struct node_config { /* a tenant or a cgroup */
+	const char *name; /* lives in struct config's json */
+	const char *parent; /* a cgroup's name, or NULL */
+	u64 weight;
+	int parent_index; /* in cgroups, or -1 */
+};
+
+struct phase {
+	u64 from_ns, to_ns; /* since the start of the run, warm-up included */
+};
+
+struct tenant_config {
+	struct node_config node;
+	u64 jobs, depth, bytes, read_percent;
+	bool random; /* else each job goes through its part of the drive in order */
+	u64 think_ns; /* from a completion to the request that it allows */
+	u64 interval_ps; /* between the arrivals at one job; 0: as fast as depth allows */
+	bool poisson; /* the interval is the mean of an exponential distribution */
+	unsigned int nr_cores, *cores; /* where its jobs are put, in turn; none: spread over all */
+	unsigned int nr_phases;
+	struct phase phases[MAX_PHASES]; /* in order of time */
+};
+
+struct config {
+	json_t *json;
+	const char *scenario, *version, *knob;
+	const json_t *point;
+	u64 seed, repeat, cores, warmup_ns, run_ns;
+	struct costs costs;
+	struct drive_config drive;
+	unsigned int nr_cgroups, nr_tenants;
+	struct node_config *cgroups; /* parents before children */
+	struct tenant_config *tenants;
+};
+
+/* Read @file. False with a sentence for the user in @error when it is no run; nothing to free then. */
+bool config_read(struct config *config, FILE *file, char *error, size_t size);
+void config_free(struct config *config);
+
+#endif

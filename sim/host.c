@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The host: cores that do one thing at a time, jobs that submit requests, the
+ * block layer's tags, and the events that drive it all.
+ *
+ * A piece of work is begun when its core is free. A submission first takes the
+ * time of everything before the scheduler. Then the real scheduler code runs, in
+ * no time, and says by what it did what it costs: so many ns for the request,
+ * for each request dispatched, and for each time that it took the lock that
+ * all cores share - which makes the core wait until those that took it before
+ * have released it, and what was dispatched wait with it. When that time
+ * and, for a completion, the time of everything after the scheduler are over,
+ * the core takes up what came next.
+ */
+#include "sim.h"
+
+#include "../libfairlane/tags.h"
+#include "locks.h"
+
+enum event_kind {
+	EVENT_CORE, /* a core's work is over */
+	EVENT_JOB, /* a job may send its next request */
+	EVENT_SLOT, /* a job's pause after a request is over */
+	EVENT_TICK, /* the scheduler's timer */
+};
+
+struct sim_shared sim_shared;
+
+static const struct sim *running; /* for what the scheduler calls without saying for whom */
+
+/* Schedulers have 0 for "never". */
+#define CLOCK_START_NS ((u64)NSEC_PER_SEC)
+
+static u64 clock_ns(void)
+{
+	return running->now + CLOCK_START_NS;
+}
+
+/* Requests that are not done so long after the end are lost. */
+#define DRAIN_NS (1000ull * NSEC_PER_SEC)
+
+/* ---- Events and work ---- */
+
+static void push(struct sim *sim, u64 at, enum event_kind kind, void *what)
+{
+	heap_push(&sim->heap, at, kind, what);
+}
+
+/* An idle core takes it up as soon as all that happens now has happened: see start_cores(). */
+static void start(struct sim *sim, struct core *core)
+{
+	if (core->now || core->starting)
+		return;
+	core->starting = true;
+	core->starting_next = NULL;
+	*sim->starting_last = core;
+	sim->starting_last = &core->starting_next;
+}
+
+static void add_work(struct sim *sim, struct core *core, struct work *work)
+{
+	struct work_list *list = &core->todo[work->kind != WORK_COMPLETE];
+
+	work->next = NULL;
+	*list->last = work;
+	list->last = &work->next;
+	start(sim, core);
+}
+
+static struct work *take_work(struct core *core)
+{
+	struct work_list *list = &core->todo[!core->todo[0].first];
+	struct work *work = list->first;
+
+	if (!work)
+		return NULL;
+	list->first = work->next;
+	if (!list->first)
+		list->last = &list->first;
+	return work;
+}
+
+void sim_run_hwq(void *ctx, unsigned int index)
+{
+	struct sim *sim = ctx;
+	struct hwq *hwq = &sim->hwqs[index];
+
+	if (hwq->run_wanted)
+		return;
+	hwq->run_wanted = true;
+	add_work(sim, hwq->core, &hwq->work);
+}
+
+static void arm_tick(struct sim *sim, u64 at)
+{
+	if (at >= sim->tick_ns)
+		return;
+	sim->tick_ns = at;
+	push(sim, at, EVENT_TICK, NULL);
+}
+
+void sim_kick(void *ctx)
+{
+	struct sim *sim = ctx;
+
+	arm_tick(sim, sim->now);
+}
+
+/* ---- Requests ---- */
+
+static struct request *get_request(struct sim *sim)
+{
+	struct request *r = sim->free_requests;
+	struct request_chunk *chunk;
+	unsigned int i;
+
+	if (!r) {
+		chunk = must(calloc(1, sizeof(*chunk)));
+		chunk->next = sim->chunks;
+		sim->chunks = chunk;
+		for (i = 0; i < REQUESTS_IN_CHUNK; i++) {
+			chunk->requests[i].work.kind = WORK_COMPLETE;
+			chunk->requests[i].next = i + 1 < REQUESTS_IN_CHUNK ? &chunk->requests[i + 1] : NULL;
+		}
+		r = chunk->requests;
+	}
+	sim->free_requests = r->next;
+	return r;
+}
+
+static u64 next_offset(struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+
+	if (c->random)
+		return job->first_byte + random_below(&job->random, job->blocks) * c->bytes;
+	if (job->next_block == job->blocks)
+		job->next_block = 0;
+	return job->first_byte + job->next_block++ * c->bytes;
+}
+
+static u64 next_interval_ps(struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+
+	return c->poisson ? random_exponential(&job->random, c->interval_ps) : c->interval_ps;
+}
+
+/* Little's law, one side: what is in the system, as time goes by. */
+static void count_in_system(struct sim *sim, int change)
+{
+	sim->area += (unsigned __int128)sim->in_system * (sim->now - sim->changed_ns);
+	sim->changed_ns = sim->now;
+	sim->in_system += change;
+}
+
+/* The request that @job wants now; it may have been wanted for a while. */
+static struct request *make_request(struct sim *sim, struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+	struct request *r = get_request(sim);
+	bool read;
+
+	read = c->read_percent == 100 || (c->read_percent && random_below(&job->random, 100) < c->read_percent);
+	r->job = job;
+	r->hwq = job->hwq;
+	r->arrival_ns = sim->now;
+	if (c->interval_ps) {
+		r->arrival_ns = job->next_ps / 1000;
+		job->next_ps += next_interval_ps(job);
+	}
+	r->rq.op = read ? FL_READ : FL_WRITE;
+	r->rq.bytes = c->bytes;
+	r->rq.arrival_ns = r->arrival_ns + CLOCK_START_NS;
+	r->cmd = (struct ssd_cmd){
+		.offset = next_offset(job),
+		.bytes = c->bytes,
+		.op = read ? SSD_READ : SSD_WRITE,
+		.class = SSD_HIGH,
+		.core = job->hwq->index,
+	};
+	job->outstanding++;
+	count_in_system(sim, 1);
+	sim->area += sim->now - r->arrival_ns;
+	return r;
+}
+
+static void end_request(struct sim *sim, struct request *r)
+{
+	struct tenant *tenant = r->job->tenant;
+	u64 latency_ns = sim->now - r->arrival_ns;
+
+	count_in_system(sim, -1);
+	sim->residence += latency_ns;
+	sim->requests++;
+	if (sim->now >= sim->begin_ns && sim->now < sim->end_ns) {
+		while (sim->now >= sim->bin_end_ns) {
+			sim->bin++;
+			sim->bin_end_ns += sim->bin_ns;
+		}
+		tenant->ios++;
+		tenant->bytes[r->rq.op == FL_WRITE] += r->rq.bytes;
+		tenant->bins[sim->bin] += r->rq.bytes;
+		histogram_add(&tenant->latency_ns, latency_ns);
+	}
+	r->next = sim->free_requests;
+	sim->free_requests = r;
+}
+
+/* ---- Jobs ---- */
+
+/* When @job may send its next request, SSD_NEVER when it is at its end. */
+static u64 job_due_ns(const struct sim *sim, struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+
+	for (; job->phase < c->nr_phases; job->phase++) {
+		const struct phase *phase = &c->phases[job->phase];
+		u64 due = max_t(u64, sim->now, phase->from_ns);
+
+		if (c->interval_ps) {
+			/* The first arrival of a phase is anywhere within an interval. */
+			if (job->next_ps < phase->from_ns * 1000)
+				job->next_ps = phase->from_ns * 1000 +
+					       (c->poisson ? next_interval_ps(job) :
+							     random_below(&job->random, c->interval_ps));
+			due = max_t(u64, due, job->next_ps / 1000);
+		}
+		if (due < phase->to_ns)
+			return due;
+	}
+	return SSD_NEVER;
+}
+
+/* Have @job send its next request, now or when it is due. */
+static void job_go(struct sim *sim, struct job *job)
+{
+	u64 due;
+
+	if (job->state != JOB_IDLE || job->outstanding >= job->tenant->config->depth)
+		return;
+	due = job_due_ns(sim, job);
+	if (due == SSD_NEVER)
+		return;
+	if (due > sim->now) {
+		job->state = JOB_SLEEPING;
+		push(sim, due, EVENT_JOB, job);
+	} else {
+		job->state = JOB_READY;
+		add_work(sim, job->core, &job->work);
+	}
+}
+
+static void job_go_on(struct sim *sim, struct job *job)
+{
+	job->state = JOB_IDLE;
+	job_go(sim, job);
+}
+
+static void job_slot_free(struct sim *sim, struct job *job)
+{
+	job->outstanding--;
+	job_go(sim, job);
+}
+
+/* ---- Tags: see libfairlane/tags.h for how flows share them ---- */
+
+static void wait_add(struct wait_list *list, struct job *job, bool first)
+{
+	job->state = JOB_BLOCKED;
+	job->waiting_next = first ? list->first : NULL;
+	if (first || !list->first) {
+		list->last = list->first ? list->last : job;
+		list->first = job;
+	} else {
+		list->last->waiting_next = job;
+		list->last = job;
+	}
+}
+
+static void wait_wake(struct sim *sim, struct wait_list *list)
+{
+	struct job *job = list->first;
+
+	list->first = job->waiting_next;
+	job->state = JOB_READY;
+	job->woken = true;
+	add_work(sim, job->core, &job->work);
+}
+
+static int tags_used(struct fl_queue *queue)
+{
+	return running->hwqs[queue->hwq->index].tags_used;
+}
+
+static int flow_room(const struct sim *sim, struct fl_queue *queue)
+{
+	int held = atomic_read(&queue->held);
+
+	return fl_tags_may_hold(queue, held, sim->tags, 1, tags_used) - held;
+}
+
+/* Take a tag for @job's request, or have the job wait for one: before others, if it did so before. */
+static bool get_tag(struct sim *sim, struct job *job, struct fl_queue *queue)
+{
+	struct hwq *hwq = job->hwq;
+	bool free = hwq->tags_used < sim->tags, again = job->woken;
+
+	if (sim->limit_tags && free && flow_room(sim, queue) <= 0) {
+		wait_add(&job->tenant->waiting[hwq->index], job, again);
+		/* It was woken for a tag that it may not take. */
+		if (again && hwq->waiting.first)
+			wait_wake(sim, &hwq->waiting);
+		return false;
+	}
+	if (!free || (!again && hwq->waiting.first)) {
+		wait_add(&hwq->waiting, job, again);
+		return false;
+	}
+	hwq->tags_used++;
+	job->woken = false;
+	return true;
+}
+
+/* After fl_done(). */
+static void put_tag(struct sim *sim, struct tenant *tenant, struct fl_queue *queue, struct hwq *hwq)
+{
+	struct wait_list *own = &tenant->waiting[hwq->index];
+	int room;
+
+	hwq->tags_used--;
+	if (hwq->waiting.first)
+		wait_wake(sim, &hwq->waiting);
+	if (!own->first)
+		return;
+	for (room = flow_room(sim, queue); room > 0 && own->first; room--)
+		wait_wake(sim, own);
+}
+
+/* ---- The scheduler's part of work; each returns what it costs in ns ---- */
+
+static void to_drive(struct sim *sim, struct core *core)
+{
+	struct request *r, *next;
+
+	for (r = core->out; r; r = next) {
+		next = r->next;
+		drive_submit(&sim->drive, &r->cmd, sim->now);
+	}
+	core->out = NULL;
+	core->out_last = &core->out;
+}
+
+/* Dispatch what the scheduler lets go to the drive now. Returns how many. */
+static unsigned int dispatch(struct sim *sim, struct core *core, struct hwq *hwq)
+{
+	unsigned int nr = 0;
+
+	while (hwq->in_drive < sim->config.drive.queue_depth) {
+		struct fl_req *rq = fl_next(sim->dev, hwq->index);
+		struct request *r;
+
+		if (!rq)
+			break;
+		r = container_of(rq, struct request, rq);
+		r->next = NULL;
+		*core->out_last = r;
+		core->out_last = &r->next;
+		hwq->in_drive++;
+		nr++;
+	}
+	return nr;
+}
+
+static u64 submit(struct sim *sim, struct core *core, struct job *job)
+{
+	struct request *r = job->held;
+	struct fl_queue *queue = fl_flow_queue(sim->sched, job->tenant->flow, job->hwq->index);
+	unsigned int nr;
+
+	if (!get_tag(sim, job, queue))
+		return 0;
+	job->held = NULL;
+	fl_submit(sim->dev, job->hwq->index, job->tenant->flow, &r->rq);
+	nr = dispatch(sim, core, job->hwq);
+	/* One was paid for in advance: see time_before(). */
+	return nr > 1 ? (nr - 1) * sim->config.costs.dispatch_ns : 0;
+}
+
+static u64 complete(struct sim *sim, struct core *core, struct request *r)
+{
+	const struct costs *costs = &sim->config.costs;
+	struct fl_queue *queue = r->rq.queue;
+
+	fl_done(&r->rq);
+	r->hwq->in_drive--;
+	put_tag(sim, r->job->tenant, queue, r->hwq);
+	return costs->complete_ns + costs->done_ns + dispatch(sim, core, r->hwq) * costs->dispatch_ns;
+}
+
+static u64 run_hwq(struct sim *sim, struct core *core, struct hwq *hwq)
+{
+	hwq->run_wanted = false;
+	return dispatch(sim, core, hwq) * sim->config.costs.dispatch_ns;
+}
+
+static u64 tick(struct sim *sim)
+{
+	u64 next;
+
+	sim->tick_wanted = false;
+	next = fl_tick(sim->dev);
+	if (next)
+		arm_tick(sim, sim->now + next);
+	return 0;
+}
+
+/* The core waits until it has the lock, and holds it, for what just ran. */
+static u64 shared_lock_ns(struct sim *sim)
+{
+	u64 from, hold;
+
+	if (likely(!sim_shared.taken))
+		return 0;
+	hold = sim_shared.taken * sim->config.costs.lock_ns +
+	       sim_shared.reads * sim->config.costs.lock_read_ps / 1000;
+	sim_shared.taken = 0;
+	sim_shared.reads = 0;
+	from = max_t(u64, sim->now, sim->lock_free_ns);
+	sim->lock_free_ns = from + hold;
+	if (sim->now >= sim->begin_ns && sim->now < sim->end_ns) {
+		sim->lock_wait_ns += from - sim->now;
+		sim->lock_held_ns += hold;
+	}
+	return from - sim->now + hold;
+}
+
+/* ---- Work, from its begin to its end ---- */
+
+/* The part of @ns from now on that lies within the window. */
+static u64 within_window(const struct sim *sim, u64 ns)
+{
+	u64 from = max_t(u64, sim->now, sim->begin_ns), to = min_t(u64, sim->now + ns, sim->end_ns);
+
+	return to > from ? to - from : 0;
+}
+
+/* The core is busy for @ns. */
+static void spend(struct sim *sim, struct core *core, u64 ns)
+{
+	sim->busy_ns += within_window(sim, ns);
+	push(sim, sim->now + ns, EVENT_CORE, core);
+}
+
+/* Begin what @core is to do now: what it takes before the scheduler's part. */
+static u64 time_before(struct sim *sim, struct core *core)
+{
+	const struct costs *costs = &sim->config.costs;
+	struct job *job;
+
+	switch (core->now->kind) {
+	case WORK_SUBMIT:
+		job = container_of(core->now, struct job, work);
+		if (!job->held)
+			job->held = make_request(sim, job);
+		return costs->submit_ns + costs->insert_ns + costs->dispatch_ns;
+	case WORK_RUN:
+		return costs->wake_ns;
+	case WORK_COMPLETE:
+	case WORK_TICK:
+		break;
+	}
+	return 0;
+}
+
+static u64 schedule(struct sim *sim, struct core *core)
+{
+	switch (core->now->kind) {
+	case WORK_SUBMIT:
+		return submit(sim, core, container_of(core->now, struct job, work));
+	case WORK_COMPLETE:
+		return complete(sim, core, container_of(core->now, struct request, work));
+	case WORK_RUN:
+		return run_hwq(sim, core, container_of(core->now, struct hwq, work));
+	case WORK_TICK:
+		return tick(sim);
+	}
+	return 0;
+}
+
+static void end_complete(struct sim *sim, struct request *r)
+{
+	struct job *job = r->job;
+
+	end_request(sim, r);
+	if (job->tenant->config->think_ns)
+		push(sim, sim->now + job->tenant->config->think_ns, EVENT_SLOT, job);
+	else
+		job_slot_free(sim, job);
+}
+
+static void end_work(struct sim *sim, struct core *core)
+{
+	struct work *work = core->now;
+
+	to_drive(sim, core);
+	if (work->kind == WORK_COMPLETE)
+		end_complete(sim, container_of(work, struct request, work));
+	else if (work->kind == WORK_SUBMIT && !container_of(work, struct job, work)->held)
+		job_go_on(sim, container_of(work, struct job, work));
+}
+
+/* The scheduler's part of what @core is doing. False when the core is busy with it for a while. */
+static bool core_schedule(struct sim *sim, struct core *core)
+{
+	u64 ns = schedule(sim, core), lock_ns = shared_lock_ns(sim);
+
+	core->scheduled = true;
+	if (!lock_ns)
+		to_drive(sim, core);
+	if (ns + lock_ns) {
+		spend(sim, core, ns + lock_ns);
+		return false;
+	}
+	end_work(sim, core);
+	return true;
+}
+
+/* Take up what comes next, until something takes time. */
+static void core_next(struct sim *sim, struct core *core)
+{
+	while ((core->now = take_work(core))) {
+		u64 ns;
+
+		core->scheduled = false;
+		ns = time_before(sim, core);
+		if (ns) {
+			spend(sim, core, ns);
+			return;
+		}
+		if (!core_schedule(sim, core))
+			return;
+	}
+}
+
+static void core_go_on(struct sim *sim, struct core *core)
+{
+	if (core->scheduled)
+		end_work(sim, core);
+	else if (!core_schedule(sim, core))
+		return;
+	core->now = NULL;
+	start(sim, core);
+}
+
+static void start_cores(struct sim *sim)
+{
+	struct core *core;
+
+	while ((core = sim->starting)) {
+		sim->starting = core->starting_next;
+		if (!sim->starting)
+			sim->starting_last = &sim->starting;
+		core->starting = false;
+		core_next(sim, core);
+	}
+}
+
+/* ---- The run ---- */
+
+static void handle_event(struct sim *sim)
+{
+	struct event event = heap_pop(&sim->heap);
+
+	switch ((enum event_kind)(event.order % (1 << EVENT_KIND_BITS))) {
+	case EVENT_CORE:
+		core_go_on(sim, event.what);
+		break;
+	case EVENT_JOB:
+		job_go_on(sim, event.what);
+		break;
+	case EVENT_SLOT:
+		job_slot_free(sim, event.what);
+		break;
+	case EVENT_TICK:
+		if (event.at != sim->tick_ns)
+			break; /* it was armed for an earlier time since */
+		sim->tick_ns = SSD_NEVER;
+		if (!sim->tick_wanted)
+			add_work(sim, &sim->cores[0], &sim->tick);
+		sim->tick_wanted = true;
+		break;
+	}
+}
+
+static void handle_drive(struct sim *sim)
+{
+	struct ssd_cmd *cmd, *next;
+
+	for (cmd = drive_advance(&sim->drive, sim->now); cmd; cmd = next) {
+		struct request *r = container_of(cmd, struct request, cmd);
+
+		next = cmd->next;
+		add_work(sim, r->job->core, &r->work);
+	}
+}
+
+/* What was charged by now, for what was charged within the window. */
+static void note_costs(struct sim *sim)
+{
+	unsigned int i;
+
+	for (i = 0; i < sim->config.nr_tenants; i++) {
+		struct tenant *tenant = &sim->tenants[i];
+
+		tenant->cost = sim_cost(sim, tenant) - tenant->cost;
+	}
+}
+
+/* Time goes on to @at. */
+static void pass_time(struct sim *sim, u64 at)
+{
+	if (unlikely(at >= sim->note_ns)) {
+		note_costs(sim);
+		sim->note_ns = sim->note_ns == sim->begin_ns ? sim->end_ns : SSD_NEVER;
+		pass_time(sim, at);
+	}
+	sim->now = at;
+}
+
+static bool step(struct sim *sim)
+{
+	u64 event_ns = sim->heap.nr ? sim->heap.events[0].at : SSD_NEVER;
+	u64 at = min_t(u64, drive_next_ns(&sim->drive), event_ns);
+
+	if (at == SSD_NEVER || (at > sim->end_ns && !sim->in_system))
+		return false;
+	pass_time(sim, at);
+	if (event_ns == at)
+		handle_event(sim);
+	if (drive_next_ns(&sim->drive) <= at)
+		handle_drive(sim);
+	start_cores(sim);
+	sim->events++;
+	return true;
+}
+
+/* What went in has come out, and the two sides of Little's law agree. */
+static bool check(struct sim *sim)
+{
+	unsigned __int128 more = max_t(unsigned __int128, sim->area, sim->residence);
+	unsigned __int128 less = min_t(unsigned __int128, sim->area, sim->residence);
+
+	if (sim->in_system)
+		snprintf(sim->error, sizeof(sim->error),
+			 "%llu requests were not done %llu s after the end of the run",
+			 (unsigned long long)sim->in_system,
+			 (unsigned long long)((sim->now - sim->end_ns) / NSEC_PER_SEC));
+	else if ((more - less) * 1000 > more)
+		snprintf(sim->error, sizeof(sim->error),
+			 "Little's law is violated: %.0f request-seconds in the system, by their latencies %.0f",
+			 (double)sim->area / 1e9, (double)sim->residence / 1e9);
+	return !sim->error[0];
+}
+
+bool sim_run(struct sim *sim, void (*progress)(unsigned int permille))
+{
+	u64 part = sim->end_ns / 100 + 1, told = 0;
+	unsigned int i;
+
+	for (i = 0; i < sim->nr_jobs; i++)
+		job_go(sim, &sim->jobs[i]);
+	start_cores(sim);
+	while (step(sim) && sim->now < sim->end_ns + DRAIN_NS) {
+		if (!progress || sim->now / part <= told)
+			continue;
+		told = sim->now / part;
+		progress(min_t(u64, told * 10, 1000));
+	}
+	if (sim->note_ns != SSD_NEVER)
+		pass_time(sim, sim->end_ns);
+	return check(sim);
+}
+
+void sim_set_clock(const struct sim *sim)
+{
+	running = sim;
+	fl_set_clock(clock_ns);
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* From a configuration to a host, a scheduler and a drive that are ready to run. */
+#include "locks.h"
+#include "none.h"
+#include "sim.h"
+
+#define BIN_NS (10ull * NSEC_PER_MSEC)
+#define MAX_BINS 8192 /* a run longer than 82 s has wider ones */
+#define MAX_BYTES (1ull << 30)
+
+/* As blk-mq: an elevator gets twice the drive's tags, counting at most 128 of those. */
+#define ELEVATOR_TAGS 128
+
+static bool fail(struct sim *sim, const char *what)
+{
+	snprintf(sim->error, sizeof(sim->error), "%s", what);
+	return false;
+}
+
+static bool find_scheduler(struct sim *sim)
+{
+	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness };
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(scheds); i++)
+		if (!strcmp(scheds[i]->name, sim->config.knob))
+			sim->sched = scheds[i];
+	if (!sim->sched)
+		return fail(sim, "knob: the simulator has only none and kyber-fairness");
+	sim->limit_tags = sim->sched != &sim_none;
+	sim->tags = sim->config.drive.queue_depth;
+	if (sim->limit_tags)
+		sim->tags = 2 * min_t(u64, sim->tags, ELEVATOR_TAGS);
+	return true;
+}
+
+/* What cannot be simulated, or not within the memory that a run may have. */
+static bool check_size(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	u64 flows = 1 + c->nr_cgroups + c->nr_tenants, bytes, requests = 0;
+	unsigned int i;
+
+	for (i = 0; i < c->nr_tenants; i++)
+		requests += c->tenants[i].jobs * c->tenants[i].depth;
+	bytes = requests * sizeof(struct request) + c->nr_tenants * sizeof(struct tenant) +
+		flows * (sim->sched->flow_size + c->drive.queues * sim->sched->queue_size) +
+		c->nr_tenants * (sim->nr_bins * sizeof(u64) + c->drive.queues * sizeof(struct wait_list));
+	if (bytes > MAX_BYTES)
+		return fail(sim, "tenants, their requests and the drive's queues would take more than 1 GiB");
+	if (c->drive.null && !c->drive.latency_ns && !c->drive.interval_ps &&
+	    (!c->costs.submit_ns || !c->costs.complete_ns))
+		return fail(sim, "neither the drive nor the host takes any time, so time would stand still");
+	return true;
+}
+
+static bool make_flows(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	unsigned int i;
+
+	for (i = 0; i < c->nr_cgroups; i++) {
+		int parent = c->cgroups[i].parent_index;
+
+		sim->cgroups[i] = fl_flow_create(sim->dev, parent < 0 ? NULL : sim->cgroups[parent],
+						 c->cgroups[i].weight);
+		if (!sim->cgroups[i])
+			return false;
+	}
+	for (i = 0; i < c->nr_tenants; i++) {
+		const struct tenant_config *t = &c->tenants[i];
+		struct tenant *tenant = &sim->tenants[i];
+		int parent = t->node.parent_index;
+
+		tenant->config = t;
+		tenant->flow = fl_flow_create(sim->dev, parent < 0 ? NULL : sim->cgroups[parent],
+					      t->node.weight);
+		tenant->waiting = calloc(c->drive.queues, sizeof(*tenant->waiting));
+		tenant->bins = calloc(sim->nr_bins, sizeof(*tenant->bins));
+		if (!tenant->flow || !tenant->waiting || !tenant->bins)
+			return false;
+	}
+	return true;
+}
+
+static void set_up_cores(struct sim *sim)
+{
+	u64 cores = sim->config.cores, queues = sim->config.drive.queues, i;
+
+	for (i = 0; i < cores; i++) {
+		sim->cores[i].todo[0].last = &sim->cores[i].todo[0].first;
+		sim->cores[i].todo[1].last = &sim->cores[i].todo[1].first;
+		sim->cores[i].out_last = &sim->cores[i].out;
+	}
+	for (i = 0; i < queues; i++) {
+		sim->hwqs[i].work.kind = WORK_RUN;
+		sim->hwqs[i].index = i;
+		sim->hwqs[i].core = &sim->cores[i * cores / queues];
+	}
+	sim->starting_last = &sim->starting;
+	sim->tick.kind = WORK_TICK;
+	sim->tick_ns = SSD_NEVER;
+}
+
+/* Each job has a part of the drive to itself. */
+static bool place_job(struct sim *sim, struct job *job, unsigned int index)
+{
+	u64 part = sim->config.drive.size / sim->nr_jobs;
+
+	part -= part % (part < 1 << 20 ? 512 : 1 << 16);
+	job->first_byte = index * part;
+	job->blocks = part / job->tenant->config->bytes;
+	return job->blocks;
+}
+
+static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsigned int core)
+{
+	const struct tenant_config *t = job->tenant->config;
+	u64 queues = sim->config.drive.queues;
+
+	job->work.kind = WORK_SUBMIT;
+	job->core = &sim->cores[core];
+	job->hwq = &sim->hwqs[core * queues / sim->config.cores];
+	job->random = random_seed(sim->config.seed, index);
+	if (t->interval_ps) /* the first arrival is anywhere within an interval */
+		job->next_ps = t->poisson ? random_exponential(&job->random, t->interval_ps) :
+					    random_below(&job->random, t->interval_ps);
+	return place_job(sim, job, index);
+}
+
+/*
+ * Jobs that may run anywhere are put on cores in steps of about the golden
+ * section, so that those of a tenant, and of any few tenants, are far apart;
+ * without a common factor, so that all cores get as many.
+ */
+static unsigned int step_of(unsigned int cores)
+{
+	unsigned int step = max_t(unsigned int, cores * 5 / 8, 1), a, b, rest;
+
+	for (;; step--) {
+		for (a = cores, b = step; b; a = b, b = rest)
+			rest = a % b;
+		if (a == 1)
+			return step;
+	}
+}
+
+static bool make_jobs(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	unsigned int i, nr = 0, core = 0, step = step_of(c->cores);
+	u64 j;
+
+	for (i = 0; i < c->nr_tenants; i++) {
+		const struct tenant_config *t = &c->tenants[i];
+
+		for (j = 0; j < t->jobs; j++, nr++) {
+			sim->jobs[nr].tenant = &sim->tenants[i];
+			if (!make_job(sim, &sim->jobs[nr], nr, t->nr_cores ? t->cores[j % t->nr_cores] : core))
+				return fail(sim, "drive: too small for a block of each job");
+			if (!t->nr_cores)
+				core = (core + step) % c->cores;
+		}
+	}
+	return true;
+}
+
+static void end_phases(struct sim *sim)
+{
+	unsigned int i, p;
+
+	for (i = 0; i < sim->config.nr_tenants; i++) {
+		struct tenant_config *t = &sim->config.tenants[i];
+
+		for (p = 0; p < t->nr_phases; p++)
+			t->phases[p].to_ns = min_t(u64, t->phases[p].to_ns, sim->end_ns);
+	}
+}
+
+static bool allocate(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
+	unsigned int i;
+
+	for (i = 0; i < c->nr_tenants; i++)
+		sim->nr_jobs += c->tenants[i].jobs;
+	sim->cores = calloc(c->cores, sizeof(*sim->cores));
+	sim->hwqs = calloc(c->drive.queues, sizeof(*sim->hwqs));
+	sim->cgroups = calloc(c->nr_cgroups + 1, sizeof(struct fl_flow *));
+	sim->tenants = calloc(c->nr_tenants, sizeof(*sim->tenants));
+	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
+	sim_set_clock(sim);
+	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
+	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
+}
+
+bool sim_init(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+
+	sim->begin_ns = c->warmup_ns;
+	sim->end_ns = c->warmup_ns + c->run_ns;
+	sim->note_ns = sim->begin_ns;
+	for (sim->bin_ns = BIN_NS; c->run_ns / sim->bin_ns >= MAX_BINS;)
+		sim->bin_ns *= 2;
+	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
+	sim->bin_end_ns = sim->begin_ns + sim->bin_ns;
+	if (!find_scheduler(sim) || !check_size(sim))
+		return false;
+	if (!allocate(sim))
+		return fail(sim, "out of memory");
+	end_phases(sim);
+	set_up_cores(sim);
+	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };
+	return make_jobs(sim);
+}
+
+void sim_exit(struct sim *sim)
+{
+	struct request_chunk *chunk, *next;
+	unsigned int i;
+
+	for (i = 0; sim->tenants && i < sim->config.nr_tenants; i++) {
+		free(sim->tenants[i].waiting);
+		free(sim->tenants[i].bins);
+	}
+	if (sim->dev)
+		fl_dev_destroy(sim->dev);
+	drive_exit(&sim->drive);
+	for (chunk = sim->chunks; chunk; chunk = next) {
+		next = chunk->next;
+		free(chunk);
+	}
+	free(sim->heap.events);
+	free(sim->cores);
+	free(sim->hwqs);
+	free(sim->cgroups);
+	free(sim->tenants);
+	free(sim->jobs);
+}

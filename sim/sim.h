@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * One run: a host with its tenants' load, a scheduler, and a drive, in
+ * virtual time.
+ *
+ * Whatever happens, happens in the order of its time, and at the same time in
+ * the order in which it was caused; nothing depends on addresses, on the real
+ * time, or on floating point. So a run is the same on any machine.
+ */
+#ifndef SIM_H
+#define SIM_H
+
+#include "../libfairlane/user.h"
+#include "config.h"
+#include "drive.h"
+#include "heap.h"
+#include "histogram.h"
+#include "random.h"
+
+/* Something that a core has to do. */
+enum work_kind {
+	WORK_SUBMIT, /* a job submits its next request */
+	WORK_COMPLETE, /* a request that the drive has done */
+	WORK_RUN, /* a kernel thread dispatches from a hardware queue */
+	WORK_TICK, /* the scheduler's timer */
+};
+
+struct work {
+	enum work_kind kind;
+	struct work *next;
+};
+
+struct work_list {
+	struct work *first, **last;
+};
+
+/* Does one thing after the other: first what drives have done, which comes by interrupt, then the rest, in order. */
+struct core {
+	struct work_list todo[2];
+	struct work *now; /* NULL: idle */
+	bool scheduled; /* the scheduler's part of it is done */
+	struct request *out, **out_last; /* dispatched in it */
+	bool starting; /* in sim.starting */
+	struct core *starting_next;
+};
+
+struct request {
+	struct fl_req rq;
+	struct work work;
+	struct job *job;
+	struct hwq *hwq;
+	u64 arrival_ns; /* when the tenant wanted it */
+	struct request *next; /* in core.out, or free */
+	struct ssd_cmd cmd;
+};
+
+#define REQUESTS_IN_CHUNK 256
+
+struct request_chunk {
+	struct request_chunk *next;
+	struct request requests[REQUESTS_IN_CHUNK];
+};
+
+enum job_state {
+	JOB_IDLE, /* has all that it may have outstanding, or nothing to do */
+	JOB_SLEEPING, /* an event will wake it */
+	JOB_READY, /* on its core */
+	JOB_BLOCKED, /* waits for a tag */
+};
+
+/* A thread of a tenant. */
+struct job {
+	struct work work;
+	enum job_state state;
+	struct tenant *tenant;
+	struct core *core;
+	struct hwq *hwq;
+	struct request *held; /* its next request, until it has a tag */
+	bool woken; /* for a tag */
+	struct job *waiting_next; /* in a wait_list */
+	u64 random; /* generator */
+	u64 first_byte, blocks, next_block; /* its part of the drive */
+	u64 next_ps; /* its next arrival, if it has a rate */
+	unsigned int outstanding; /* requests, and pauses after one */
+	unsigned int phase;
+};
+
+/* Blocked jobs, in order. */
+struct wait_list {
+	struct job *first, *last;
+};
+
+struct hwq {
+	struct work work; /* WORK_RUN */
+	unsigned int index;
+	struct core *core;
+	bool run_wanted;
+	unsigned int in_drive; /* requests: driver tags taken */
+	unsigned int tags_used; /* scheduler tags; without a scheduler, the same as driver tags */
+	struct wait_list waiting; /* because there was no tag at all */
+};
+
+struct tenant {
+	const struct tenant_config *config;
+	struct fl_flow *flow;
+	struct wait_list *waiting; /* for each hardware queue: over the tenant's part of the tags */
+	/* Within the window. */
+	u64 bytes[2], ios; /* read and written */
+	u64 cost; /* charged, in cost units; before it begins: since the start */
+	u64 *bins; /* bytes */
+	struct histogram latency_ns;
+};
+
+struct sim {
+	struct config config;
+	u64 now, begin_ns, end_ns; /* the window */
+	struct heap heap;
+	struct drive drive;
+	struct fl_dev *dev;
+	const struct fl_sched *sched;
+	unsigned int tags; /* of each hardware queue */
+	bool limit_tags; /* they are divided among tenants */
+	struct core *cores;
+	struct hwq *hwqs;
+	struct fl_flow **cgroups;
+	struct tenant *tenants;
+	struct job *jobs;
+	unsigned int nr_jobs;
+	struct request *free_requests;
+	struct request_chunk *chunks; /* where they are from */
+	struct core *starting, **starting_last; /* idle ones that have something to do now */
+	struct work tick;
+	bool tick_wanted; /* a core is to do it */
+	u64 tick_ns; /* when the timer is due, SSD_NEVER: it is not */
+	u64 lock_free_ns; /* when who holds the shared lock will have released it */
+	u64 note_ns; /* when costs are to be noted next: at the window's begin and end */
+	u64 bin_ns;
+	unsigned int nr_bins, bin; /* the one that now is in */
+	u64 bin_end_ns;
+	/* Figures. */
+	u64 events, requests; /* handled; completed, warm-up and end included */
+	u64 busy_ns, lock_wait_ns, lock_held_ns; /* of all cores within the window; parts of it */
+	/* Little's law, from the first arrival to the last completion. */
+	u64 in_system, changed_ns;
+	unsigned __int128 area; /* requests x ns in the system, as time went by */
+	unsigned __int128 residence; /* the sum of their times in the system */
+	char error[200];
+};
+
+/* What the scheduler asks of its host: dispatch from a hardware queue soon; call tick() soon. @ctx: the sim. */
+void sim_run_hwq(void *ctx, unsigned int index);
+void sim_kick(void *ctx);
+
+/* Set up the run in sim->config. False with sim->error set; free it with sim_exit() in any case. */
+bool sim_init(struct sim *sim);
+/* Have the schedulers' clock, and what they ask of their host, be those of @sim, of which there is one at a time. */
+void sim_set_clock(const struct sim *sim);
+/*
+ * Run to the end, until the last request is done. Tells of its @progress,
+ * 0..1000, if that is not NULL. False with sim->error when something is lost.
+ */
+bool sim_run(struct sim *sim, void (*progress)(unsigned int permille));
+void sim_exit(struct sim *sim);
+
+/* What its scheduler charged @tenant so far, in cost units. */
+u64 sim_cost(const struct sim *sim, const struct tenant *tenant);
+/* Write results.json; false when that does not work. */
+bool sim_print(const struct sim *sim, FILE *file);
+
+#endif

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Descriptions of runs for fl-sim, and running it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from fairlane import ssd
+from fairlane.scenario import ROOT
+from fairlane.sim import PROGRAM
+
+ASAN = PROGRAM.with_suffix(".asan")
+FREE = dict.fromkeys(
+    ("submit_ns", "complete_ns", "wake_ns", "insert_ns", "dispatch_ns", "done_ns", "lock_ns", "lock_read_ps"), 0
+)
+COSTS = FREE | {"submit_ns": 2000, "complete_ns": 1500, "wake_ns": 2000, "dispatch_ns": 20, "lock_ns": 20}
+ALWAYS = [{"from_ns": 0, "to_ns": 10**15}]
+LIMIT_S = 120
+
+Json = dict[str, Any]
+
+
+def null_drive(queues: int = 1, depth: int = 1023, latency_ns: int = 0, interval_ps: int = 0) -> Json:
+    drive = {"kind": "null", "size": 1 << 40, "latency_ns": latency_ns, "interval_ps": interval_ps}
+    return drive | {"queues": queues, "queue_depth": depth}
+
+
+def ssd_drive(queues: int = 1, **fields: int) -> Json:
+    drive: Json = {name: field.default for name, field in ssd.PROFILE.items()}
+    drive |= {"kind": "ssd", "queues": queues, "queue_depth": 1023, "time_scale": 1, "precondition": True}
+    assert not set(fields) - set(drive)
+    return drive | fields
+
+
+def tenant(name: str = "a", weight: int = 100, **keys: Any) -> Json:
+    found: Json = {"name": name, "weight": weight, "parent": None, "jobs": 1, "depth": 1, "bytes": 4096}
+    found |= {"read_percent": 100, "random": True, "think_ns": 0, "interval_ps": 0, "poisson": False, "cores": []}
+    found["phases"] = ALWAYS
+    assert not set(keys) - set(found)
+    return found | keys
+
+
+def run_of(
+    tenants: list[Json], drive: Json, knob: str = "none", cores: int = 1, seconds: float = 1.0, **keys: Any
+) -> Json:
+    found: Json = {"scenario": "test", "version": "0", "knob": knob, "seed": 1, "repeat": 0, "cores": cores}
+    found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "costs": COSTS, "drive": drive, "cgroups": []}
+    found["tenants"] = tenants
+    assert not set(keys) - set(found)
+    return found | keys
+
+
+def start(text: bytes, program: Path = PROGRAM) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([program], input=text, capture_output=True, check=False, timeout=LIMIT_S)
+
+
+def output(description: Json, program: Path = PROGRAM) -> bytes:
+    """What fl-sim prints, which it does without complaint."""
+    done = start(json.dumps(description).encode(), program)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout
+
+
+def simulate(description: Json, program: Path = PROGRAM) -> Json:
+    """The one run of its results."""
+    found = json.loads(output(description, program))
+    assert len(found["runs"]) == 1
+    run: Json = found["runs"][0]
+    return run
+
+
+def build() -> None:
+    subprocess.run(["make", "-s", "-C", ROOT / "sim", "all", "asan"], check=True)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""fl-sim as a program: the same bytes every time, and no input that it does not either run or refuse in a sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simkit import ASAN, Json, null_drive, output, run_of, ssd_drive, start, tenant
+
+from fairlane.results import Results
+
+GOLDEN = Path(__file__).parent / "golden.json"
+KNOBS = ("none", "kyber-fairness")
+MAPPED = {"size": 1 << 28, "map": 1 << 28, "spare": 250, "block_pages": 32, "page": 4096}
+
+
+def mixed(knob: str, drive: Json) -> Json:
+    """Something of everything."""
+    groups = [
+        {"name": "outer", "weight": 300, "parent": None},
+        {"name": "inner", "weight": 50, "parent": "outer"},
+    ]
+    tenants = [
+        tenant("closed", 1000, jobs=3, depth=32, read_percent=50),
+        tenant("sequential", 500, jobs=2, depth=8, bytes=131072, random=False, parent="inner"),
+        tenant("poisson", 100, depth=64, interval_ps=50_000_000, poisson=True, parent="inner"),
+        tenant("pausing", 100, jobs=4, depth=2, think_ns=100_000, cores=[1, 3], read_percent=0),
+    ]
+    return run_of(tenants, drive, knob, 4, 0.1, cgroups=groups)
+
+
+# --- The same seed, the same bytes ---
+
+
+@pytest.mark.parametrize("drive", [null_drive(2, 64, 50_000), ssd_drive(4), ssd_drive(4, **MAPPED)])
+@pytest.mark.parametrize("knob", KNOBS)
+def test_a_run_is_the_same_every_time_however_it_was_compiled(knob: str, drive: Json) -> None:
+    first = output(mixed(knob, drive))
+    assert output(mixed(knob, drive)) == first
+    assert output(mixed(knob, drive), ASAN) == first
+
+
+def test_another_seed_is_another_run() -> None:
+    description = mixed("none", ssd_drive(4))
+    assert output(description) != output(description | {"seed": 2})
+
+
+def test_a_run_is_what_it_was_when_it_was_last_looked_at() -> None:
+    """Of the host alone: schedulers and drives get better. To renew: delete the file and run this test."""
+    found = output(mixed("none", null_drive(2, 64, 50_000)))
+    if not GOLDEN.exists():
+        GOLDEN.write_bytes(found)
+        pytest.fail(f"{GOLDEN} was written; look at it, and commit it")
+    assert found == GOLDEN.read_bytes()
+
+
+def test_what_it_prints_is_a_results_file(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_bytes(output(mixed("kyber-fairness", ssd_drive(4)) | {"point": {"cgroups": 4}}))
+    run = Results.load(file).runs[0]
+    assert (run.knob, run.point) == ("kyber-fairness", {"cgroups": 4})
+    assert sum(found.share for found in run.tenants) == pytest.approx(1)
+    assert {found.name: found.share for found in run.tenants}["sequential"] == pytest.approx(300 / 1400 * 500 / 600)
+
+
+# --- Input that is no run ---
+
+
+def refused(text: bytes) -> str:
+    """The sentence that it says."""
+    done = start(text, ASAN)
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = done.stderr.decode()
+    assert said.startswith("fl-sim: ")
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"cores": 1.5}, "cores must be a whole number from 1 to 1024"),
+        ({"knob": "bfq"}, "only none and kyber-fairness"),
+        ({"speed": 1}, "unknown; valid are scenario, version"),
+        ({"tenants": []}, "there is none"),
+        ({"tenants": [tenant(bytes=1000)]}, "a: bytes must be a multiple of 512"),
+        ({"tenants": [tenant(cores=[1])]}, "a: cores must be numbers from 0 to 0"),
+        ({"tenants": [tenant(parent="b")]}, "parent b is none of the cgroups"),
+        ({"tenants": [tenant("../a")]}, "letters, digits"),
+        ({"tenants": [tenant(jobs=1024, depth=65536)]}, "more than 1 GiB"),
+        ({"tenants": [tenant(bytes=1 << 30)], "drive": ssd_drive(size=1 << 20)}, "too small"),
+        ({"drive": ssd_drive(planes=3)}, "drive: planes must be a power of two"),
+        ({"drive": ssd_drive(channels=0)}, "drive: channels must be a whole number from 1"),
+        ({"drive": null_drive(), "costs": dict.fromkeys(run_of([], {})["costs"], 0)}, "stand still"),
+    ],
+)
+def test_what_is_wrong_is_said(change: Json, says: str) -> None:
+    assert says in refused(json.dumps(run_of([tenant()], ssd_drive()) | change).encode())
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=100, deadline=None)
+def test_bytes_that_are_no_json_are_refused(text: bytes) -> None:
+    assert "not JSON" in refused(text)
+
+
+def test_deep_nesting_is_refused() -> None:
+    assert "not JSON" in refused(b"[" * 1_000_000)
+
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, -1, 2, 511, 1 << 31, 1 << 32, (1 << 63) - 1, -(1 << 63), 10**30, 0.5, 1e308),
+    *("", "a", "none", "ssd", "null", "\u00e9", "x" * 10_000, [], [0], [[]], {}, {"from_ns": 0, "to_ns": 1}),
+)
+SHORT = ("warmup_ns", "run_ns")  # a run of a week is no error, but no test either
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [pair for key, inner in items for pair in ((value, key), *places(inner))]
+
+
+def mutate(description: Json, rng: random.Random) -> None:
+    for _ in range(rng.randint(1, 3)):
+        container, key = rng.choice(places(description))
+        match rng.randrange(4):
+            case 0:
+                del container[key]
+            case 1 if isinstance(container, list):
+                container.append(copy.deepcopy(container[key]))
+            case _:
+                container[key] = copy.deepcopy(rng.choice(VALUES))
+    for key in SHORT:
+        if isinstance(description.get(key), int) and description[key] > 10**6:
+            description[key] = 10**6
+
+
+@given(seed=st.integers(0, 2**32), knob=st.sampled_from(KNOBS), null=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_a_run_with_anything_in_it_changed_is_run_or_refused(seed: int, knob: str, null: bool) -> None:
+    description = mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4))
+    mutate(description, random.Random(seed))
+    done = start(json.dumps(description).encode(), ASAN)
+    if done.returncode:
+        refused(json.dumps(description).encode())
+    else:
+        assert json.loads(done.stdout)["schema"] == 1
