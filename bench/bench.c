@@ -11,8 +11,9 @@
  *
  * ns for each request, medians over batches, without what was done under the
  * lock that all cores share; and how often that was taken, how often shared
- * memory was read under it, and for how many ns it was held, all in all. Then "wake - - NS": to have another thread on the
- * same core do something, and be back.
+ * memory was read under it, and for how many ns it was held, all in all. Then
+ * "wake - - NS": to have another thread on the same core do something, and be
+ * back.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -139,7 +140,8 @@ static void set_up(struct bench *b, const struct fl_sched *sched)
 static u64 took(const struct bench *b, u64 from, u64 held, u64 taken)
 {
 	u64 ns = bench_now_ns() - from;
-	u64 not = b->timer_ns * (1 + 2 * (bench_shared.taken - taken)) + bench_shared.held_ns - held;
+	u64 not =
+		b->timer_ns * (1 + 2 * (bench_shared.taken - taken)) + bench_shared.held_ns - held;
 
 	return ns > not ? ns - not : 0;
 }
@@ -243,8 +245,9 @@ static void measure(const struct fl_sched *sched, unsigned int nr_flows, unsigne
 		nr++;
 	}
 	printf("%s %u %u %.2f %.2f %.2f %llu %llu %llu\n", sched->name, nr_flows, nr_queues,
-	       median(all[INSERT], nr) / 100.0, median(all[DISPATCH], nr) / 100.0, median(all[DONE], nr) / 100.0,
-	       (unsigned long long)bench_shared.taken, (unsigned long long)bench_shared.reads,
+	       median(all[INSERT], nr) / 100.0, median(all[DISPATCH], nr) / 100.0,
+	       median(all[DONE], nr) / 100.0, (unsigned long long)bench_shared.taken,
+	       (unsigned long long)bench_shared.reads,
 	       (unsigned long long)(bench_shared.held_ns - bench_shared.taken * b.timer_ns));
 	/* What is staged stays so: the process ends. */
 }

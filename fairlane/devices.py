@@ -17,6 +17,7 @@ APPEAR_S = 20.0
 MODPROBE_S = 60.0
 CONFIGFS = Path("/sys/kernel/config")
 NULLB = CONFIGFS / "nullb" / "fairlane"
+VSSD = CONFIGFS / "vssd" / "fairlane"
 # The profile's name of a parameter -> null_blk's, where they differ.
 NULLB_NAMES = {"bs": "blocksize"}
 
@@ -26,7 +27,7 @@ _BLOCK = Path("/sys/block")
 @contextlib.contextmanager
 def setup(profile: Profile) -> Iterator[str]:
     """Make the profile's drive ready; yields its name in /sys/block; the drive is gone afterwards."""
-    kinds = {"null_blk": _null_blk, "qemu-nvme": _qemu_nvme}
+    kinds = {"null_blk": _null_blk, "qemu-nvme": _qemu_nvme, "ssd": vssd}
     if profile.kind not in kinds:
         raise FairlaneError(f"profile {profile.name}: kind {profile.kind!r} is unknown; valid are {', '.join(kinds)}")
     with kinds[profile.kind](profile) as device:
@@ -36,20 +37,37 @@ def setup(profile: Profile) -> Iterator[str]:
 @contextlib.contextmanager
 def _null_blk(profile: Profile) -> Iterator[str]:
     modprobe("null_blk", "nr_devices=0")
-    if not NULLB.parent.is_dir():  # configfs is a module that comes with null_blk, too late for the boot to mount it
-        proc.output(["mount", "-t", "configfs", "none", CONFIGFS], what="mounting configfs", limit_s=10)
+    _mount_configfs(NULLB.parent)
     before = _disks()
     try:
         NULLB.mkdir()
         # Unasked, null_blk adds a hardware queue for polled I/O to those that the profile wants.
         for name, value in {"poll_queues": 0, **profile.params}.items():
-            _set(NULLB / NULLB_NAMES.get(name, name), value >> 20 if name == "size" else value, profile.name)
-        _set(NULLB / "power", 1, profile.name)
+            _set(NULLB / NULLB_NAMES.get(name, name), value >> 20 if name == "size" else value, profile)
+        _set(NULLB / "power", 1, profile)
         yield _wait(lambda: next(iter(_disks() - before), None), "null_blk's device")
     finally:
         if NULLB.exists():
-            _set(NULLB / "power", 0, profile.name)
+            _set(NULLB / "power", 0, profile)
             NULLB.rmdir()
+
+
+@contextlib.contextmanager
+def vssd(profile: Profile, folder: Path = VSSD) -> Iterator[str]:
+    """Our virtual SSD; several at once need folders of different names."""
+    _mount_configfs(VSSD.parent)
+    try:
+        folder.mkdir()
+        for name, value in profile.params.items():
+            _set(folder / name, value, profile)
+        if wrong := (folder / "check").read_text().strip():
+            raise FairlaneError(f"profile {profile.name}: {wrong}")
+        _set(folder / "power", 1, profile)
+        disk = (folder / "disk").read_text().strip()
+        yield _wait(lambda: disk, f"the virtual SSD {disk}")
+    finally:
+        if folder.exists():
+            folder.rmdir()  # takes its power, too
 
 
 @contextlib.contextmanager
@@ -69,6 +87,11 @@ def _find_nvme() -> str | None:
     return None
 
 
+def _mount_configfs(folder: Path) -> None:
+    if not folder.is_dir():  # configfs is a module that comes with its first user, too late for the boot to mount it
+        proc.output(["mount", "-t", "configfs", "none", CONFIGFS], what="mounting configfs", limit_s=10)
+
+
 def modprobe(*args: str) -> None:
     proc.output(["modprobe", *args], what="loading a module", limit_s=MODPROBE_S)
 
@@ -77,11 +100,13 @@ def _disks() -> set[str]:
     return {path.name for path in _BLOCK.iterdir()}
 
 
-def _set(path: Path, value: int, profile: str) -> None:
+def _set(path: Path, value: int, profile: Profile) -> None:
     try:
         path.write_text(f"{value}\n")
     except OSError as error:
-        raise FairlaneError(f"profile {profile}: null_blk refused {path.name} = {value} ({error.strerror})") from error
+        raise FairlaneError(
+            f"profile {profile.name}: the {profile.kind} driver refused {path.name} = {value} ({error.strerror})"
+        ) from error
 
 
 def _wait(look: Callable[[], str | None], what: str) -> str:

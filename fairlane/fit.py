@@ -209,7 +209,7 @@ def search(name: str, seconds: float) -> None:
     out.print(f"misfit {least:.3f}: as the profile is")
     while time.monotonic() < end:
         tried = dict(best)
-        for key in chance.sample(sorted(published.search), chance.choice((1, 1, 2))):
+        for key in dict.fromkeys(chance.choices(sorted(published.search), k=chance.choice((1, 1, 2)))):
             low, high = published.search[key]
             step = round(tried[key] * chance.uniform(0.85, 1.15)) + chance.choice((-1, 0, 1))
             tried[key] = min(high, max(low, step))

@@ -75,6 +75,7 @@ def prepare(modules: Path | None) -> None:
     for name in SCHEDULERS:
         devices.modprobe(name)
     if modules:
+        devices.modprobe("configfs")  # the virtual SSD is made there
         for name in MODULES:
             proc.output(["insmod", modules / name], what=f"loading {name}", limit_s=INSMOD_S)
 

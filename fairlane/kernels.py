@@ -26,7 +26,8 @@ from fairlane.errors import FairlaneError
 
 VERSIONS = ("6.1", "6.12")
 REPO = Path(__file__).resolve().parent.parent
-MODULES = ("fairlane.ko", "kyber-fairness.ko")  # in the order in which they are loaded
+SCHEDULERS = ("fairlane.ko", "kyber-fairness.ko")  # in the order in which they are loaded
+MODULES = (*SCHEDULERS, "vssd.ko")
 APT_UPDATE_S = 180
 FETCH_S = 1200
 UNPACK_S = 300
@@ -326,7 +327,7 @@ def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
 
 def _sources_digest(kernel: Kernel) -> str:
     digest = hashlib.sha256(str(kernel.headers).encode())
-    for folder in ("kernel", "libfairlane"):
+    for folder in ("kernel", "libfairlane", "ssd"):
         for path in sorted((REPO / folder).rglob("*")):
             if path.is_file() and (path.suffix in (".c", ".h") or path.name in ("Makefile", "Kbuild")):
                 digest.update(str(path.relative_to(REPO)).encode())

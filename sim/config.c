@@ -11,7 +11,7 @@ struct reader {
 	bool failed;
 };
 
-/* The first error counts; reading goes on with defaults, so that callers need not look each time. */
+/* The first error counts; reading goes on with defaults, so that callers need not look. */
 __attribute__((format(printf, 2, 3))) static void fail(struct reader *r, const char *format, ...)
 {
 	va_list args;
@@ -120,7 +120,8 @@ static struct costs read_costs(struct reader *r, const json_t *json)
 		.lock_read_ps = number(&t, "lock_read_ps", 0, second),
 	};
 
-	no_more(&t, "submit_ns, complete_ns, wake_ns, insert_ns, dispatch_ns, done_ns, lock_ns, lock_read_ps");
+	no_more(&t, "submit_ns, complete_ns, wake_ns, insert_ns, dispatch_ns, done_ns, lock_ns, "
+		    "lock_read_ps");
 	return costs;
 }
 
@@ -150,7 +151,8 @@ static struct drive_config read_drive(struct reader *r, const json_t *json, u64 
 		drive.size = drive.profile.size;
 		drive.time_scale = number(&t, "time_scale", 1, 1000000);
 		drive.precondition = boolean(&t, "precondition");
-		no_more(&t, "kind, queues, queue_depth, time_scale, precondition and those of a profile of an SSD");
+		no_more(&t, "kind, queues, queue_depth, time_scale, precondition and those of a "
+			    "profile of an SSD");
 		return drive;
 	}
 	if (strcmp(kind, "null"))
@@ -165,7 +167,8 @@ static struct drive_config read_drive(struct reader *r, const json_t *json, u64 
 
 static bool is_name(const char *s)
 {
-	return *s && !s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")];
+	return *s &&
+	       !s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")];
 }
 
 static struct node_config read_node(struct table *t)
@@ -193,12 +196,13 @@ static void read_cores(struct table *t, struct tenant_config *tenant, u64 cores)
 	tenant->cores = zalloc(t->reader, tenant->nr_cores, sizeof(*tenant->cores));
 	if (!tenant->cores)
 		return;
-	json_array_foreach(all, i, value) {
+	json_array_foreach (all, i, value) {
 		json_int_t core = json_integer_value(value);
 
 		if (!json_is_integer(value) || core < 0 || (u64)core >= cores)
-			fail(t->reader, "%s: cores must be numbers from 0 to %llu, of the %llu cores", t->where,
-			     (unsigned long long)cores - 1, (unsigned long long)cores);
+			fail(t->reader,
+			     "%s: cores must be numbers from 0 to %llu, of the %llu cores",
+			     t->where, (unsigned long long)cores - 1, (unsigned long long)cores);
 		tenant->cores[i] = t->reader->failed ? 0 : core;
 	}
 }
@@ -210,7 +214,7 @@ static void read_phases(struct table *t, struct tenant_config *tenant)
 	size_t i;
 
 	tenant->nr_phases = json_array_size(all);
-	json_array_foreach(all, i, value) {
+	json_array_foreach (all, i, value) {
 		struct table phase = table(t->reader, value, t->where);
 		u64 from = number(&phase, "from_ns", after, MAX_TIME_NS);
 
@@ -220,7 +224,8 @@ static void read_phases(struct table *t, struct tenant_config *tenant)
 	}
 }
 
-static void read_tenant(struct reader *r, const json_t *json, u64 cores, struct tenant_config *tenant)
+static void read_tenant(struct reader *r, const json_t *json, u64 cores,
+			struct tenant_config *tenant)
 {
 	struct table t = table(r, json, "a tenant");
 
@@ -237,12 +242,14 @@ static void read_tenant(struct reader *r, const json_t *json, u64 cores, struct 
 	read_phases(&t, tenant);
 	if (tenant->bytes % 512)
 		fail(r, "%s: bytes must be a multiple of 512", t.where);
-	no_more(&t, "name, weight, parent, jobs, depth, bytes, read_percent, random, think_ns, interval_ps, "
+	no_more(&t, "name, weight, parent, jobs, depth, bytes, read_percent, random, think_ns, "
+		    "interval_ps, "
 		    "poisson, cores, phases");
 }
 
 /* Find the cgroup that @node names as its parent, among the first @nr. */
-static void find_parent(struct reader *r, const struct config *config, struct node_config *node, unsigned int nr)
+static void find_parent(struct reader *r, const struct config *config, struct node_config *node,
+			unsigned int nr)
 {
 	unsigned int i;
 
@@ -268,14 +275,14 @@ static void read_nodes(struct reader *r, struct table *top, struct config *confi
 		return;
 	config->nr_cgroups = json_array_size(cgroups);
 	config->nr_tenants = json_array_size(tenants);
-	json_array_foreach(cgroups, i, value) {
+	json_array_foreach (cgroups, i, value) {
 		struct table t = table(r, value, "a cgroup");
 
 		config->cgroups[i] = read_node(&t);
 		no_more(&t, "name, weight, parent");
 		find_parent(r, config, &config->cgroups[i], i);
 	}
-	json_array_foreach(tenants, i, value) {
+	json_array_foreach (tenants, i, value) {
 		read_tenant(r, value, config->cores, &config->tenants[i]);
 		find_parent(r, config, &config->tenants[i].node, config->nr_cgroups);
 		jobs += config->tenants[i].jobs;
@@ -283,7 +290,8 @@ static void read_nodes(struct reader *r, struct table *top, struct config *confi
 	if (!config->nr_tenants)
 		fail(r, "tenants: there is none");
 	if (jobs > MAX_JOBS)
-		fail(r, "tenants: %llu jobs in all are more than %u", (unsigned long long)jobs, MAX_JOBS);
+		fail(r, "tenants: %llu jobs in all are more than %u", (unsigned long long)jobs,
+		     MAX_JOBS);
 }
 
 static void read_all(struct reader *r, struct config *config)
@@ -304,7 +312,8 @@ static void read_all(struct reader *r, struct config *config)
 	config->costs = read_costs(r, get(&t, "costs"));
 	config->drive = read_drive(r, get(&t, "drive"), config->cores);
 	read_nodes(r, &t, config);
-	no_more(&t, "scenario, version, knob, seed, repeat, cores, warmup_ns, run_ns, point, costs, drive, cgroups, "
+	no_more(&t, "scenario, version, knob, seed, repeat, cores, warmup_ns, run_ns, point, "
+		    "costs, drive, cgroups, "
 		    "tenants");
 }
 

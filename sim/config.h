@@ -33,7 +33,8 @@ struct costs {
 	u64 submit_ns, complete_ns; /* a request, everything but the scheduler */
 	u64 wake_ns; /* to have a kernel thread run a hardware queue */
 	u64 insert_ns, dispatch_ns, done_ns; /* the scheduler, for each request */
-	u64 lock_ns, lock_read_ps; /* holding the lock of all cores: each time, and for each read of shared memory */
+	/* Holding the lock of all cores: each time, and for each read of shared memory. */
+	u64 lock_ns, lock_read_ps;
 };
 
 struct drive_config {
@@ -81,7 +82,7 @@ struct config {
 	struct tenant_config *tenants;
 };
 
-/* Read @file. False with a sentence for the user in @error when it is no run; nothing to free then. */
+/* Read @file. False with a sentence in @error when it is no run; nothing to free then. */
 bool config_read(struct config *config, FILE *file, char *error, size_t size);
 void config_free(struct config *config);
 

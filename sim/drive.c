@@ -28,7 +28,8 @@ void null_submit(struct drive *drive, struct ssd_cmd *cmd, u64 now)
 	u64 done_ns = now;
 
 	if (drive->config->interval_ps) {
-		drive->free_ps = max_t(u64, drive->free_ps, now * 1000) + drive->config->interval_ps;
+		drive->free_ps =
+			max_t(u64, drive->free_ps, now * 1000) + drive->config->interval_ps;
 		done_ns = drive->free_ps / 1000;
 	}
 	cmd->submitted_ns = now;

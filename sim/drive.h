@@ -49,7 +49,8 @@ static inline u64 drive_next_ns(const struct drive *drive)
 
 static inline struct ssd_cmd *drive_advance(struct drive *drive, u64 now)
 {
-	return drive->ssd ? ssd_advance(drive->ssd, drive_time(drive, now)) : null_advance(drive, now);
+	return drive->ssd ? ssd_advance(drive->ssd, drive_time(drive, now))
+			  : null_advance(drive, now);
 }
 
 #endif

@@ -120,7 +120,8 @@ static struct request *get_request(struct sim *sim)
 		sim->chunks = chunk;
 		for (i = 0; i < REQUESTS_IN_CHUNK; i++) {
 			chunk->requests[i].work.kind = WORK_COMPLETE;
-			chunk->requests[i].next = i + 1 < REQUESTS_IN_CHUNK ? &chunk->requests[i + 1] : NULL;
+			chunk->requests[i].next =
+				i + 1 < REQUESTS_IN_CHUNK ? &chunk->requests[i + 1] : NULL;
 		}
 		r = chunk->requests;
 	}
@@ -161,7 +162,8 @@ static struct request *make_request(struct sim *sim, struct job *job)
 	struct request *r = get_request(sim);
 	bool read;
 
-	read = c->read_percent == 100 || (c->read_percent && random_below(&job->random, 100) < c->read_percent);
+	read = c->read_percent == 100 ||
+	       (c->read_percent && random_below(&job->random, 100) < c->read_percent);
 	r->job = job;
 	r->hwq = job->hwq;
 	r->arrival_ns = sim->now;
@@ -220,10 +222,11 @@ static u64 job_due_ns(const struct sim *sim, struct job *job)
 
 		if (c->interval_ps) {
 			/* The first arrival of a phase is anywhere within an interval. */
-			if (job->next_ps < phase->from_ns * 1000)
-				job->next_ps = phase->from_ns * 1000 +
-					       (c->poisson ? next_interval_ps(job) :
-							     random_below(&job->random, c->interval_ps));
+			if (!job->next_ps || job->next_ps < phase->from_ns * 1000)
+				job->next_ps =
+					phase->from_ns * 1000 +
+					(c->poisson ? next_interval_ps(job)
+						    : random_below(&job->random, c->interval_ps));
 			due = max_t(u64, due, job->next_ps / 1000);
 		}
 		if (due < phase->to_ns)
@@ -300,7 +303,7 @@ static int flow_room(const struct sim *sim, struct fl_queue *queue)
 	return fl_tags_may_hold(queue, held, sim->tags, 1, tags_used) - held;
 }
 
-/* Take a tag for @job's request, or have the job wait for one: before others, if it did so before. */
+/* Take a tag for @job's request, or have the job wait; before others, if it did so before. */
 static bool get_tag(struct sim *sim, struct job *job, struct fl_queue *queue)
 {
 	struct hwq *hwq = job->hwq;
@@ -395,7 +398,8 @@ static u64 complete(struct sim *sim, struct core *core, struct request *r)
 	fl_done(&r->rq);
 	r->hwq->in_drive--;
 	put_tag(sim, r->job->tenant, queue, r->hwq);
-	return costs->complete_ns + costs->done_ns + dispatch(sim, core, r->hwq) * costs->dispatch_ns;
+	return costs->complete_ns + costs->done_ns +
+	       dispatch(sim, core, r->hwq) * costs->dispatch_ns;
 }
 
 static u64 run_hwq(struct sim *sim, struct core *core, struct hwq *hwq)
@@ -658,7 +662,8 @@ static bool check(struct sim *sim)
 			 (unsigned long long)((sim->now - sim->end_ns) / NSEC_PER_SEC));
 	else if ((more - less) * 1000 > more)
 		snprintf(sim->error, sizeof(sim->error),
-			 "Little's law is violated: %.0f request-seconds in the system, by their latencies %.0f",
+			 "Little's law is violated: %.0f request-seconds in the system, by their "
+			 "latencies %.0f",
 			 (double)sim->area / 1e9, (double)sim->residence / 1e9);
 	return !sim->error[0];
 }

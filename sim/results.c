@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* results.json, as fairlane/results.py reads it. Only here are there fractions, and they are printed, not used. */
+/* results.json, as fairlane/results.py reads it. Fractions are only here, and only printed. */
 #include "sim.h"
 
 static double per_s(const struct sim *sim, u64 n)
@@ -27,7 +27,7 @@ static void add_weights(const struct config *c, u64 *children)
 	free(busy);
 }
 
-/* The part of the drive that is @node's by weight, among siblings that have tenants. @children: from add_weights(). */
+/* What part of the drive is @node's by weight, 0..1. @children: from add_weights(). */
 static double share_of(const struct config *c, const struct node_config *node, const u64 *children)
 {
 	double share = 1;
@@ -67,7 +67,8 @@ static void print_latency(FILE *file, const struct histogram *h)
 	unsigned int i;
 
 	if (!h->samples) {
-		fprintf(file, "{\"mean\": null, \"p50\": null, \"p95\": null, \"p99\": null, \"p99.9\": null, "
+		fprintf(file, "{\"mean\": null, \"p50\": null, \"p95\": null, \"p99\": null, "
+			      "\"p99.9\": null, "
 			      "\"max\": null}");
 		return;
 	}
@@ -78,16 +79,17 @@ static void print_latency(FILE *file, const struct histogram *h)
 	fprintf(file, ", \"max\": %.3f}", (double)h->max / 1e3);
 }
 
-static void print_tenant(const struct sim *sim, FILE *file, const struct tenant *tenant, double share)
+static void print_tenant(const struct sim *sim, FILE *file, const struct tenant *tenant,
+			 double share)
 {
 	unsigned int i;
 
-	fprintf(file, "  {\"name\": \"%s\", \"weight\": %llu, \"share\": %.9f, ", tenant->config->node.name,
-		(unsigned long long)tenant->config->node.weight, share);
+	fprintf(file, "  {\"name\": \"%s\", \"weight\": %llu, \"share\": %.9f, ",
+		tenant->config->node.name, (unsigned long long)tenant->config->node.weight, share);
 	fprintf(file, "\"bytes_per_s\": %.3f, \"iops\": %.3f, ",
 		per_s(sim, tenant->bytes[0] + tenant->bytes[1]), per_s(sim, tenant->ios));
-	fprintf(file, "\"read_bytes_per_s\": %.3f, \"write_bytes_per_s\": %.3f, ", per_s(sim, tenant->bytes[0]),
-		per_s(sim, tenant->bytes[1]));
+	fprintf(file, "\"read_bytes_per_s\": %.3f, \"write_bytes_per_s\": %.3f, ",
+		per_s(sim, tenant->bytes[0]), per_s(sim, tenant->bytes[1]));
 	if (sim->limit_tags)
 		fprintf(file, "\"cost_per_s\": %.3f, ", per_s(sim, tenant->cost) / FL_COST_ONE);
 	else
@@ -128,7 +130,8 @@ static void print_drive(const struct sim *sim, FILE *file)
 	if (!sim->drive.ssd)
 		return;
 	ssd_stats(sim->drive.ssd, &stats);
-	fprintf(file, ", \"drive_host_bytes\": %llu, \"drive_nand_bytes\": %llu, \"drive_erases\": %llu",
+	fprintf(file,
+		", \"drive_host_bytes\": %llu, \"drive_nand_bytes\": %llu, \"drive_erases\": %llu",
 		(unsigned long long)stats.host_bytes, (unsigned long long)stats.nand_bytes,
 		(unsigned long long)stats.erases);
 }
@@ -137,17 +140,19 @@ static void print_counters(const struct sim *sim, FILE *file)
 {
 	const struct fl_var *var;
 
-	fprintf(file, "{\"device\": {\"events\": %llu, \"requests\": %llu, \"lock_held_ns\": %llu, "
-		      "\"lock_wait_ns\": %llu",
+	fprintf(file,
+		"{\"device\": {\"events\": %llu, \"requests\": %llu, \"lock_held_ns\": %llu, "
+		"\"lock_wait_ns\": %llu",
 		(unsigned long long)sim->events, (unsigned long long)sim->requests,
 		(unsigned long long)sim->lock_held_ns, (unsigned long long)sim->lock_wait_ns);
-	/* Little's law over the whole run: requests in the system on average, counted and by their latencies. */
+	/* Little's law over the whole run: requests in the system, counted and by latency. */
 	fprintf(file, ", \"mean_in_system\": %.6f, \"rate_times_latency\": %.6f",
 		(double)sim->area / (double)max_t(u64, sim->now, 1),
 		(double)sim->residence / (double)max_t(u64, sim->now, 1));
 	print_drive(sim, file);
 	for (var = sim->sched->vars; var->name; var++)
-		fprintf(file, ", \"%s\": %llu", var->name, (unsigned long long)*fl_var_ptr(sim->dev, var));
+		fprintf(file, ", \"%s\": %llu", var->name,
+			(unsigned long long)*fl_var_ptr(sim->dev, var));
 	fprintf(file, "}, \"tenants\": {}}");
 }
 
@@ -175,7 +180,8 @@ static void print_run(const struct sim *sim, FILE *file, const u64 *children)
 		bytes += t->bytes[0] + t->bytes[1];
 		ios += t->ios;
 	}
-	fprintf(file, "  ], \"total_bytes_per_s\": %.3f, \"total_iops\": %.3f, \"fairness_index\": ",
+	fprintf(file,
+		"  ], \"total_bytes_per_s\": %.3f, \"total_iops\": %.3f, \"fairness_index\": ",
 		per_s(sim, bytes), per_s(sim, ios));
 	print_fairness(sim, file, children);
 	if (ios)
@@ -190,7 +196,8 @@ static void print_run(const struct sim *sim, FILE *file, const u64 *children)
 bool sim_print(const struct sim *sim, FILE *file)
 {
 	const struct config *c = &sim->config;
-	u64 *children = calloc(c->nr_cgroups + 1, sizeof(*children)); /* weights below each, the root first */
+	u64 *children = calloc(c->nr_cgroups + 1,
+			       sizeof(*children)); /* weights below each, the root first */
 
 	if (!children)
 		return false;

@@ -45,12 +45,16 @@ static bool check_size(struct sim *sim)
 		requests += c->tenants[i].jobs * c->tenants[i].depth;
 	bytes = requests * sizeof(struct request) + c->nr_tenants * sizeof(struct tenant) +
 		flows * (sim->sched->flow_size + c->drive.queues * sim->sched->queue_size) +
-		c->nr_tenants * (sim->nr_bins * sizeof(u64) + c->drive.queues * sizeof(struct wait_list));
+		c->nr_tenants *
+			(sim->nr_bins * sizeof(u64) + c->drive.queues * sizeof(struct wait_list));
 	if (bytes > MAX_BYTES)
-		return fail(sim, "tenants, their requests and the drive's queues would take more than 1 GiB");
+		return fail(sim, "tenants, their requests and the drive's queues would take more "
+				 "than 1 GiB");
 	if (c->drive.null && !c->drive.latency_ns && !c->drive.interval_ps &&
 	    (!c->costs.submit_ns || !c->costs.complete_ns))
-		return fail(sim, "neither the drive nor the host takes any time, so time would stand still");
+		return fail(
+			sim,
+			"neither the drive nor the host takes any time, so time would stand still");
 	return true;
 }
 
@@ -115,16 +119,12 @@ static bool place_job(struct sim *sim, struct job *job, unsigned int index)
 
 static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsigned int core)
 {
-	const struct tenant_config *t = job->tenant->config;
 	u64 queues = sim->config.drive.queues;
 
 	job->work.kind = WORK_SUBMIT;
 	job->core = &sim->cores[core];
 	job->hwq = &sim->hwqs[core * queues / sim->config.cores];
 	job->random = random_seed(sim->config.seed, index);
-	if (t->interval_ps) /* the first arrival is anywhere within an interval */
-		job->next_ps = t->poisson ? random_exponential(&job->random, t->interval_ps) :
-					    random_below(&job->random, t->interval_ps);
 	return place_job(sim, job, index);
 }
 
@@ -156,7 +156,8 @@ static bool make_jobs(struct sim *sim)
 
 		for (j = 0; j < t->jobs; j++, nr++) {
 			sim->jobs[nr].tenant = &sim->tenants[i];
-			if (!make_job(sim, &sim->jobs[nr], nr, t->nr_cores ? t->cores[j % t->nr_cores] : core))
+			if (!make_job(sim, &sim->jobs[nr], nr,
+				      t->nr_cores ? t->cores[j % t->nr_cores] : core))
 				return fail(sim, "drive: too small for a block of each job");
 			if (!t->nr_cores)
 				core = (core + step) % c->cores;

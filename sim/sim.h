@@ -34,7 +34,7 @@ struct work_list {
 	struct work *first, **last;
 };
 
-/* Does one thing after the other: first what drives have done, which comes by interrupt, then the rest, in order. */
+/* Does one thing after the other: what the drive has done first, since that interrupts. */
 struct core {
 	struct work_list todo[2];
 	struct work *now; /* NULL: idle */
@@ -147,13 +147,13 @@ struct sim {
 	char error[200];
 };
 
-/* What the scheduler asks of its host: dispatch from a hardware queue soon; call tick() soon. @ctx: the sim. */
+/* What the scheduler asks of its host, see struct fl_host; @ctx is the sim. */
 void sim_run_hwq(void *ctx, unsigned int index);
 void sim_kick(void *ctx);
 
 /* Set up the run in sim->config. False with sim->error set; free it with sim_exit() in any case. */
 bool sim_init(struct sim *sim);
-/* Have the schedulers' clock, and what they ask of their host, be those of @sim, of which there is one at a time. */
+/* Have schedulers see the clock of @sim, of which there is one at a time. */
 void sim_set_clock(const struct sim *sim);
 /*
  * Run to the end, until the last request is done. Tells of its @progress,

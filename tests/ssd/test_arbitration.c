@@ -93,8 +93,8 @@ static u64 bytes_of(struct fixture *f, u32 class)
 
 static void test_weights(void)
 {
-	static const u32 weights[][3] = { { 1, 1, 1 }, { 2, 3, 5 }, { 1, 4, 16 }, { 1, 16, 256 },
-					  { 256, 16, 1 }, { 7, 7, 2 } };
+	static const u32 weights[][3] = { { 1, 1, 1 },	  { 2, 3, 5 },	  { 1, 4, 16 },
+					  { 1, 16, 256 }, { 256, 16, 1 }, { 7, 7, 2 } };
 	static const u32 bursts[] = { 1, 8, 65536 };
 	struct fixture f;
 	u32 w, b, k;
@@ -131,7 +131,8 @@ static void test_equal_cores(void)
 	for (i = 0; i < log.n; i++)
 		count[log.core[i]] += log.class[i] == SSD_HIGH;
 	for (core = 0; core < CORES; core++)
-		CHECK(count[core] + 16 >= log.n * 3 / 54 / CORES && count[core] <= log.n * 3 / 54 / CORES + 16,
+		CHECK(count[core] + 16 >= log.n * 3 / 54 / CORES &&
+			      count[core] <= log.n * 3 / 54 / CORES + 16,
 		      "core %u: %u of %u", core, count[core], log.n);
 	finish(&f);
 }
@@ -153,13 +154,15 @@ static void test_round_robin(void)
 		from = (DEPTH * CORES * SSD_NR_CLASSES / round + 1) * round;
 		wrong = 0;
 		for (i = from; i + round < log.n; i++)
-			wrong += log.core[i] != log.core[i + round] || log.class[i] != log.class[i + round];
+			wrong += log.core[i] != log.core[i + round] ||
+				 log.class[i] != log.class[i + round];
 		CHECK(!wrong, "%u of %u differ from the round before", wrong, log.n);
-		/* A turn is the burst: the queue changes round/burst times in a round, never more. */
+		/* A turn is the whole burst: the queue changes once per turn, never more. */
 		wrong = 0;
 		for (i = from; i < from + round; i++)
 			wrong += log.core[i] != log.core[i + 1] || log.class[i] != log.class[i + 1];
-		CHECK(wrong == CORES * SSD_NR_CLASSES, "%u turns in a round, burst %u", wrong, bursts[b]);
+		CHECK(wrong == CORES * SSD_NR_CLASSES, "%u turns in a round, burst %u", wrong,
+		      bursts[b]);
 		for (i = 0; i < SSD_NR_CLASSES; i++)
 			CHECK_NEAR(bytes_of(&f, i), bytes_of(&f, 0), 0.002);
 		finish(&f);
@@ -184,7 +187,8 @@ static void test_urgent(void)
 	for (i = 0; i < log.n; i++)
 		if (log.class[i] == SSD_URGENT)
 			last_urgent = i;
-	CHECK(last_urgent < CORES * DEPTH, "urgent after all that it had: %.0f", (double)last_urgent);
+	CHECK(last_urgent < CORES * DEPTH, "urgent after all that it had: %.0f",
+	      (double)last_urgent);
 	CHECK(log.n > 10000, "%u: the others do not get on", log.n);
 	for (i = 1; i < SSD_NR_CLASSES; i++)
 		CHECK_NEAR((double)bytes_of(&f, i), (double)bytes_of(&f, SSD_HIGH), 0.01);
@@ -212,28 +216,32 @@ static void count_classes(u32 from, u32 n, u32 *count)
 		count[log.class[i]]++;
 }
 
-/* After new weights, what is left of the old round is served, and then each round is exactly the new one. */
+/* After new weights, the old round is finished, and then each round is exactly the new one. */
 static void test_new_weights(void)
 {
-	static const u32 weights[][3] = { { 1, 1, 1 }, { 100, 10, 1 }, { 1, 4, 16 }, { 5, 256, 31 }, { 2, 3, 5 } };
+	static const u32 weights[][3] = {
+		{ 1, 1, 1 }, { 100, 10, 1 }, { 1, 4, 16 }, { 5, 256, 31 }, { 2, 3, 5 }
+	};
 	struct fixture f;
 	u32 i, k, from, old, sum, count[SSD_NR_CLASSES];
 
-	/* A burst of 1 makes all rounds alike, so that any window as long as a round counts the same. */
+	/* With a burst of 1 all rounds are alike: any window of that length counts the same. */
 	start(&f, HIGH_MEDIUM_LOW, 1, true);
 	for (i = 0; i < ARRAY_SIZE(weights); i++) {
 		const u32 *w = weights[i];
 
-		host_run(&f.host, f.host.now + 10 * NSEC_PER_MSEC + host_below(&f.host, NSEC_PER_MSEC));
+		host_run(&f.host,
+			 f.host.now + 10 * NSEC_PER_MSEC + host_below(&f.host, NSEC_PER_MSEC));
 		from = log.n;
 		ssd_set_weights(f.host.ssd, w[0], w[1], w[2]);
 		host_run(&f.host, f.host.now + 10 * NSEC_PER_MSEC);
 		old = i ? weights[i - 1][0] + weights[i - 1][1] + weights[i - 1][2] : 3;
 		sum = w[0] + w[1] + w[2];
-		/* The command that is being fetched was chosen before; then at most one old round. */
+		/* One command is being fetched already; then at most one old round. */
 		for (k = 0; k <= 20; k++) {
 			count_classes(from + 1 + old + k * sum, sum, count);
-			CHECK(count[SSD_HIGH] == w[0] && count[SSD_MEDIUM] == w[1] && count[SSD_LOW] == w[2],
+			CHECK(count[SSD_HIGH] == w[0] && count[SSD_MEDIUM] == w[1] &&
+				      count[SSD_LOW] == w[2],
 			      "%u:%u:%u, wanted %u:%u:%u", count[SSD_HIGH], count[SSD_MEDIUM],
 			      count[SSD_LOW], w[0], w[1], w[2]);
 		}
@@ -259,7 +267,8 @@ static void test_turns(void)
 		got[i] = "UHML"[log.class[from + i]];
 	got[i] = '\0';
 	for (i = 0; i + sizeof(round) <= sizeof(got); i += sizeof(round) - 1)
-		CHECK(!strncmp(got + i, round, sizeof(round) - 1), "%s, wanted %s again and again", got, round);
+		CHECK(!strncmp(got + i, round, sizeof(round) - 1), "%s, wanted %s again and again",
+		      got, round);
 	finish(&f);
 }
 

@@ -25,7 +25,7 @@ static struct host mapped_host(u64 seed, u64 spare)
 
 /* --- The map by itself --- */
 
-/* Where each unit is and what each place holds agree, and so do the counts. Returns the number of contradictions. */
+/* How often where units are and what places hold disagree, or a count is wrong. */
 static u32 contradictions(const struct ftl *f)
 {
 	u32 nr_blocks = f->die_blocks * f->nr_dies, wrong = 0, unit, b, i;
@@ -123,11 +123,13 @@ static void test_map(void)
 			if (host_below(&h, 10) == 0)
 				ftl_trim(&w.ftl, unit);
 			else
-				write_unit(&w, host_below(&h, 2) ? unit : unit & 1023); /* some are hot */
+				write_unit(&w, host_below(&h, 2) ? unit
+								 : unit & 1023); /* some are hot */
 			if (host_below(&h, 100) == 0)
 				trim_in_buffer(&w, unit);
 			if (i % 20000 == 0)
-				CHECK(!contradictions(&w.ftl), "after %u: %u", i, contradictions(&w.ftl));
+				CHECK(!contradictions(&w.ftl), "after %u: %u", i,
+				      contradictions(&w.ftl));
 		}
 		ftl_exit(&w.ftl);
 	}
@@ -165,7 +167,8 @@ static void test_amplification(void)
 		w = writer_of(&h);
 		/* What collection keeps free is of no use as spare. */
 		blocks = (double)w.ftl.die_blocks - 3;
-		theory = oldest_first(blocks * w.ftl.block_units * w.ftl.nr_dies / (w.ftl.map_mask + 1.0));
+		theory = oldest_first(blocks * w.ftl.block_units * w.ftl.nr_dies /
+				      (w.ftl.map_mask + 1.0));
 		for (i = 0; i < 2 * w.ftl.map_mask; i++)
 			write_unit(&w, (u32)host_random(&h) & w.ftl.map_mask);
 		before = w.ftl.nand_units;
@@ -229,12 +232,14 @@ static void test_buffer(void)
 	CHECK(alone(&h, SSD_WRITE, 0, 4096, false) < 20000, "a write completes in the buffer");
 	CHECK(alone(&h, SSD_READ, 0, 4096, false) < 20000, "a read is served by the buffer");
 	CHECK(alone(&h, SSD_WRITE, 1 << 20, 4096, true) >= program_ns, "FUA waits for NAND");
-	CHECK(alone(&h, SSD_READ, 0, 4096, false) >= read_ns, "what was before FUA went to NAND, too");
+	CHECK(alone(&h, SSD_READ, 0, 4096, false) >= read_ns,
+	      "what was before FUA went to NAND, too");
 	CHECK(alone(&h, SSD_FLUSH, 0, 0, false) < 20000, "nothing to flush");
 	alone(&h, SSD_WRITE, 0, 8192, false);
 	CHECK(alone(&h, SSD_FLUSH, 0, 0, false) >= program_ns, "flush waits for NAND");
 	ssd_stats(h.ssd, &stats);
-	CHECK(stats.nand_bytes == 2 * 16384, "two pages that were not full: %.0f", (double)stats.nand_bytes);
+	CHECK(stats.nand_bytes == 2 * 16384, "two pages that were not full: %.0f",
+	      (double)stats.nand_bytes);
 	/* 100 times the same unit takes one place. */
 	for (u32 i = 0; i < 100; i++)
 		alone(&h, SSD_WRITE, 1 << 21, 4096, false);
@@ -246,7 +251,8 @@ static void test_buffer(void)
 	h = mapped_host(1, 200);
 	h.profile.buffer_volatile = 0;
 	host_create(&h, 1);
-	CHECK(alone(&h, SSD_WRITE, 0, 4096, true) < 20000, "with capacitors, FUA is done in the buffer");
+	CHECK(alone(&h, SSD_WRITE, 0, 4096, true) < 20000,
+	      "with capacitors, FUA is done in the buffer");
 	CHECK(alone(&h, SSD_FLUSH, 0, 0, false) < 20000, "and flush has nothing to do");
 	ssd_destroy(h.ssd);
 }
@@ -255,7 +261,8 @@ static void test_buffer(void)
 static void test_flush_order(void)
 {
 	struct host h = host_of(3);
-	struct ssd_cmd write = { .op = SSD_WRITE, .bytes = 4096 }, flush = { .op = SSD_FLUSH }, *before, *after;
+	struct ssd_cmd write = { .op = SSD_WRITE, .bytes = 4096 }, flush = { .op = SSD_FLUSH },
+		       *before, *after;
 	u64 completed = 0;
 	struct ssd_stats stats;
 
@@ -297,7 +304,7 @@ static double senses(u64 rewrite)
 
 static void test_scattered(void)
 {
-	CHECK_NEAR(senses(0), 64, 0.01); /* 16 KiB pages, in sequence */
+	CHECK_NEAR(senses(0), 64, 0.01);		      /* 16 KiB pages, in sequence */
 	CHECK(senses(300) > 0.95 * 256, "%.1f", senses(300)); /* 4 KiB units, all over the place */
 }
 
@@ -385,7 +392,8 @@ static void test_collapse(void)
 	CHECK(amplification > 3, "%.2f", amplification);
 	/* Each program for the host takes the others with it, and what is moved is read first. */
 	CHECK(steady < fresh / amplification && steady > 0.6 * fresh / amplification,
-	      "%.1f MB/s fresh, %.1f steady, amplification %.2f", fresh / 1e6, steady / 1e6, amplification);
+	      "%.1f MB/s fresh, %.1f steady, amplification %.2f", fresh / 1e6, steady / 1e6,
+	      amplification);
 	ssd_destroy(h.ssd);
 }
 
@@ -431,12 +439,15 @@ static void test_trim(void)
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
-		{ "the map never contradicts itself, and a die with room is always found", test_map },
-		{ "write amplification is what theory says, or up to 10 % better", test_amplification },
+		{ "the map never contradicts itself, and a die with room is always found",
+		  test_map },
+		{ "write amplification is what theory says, or up to 10 % better",
+		  test_amplification },
 		{ "sequential overwrites are not amplified", test_sequential },
 		{ "a write completes in the buffer; FUA and flush wait for NAND", test_buffer },
 		{ "a flush waits for all that was written before it", test_flush_order },
-		{ "what was written in sequence is read by the page, what was not by the unit", test_scattered },
+		{ "what was written in sequence is read by the page, what was not by the unit",
+		  test_scattered },
 		{ "a die programs after a number of reads", test_reads_per_program },
 		{ "sustained random writes collapse by their amplification", test_collapse },
 		{ "collection begins when the fresh blocks are used up", test_onset },

@@ -15,8 +15,8 @@ struct run {
 	u32 nr, sent, completed;
 	u64 last_done;
 	bool backwards, early; /* completions out of order; before their time */
-	bool overfull; /* more came in than was programmed and the buffer holds */
-	u64 digest; /* of all times */
+	bool overfull;	       /* more came in than was programmed and the buffer holds */
+	u64 digest;	       /* of all times */
 };
 
 static struct run run;
@@ -27,7 +27,7 @@ static u64 one_of(struct host *h, const u64 *values, u32 n)
 	return values[host_below(h, n)];
 }
 
-#define ONE_OF(h, ...) \
+#define ONE_OF(h, ...)                                                                             \
 	one_of(h, (const u64[]){ __VA_ARGS__ }, sizeof((const u64[]){ __VA_ARGS__ }) / sizeof(u64))
 
 static void random_profile(struct host *h)
@@ -62,7 +62,8 @@ static void random_profile(struct host *h)
 	if (host_below(h, 2)) {
 		/* Enough blocks to spare on each die: 5 and a bit. */
 		p->map = ONE_OF(h, 1 << 20, 1 << 22, 1 << 24);
-		p->spare = 1000 * (p->planes * p->page * 2 * p->channels * p->dies * 7) / p->map + 1;
+		p->spare =
+			1000 * (p->planes * p->page * 2 * p->channels * p->dies * 7) / p->map + 1;
 		p->spare += host_below(h, 100);
 		if (p->spare > 4000) {
 			p->spare = 70;
@@ -73,9 +74,10 @@ static void random_profile(struct host *h)
 
 static void random_command(struct host *h, struct ssd_cmd *cmd)
 {
-	static const u8 ops[] = { SSD_READ, SSD_READ, SSD_READ, SSD_WRITE, SSD_WRITE, SSD_WRITE,
-				  SSD_TRIM, SSD_FLUSH };
-	u64 range = ONE_OF(h, 1 << 18, 1 << 30); /* some come back to the same place, in the buffer */
+	static const u8 ops[] = { SSD_READ,  SSD_READ,	SSD_READ, SSD_WRITE,
+				  SSD_WRITE, SSD_WRITE, SSD_TRIM, SSD_FLUSH };
+	u64 range =
+		ONE_OF(h, 1 << 18, 1 << 30); /* some come back to the same place, in the buffer */
 
 	*cmd = (struct ssd_cmd){
 		.op = ops[host_below(h, ARRAY_SIZE(ops))],
@@ -197,7 +199,7 @@ static void check_latencies(const struct ssd_profile *p)
 	CHECK(!wrong, "%u commands were faster than their parts", wrong);
 }
 
-/* What all did together took the time that their parts need for it, to the end of the last event. */
+/* What all did together took the time that the parts need for it, to the last event. */
 static void check_bandwidth(struct host *h)
 {
 	const struct ssd_profile *p = &h->profile;
@@ -220,12 +222,14 @@ static void check_bandwidth(struct host *h)
 	CHECK((double)stats.die_busy_ns <= elapsed * dies, "dies busy");
 	CHECK((double)stats.nand_bytes / row * (double)p->program_ns <= elapsed * dies, "programs");
 	CHECK((double)stats.nand_bytes * 1000 / (double)p->channel_mbps <=
-	      elapsed * (double)p->channels, "channels, programs");
+		      elapsed * (double)p->channels,
+	      "channels, programs");
 	if (p->map)
-		return; /* else a read may come from the buffer, and a write may be written over in it */
+		return; /* a read may come from the buffer, a write be written over in it */
 	CHECK(reads * (double)p->read_ns <= elapsed * dies, "senses");
 	CHECK((read + (double)stats.nand_bytes) * 1000 / (double)p->channel_mbps <=
-	      elapsed * (double)p->channels, "channels");
+		      elapsed * (double)p->channels,
+	      "channels");
 }
 
 static void play(u64 number)
@@ -282,7 +286,8 @@ static void test_limits(void)
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
-		{ "no drive does more than its parts can, and the same again does the same", test_limits },
+		{ "no drive does more than its parts can, and the same again does the same",
+		  test_limits },
 		{ NULL, NULL },
 	};
 

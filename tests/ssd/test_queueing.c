@@ -19,7 +19,7 @@ static void note(struct host *h, struct ssd_cmd *cmd)
 
 #define POOL 4096
 
-/* @n random reads of 4 KiB, exponentially distributed distances apart in time. Returns their mean ns. */
+/* @n random reads of 4 KiB, exponentially distributed times apart. Returns their mean ns. */
 static double poisson(struct host *h, double mean_gap_ns, u64 n)
 {
 	struct ssd_cmd *pool = calloc(POOL, sizeof(*pool));
@@ -78,7 +78,8 @@ static void one_server(enum server server)
 		double mean;
 
 		if (server == DIE)
-			h.profile.read_ns = (u64)service - 5; /* a die also waits for its transfer */
+			h.profile.read_ns =
+				(u64)service - 5; /* a die also waits for its transfer */
 		else if (server == CONTROLLER)
 			h.profile.read_command_ns = (u64)service;
 		else

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fairlane import devices, proc
 from fairlane.guest import CGROUPS
-from fairlane.kernels import MODULES
+from fairlane.kernels import SCHEDULERS
 from fairlane.scenario import Profile
 
 OURS = "kyber-fairness"
@@ -318,9 +318,13 @@ _DELETE_MODULE = {"x86_64": 176, "aarch64": 106}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def load_module(file: str) -> None:
+    proc.output(["insmod", Path(sys.argv[1], file)], what=f"loading {file}", limit_s=LIMIT_S)
+
+
 def load_modules() -> None:
-    for name in MODULES:
-        proc.output(["insmod", Path(sys.argv[1], name)], what=f"loading {name}", limit_s=LIMIT_S)
+    for name in SCHEDULERS:
+        load_module(name)
 
 
 def all_given_back() -> None:

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""In a VM: the virtual SSD keeps its data, does what it is told to, and comes and goes whatever is in flight."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import kit
+from kit import OTHERS, OURS, Cgroup, Fio
+
+from fairlane import devices, proc
+from fairlane.scenario import Profile
+
+MIB = 1 << 20
+# A small, slow drive: requests wait in it, in its queues and in the scheduler.
+SMALL = {"size": 64 * MIB, "memory": 128 * MIB, "time_scale": 20, "channels": 2, "dies": 2, "commands": 16}
+# With a map: writes cause collections.
+MAPPED = {"map": 64 * MIB, "block_pages": 16, "page": 4096, "spare": 250}
+
+
+@contextlib.contextmanager
+def vssd(scheduler: str = OURS, folder: str = "fairlane", /, **params: int) -> Iterator[str]:
+    profile = Profile("torture", "ssd", "", {**SMALL, **params})
+    with devices.vssd(profile, devices.VSSD.with_name(folder)) as disk:
+        kit.set_scheduler(disk, scheduler)
+        yield disk
+
+
+def shown(disk: str, name: str) -> int:
+    return int(Path("/sys/block", disk, "vssd", name).read_text())
+
+
+def verify(disk: str, part: int, cgroup: Cgroup | None = None, /, **more: object) -> Fio:
+    """Write 3 MiB at random, in its own part of the drive, and read it back."""
+    options = {
+        "rw": "randwrite",
+        "bsrange": "4k-64k",
+        "size": "3m",
+        "offset": part * 16 * MIB,
+        "verify": "crc32c",
+        "verify_fatal": 1,
+        "verify_backlog": 64,
+        "ioengine": "libaio",
+        "iodepth": 32,
+        **more,
+    }
+    return Fio(disk, cgroup, **options)
+
+
+def load(disk: str, cgroups: list[Cgroup]) -> list[Fio]:
+    """Deep queues, NOWAIT and one at a time, all at once; each in its own cgroup."""
+    options: list[dict[str, object]] = [
+        {"ioengine": "libaio", "iodepth": 64, "rw": "randrw"},
+        {"ioengine": "io_uring", "iodepth": 16, "rw": "randrw", "numjobs": 2},
+        {"ioengine": "psync", "rw": "randread", "numjobs": 2},
+    ]
+    return [Fio(disk, cgroup, **more) for cgroup, more in zip(cgroups, options, strict=True)]
+
+
+def end(fios: list[Fio], cgroups: list[Cgroup]) -> None:
+    for fio in fios:
+        fio.stop()
+    for cgroup in cgroups:
+        cgroup.remove()
+
+
+def verified_under_every_scheduler() -> None:
+    """Data with and without a map, with flushes, FUA and discards between the writes."""
+    cgroups = [Cgroup(1000), Cgroup(10), Cgroup(100)]
+    rounds: list[tuple[dict[str, int], tuple[str, ...]]] = [({}, (OURS,)), (MAPPED, (OURS, *OTHERS))]
+    for more, schedulers in rounds:
+        with vssd(time_scale=1, **more) as disk:
+            trims: dict[str, object] = {"ioengine": "psync", "rw": "randtrim", "bs": "64k", "thinktime": 1000}
+            trimmer = Fio(disk, cgroups[2], **trims, offset=32 * MIB)
+            kit.wait_for(lambda: kit.counts(disk)["discards"] > 10, "discards are on their way")
+            for scheduler in schedulers:
+                kit.set_scheduler(disk, scheduler)
+                fios = [
+                    verify(disk, 0, cgroups[0], fdatasync=4),
+                    verify(disk, 1, cgroups[1], ioengine="io_uring", sync="dsync", iodepth=8, size="1m"),
+                ]
+                for fio in fios:
+                    fio.finish()
+            trimmer.stop()
+            if more:
+                assert shown(disk, "erases") > 0, "nothing was collected: this shows nothing"
+                print("write amplification", round(shown(disk, "nand_bytes") / shown(disk, "host_bytes"), 2))
+            assert shown(disk, "high_flush_commands") > 10 and shown(disk, "high_discard_commands") > 10
+    for cgroup in cgroups:
+        cgroup.remove()
+    kit.all_given_back()
+
+
+def switched_under_load() -> None:
+    """The scheduler, the depth and the CPUs change while data are written and verified."""
+    cpu = Path("/sys/devices/system/cpu/cpu1/online")
+    cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+    with vssd(time_scale=5) as disk:
+        fios = load(disk, cgroups)
+        for scheduler in itertools.islice((name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 16):
+            kit.set_scheduler(disk, scheduler)
+            kit.wait_flow(disk, f"under {scheduler}")
+        for depth in (1, 256):
+            kit.queue(disk, "nr_requests").write_text(str(depth))
+            kit.wait_flow(disk, f"with {depth} requests per queue")
+        for online in ("0", "1", "0", "1"):
+            cpu.write_text(online)
+            kit.wait_flow(disk, f"with CPU 1 {'on' if online == '1' else 'off'}line", requests=100)
+        end(fios, cgroups)
+    kit.all_given_back()
+
+
+def removed_under_load() -> None:
+    """At once, though the drive itself takes 0.2 s for each of the reads that are in flight."""
+    for scheduler, how in itertools.product(("none", OURS), ("rmdir", "power")):
+        cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+        with vssd(scheduler, time_scale=3000, channels=1, dies=1) as disk:
+            fios = load(disk, cgroups)
+            kit.wait_for(lambda: kit.in_flight(disk) > 64, "requests are in flight")
+            start = time.monotonic()
+            if how == "rmdir":
+                devices.VSSD.rmdir()
+            else:
+                (devices.VSSD / "power").write_text("0")
+            took = time.monotonic() - start
+            assert took < 3, f"removing the drive took {took:.1f} s"
+            for fio in fios:
+                assert fio.wait() != 0, f"fio did not notice that the drive is gone:\n{fio.said()[-500:]}"
+            assert not Path("/sys/block", disk).exists()
+        for cgroup in cgroups:
+            cgroup.remove()
+        kit.all_given_back()
+
+
+def several_at_once() -> None:
+    """Each has its own data, clock and counters; one goes while the others work."""
+    cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+    with vssd(OURS, "a") as a, vssd("none", "b", time_scale=40) as b:
+        assert {a, b} == {"vssd0", "vssd1"}
+        with vssd(OURS, "c") as c:
+            fios = load(c, cgroups)
+            checked = [verify(disk, part, size="1m") for part, disk in enumerate((a, b))]
+            kit.wait_flow(c, "on the third")
+            (devices.VSSD.with_name("c") / "power").write_text("0")
+        for fio in fios:
+            assert fio.wait() != 0, "fio did not notice that the drive is gone"
+        for fio in checked:
+            fio.finish()
+        assert shown(a, "high_write_commands") == kit.counts(a)["writes"] > 0
+        assert shown(b, "high_write_commands") == kit.counts(b)["writes"] > 0
+    for cgroup in cgroups:
+        cgroup.remove()
+    kit.all_given_back()
+
+
+def memory_bound() -> None:
+    """At the bound a write fails, and nothing else changes: not the data, not the right to write them again."""
+    page, pages, bound = mmap.PAGESIZE, 512, 256
+    blank = bytes(page)
+    with vssd("none", time_scale=1, memory=bound * page, size=pages * page) as disk:
+        fd = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT)
+        buffer = mmap.mmap(-1, 4 * page)
+
+        def write(at: int, data: bytes) -> int:
+            """0, or the errno."""
+            buffer[: len(data)] = data
+            try:
+                assert os.pwritev(fd, [memoryview(buffer)[: len(data)]], at * page) == len(data)
+            except OSError as error:
+                return error.errno or -1
+            return 0
+
+        def read(at: int) -> bytes:
+            assert os.preadv(fd, [memoryview(buffer)[:page]], at * page) == page
+            return buffer[:page]
+
+        def pattern(at: int, turn: int) -> bytes:
+            return at.to_bytes(4, "little") * 8 + turn.to_bytes(4, "little") * (page // 4 - 8)
+
+        # Every other page, then runs of four pages half of which are there: the bound is reached in the middle of one.
+        for at in range(0, pages, 4):
+            assert write(at, pattern(at, 1)) == 0
+        used, refused = pages // 4, []
+        for at in range(0, pages, 4):
+            status = write(at, b"".join(pattern(at + i, 2) for i in range(4)))
+            if used + 3 <= bound:
+                assert status == 0, f"page {at}: {os.strerror(status)} although there is room"
+                used += 3
+            else:
+                assert status == errno.ENOSPC, f"page {at}: {os.strerror(status)} at the bound"
+                refused.append(at)
+        assert refused and shown(disk, "memory_used_bytes") <= shown(disk, "memory_bytes") == bound * page
+        for at in range(pages):
+            first = at - at % 4
+            want = (pattern(at, 1) if at == first else blank) if first in refused else pattern(at, 2)
+            assert read(at) == want, f"page {at} changed"
+        # What is there can be written again; a discard makes room, and then so can what was refused.
+        assert write(0, pattern(0, 3)) == 0 and read(0) == pattern(0, 3)
+        assert write(refused[-1] + 1, pattern(1, 3)) == errno.ENOSPC
+        proc.output(["blkdiscard", "-o", "0", "-l", str(16 * page), f"/dev/{disk}"], what="discarding", limit_s=10)
+        assert shown(disk, "memory_used_bytes") <= (bound - 16) * page + 3 * page
+        assert read(0) == blank and write(refused[-1] + 1, pattern(1, 3)) == 0
+        # Deep queues ask for more than there is, over and over: what has its memory is written and read as ever.
+        proc.output(["blkdiscard", f"/dev/{disk}"], what="discarding", limit_s=10)
+        assert shown(disk, "memory_used_bytes") == 0
+        for at in range(pages // 8):
+            assert write(at, pattern(at, 5)) == 0
+        os.close(fd)
+        half: dict[str, object] = {"ioengine": "libaio", "iodepth": 32, "offset": "50%", "bs": "16k", "loops": 10}
+        greedy = Fio(disk, None, **half, rw="randwrite", ignore_error=",ENOSPC")
+        kept = verify(disk, 0, size=pages // 8 * page, bsrange="512-16k", loops=5)
+        kept.finish()
+        greedy.wait()
+        assert shown(disk, "memory_used_bytes") == bound * page, "the bound was not reached: this shows nothing"
+
+
+def flush_and_fua_wait_for_nand() -> None:
+    """A write is done when it is in the buffer; with FUA, or followed by a flush, when it is on NAND."""
+    program_s, times = 0.02, 20
+    for volatile in (1, 0):
+        with vssd("none", buffer_volatile=volatile, program_ns=1_000_000, time_scale=20) as disk:
+            cache = kit.queue(disk, "write_cache").read_text().strip()
+            assert cache == ("write back" if volatile else "write through")
+            took = {}
+            for how, flags in {"write": 0, "FUA": os.O_DSYNC, "flush": 0}.items():
+                fd = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT | flags)
+                with mmap.mmap(-1, kit.BLOCK) as buffer:
+                    start = time.monotonic()
+                    for i in range(times):
+                        assert os.pwritev(fd, [buffer], i * kit.BLOCK) == kit.BLOCK
+                        if how == "flush":
+                            os.fdatasync(fd)
+                    took[how] = (time.monotonic() - start) / times
+                os.close(fd)
+            print(
+                "volatile" if volatile else "safe", "buffer, ms:", {how: round(s * 1e3, 1) for how, s in took.items()}
+            )
+            assert took["write"] < program_s / 2
+            for how in ("FUA", "flush"):
+                assert (took[how] > program_s) == bool(volatile), f"{how} waits for NAND or not: {took}"
+
+
+def time_scale_slows_the_whole_drive() -> None:
+    rates = {}
+    for scale in (50, 200):
+        with vssd("none", time_scale=scale) as disk:
+            fio = Fio(disk, None, ioengine="libaio", iodepth=32, rw="randread")
+            kit.wait_flow(disk, "before the measurement", requests=100)
+            start, clock, done = time.monotonic(), shown(disk, "now_ns"), kit.done(disk)
+            time.sleep(1)
+            took = time.monotonic() - start
+            rates[scale] = (kit.done(disk) - done) / took
+            ran = (shown(disk, "now_ns") - clock) / 1e9 * scale
+            assert abs(ran / took - 1) < 0.1, f"in {took:.2f} s the model's clock, times {scale}, ran {ran:.2f} s"
+            fio.stop()
+    print("IOPS by time_scale:", {scale: round(rate) for scale, rate in rates.items()})
+    assert 3.6 < rates[50] / rates[200] < 4.4, f"four times slower: {rates}"
+
+
+def shown_values() -> None:
+    with vssd("none", time_scale=100, commands=8) as disk:
+        folder = Path("/sys/block", disk, "vssd")
+        for path in folder.iterdir():
+            assert path.stat().st_mode & 0o777 == (0o644 if path.name.endswith("_weight") else 0o444), path.name
+            int(path.read_text())
+        fio = Fio(disk, None, ioengine="libaio", iodepth=64, rw="randread")
+        kit.wait_for(lambda: shown(disk, "high_queued") > 40, "commands wait in the submission queues")
+        assert shown(disk, "in_controller") <= 8, "the controller holds no more than its profile says"
+        fio.stop()
+        counts = kit.counts(disk)
+        assert shown(disk, "high_queued") == shown(disk, "in_controller") == 0, "nothing is left"
+        assert shown(disk, "high_read_commands") == counts["reads"] > 0
+        assert shown(disk, "link_read_busy_ns") > 0 and shown(disk, "die_busy_ns") > 0
+        weight = folder / "low_weight"
+        for text, why in {"0": errno.ERANGE, "257": errno.ERANGE, "-1": errno.EINVAL, "x": errno.EINVAL}.items():
+            assert refused(weight, text) == why and weight.read_text() == "1\n", f"weight {text}"
+        weight.write_text("256\n")
+        assert weight.read_text() == "256\n"
+
+
+def wrong_values_are_refused() -> None:
+    with vssd("none", "a") as disk:
+        folder = devices.VSSD.with_name("a")
+        assert refused(folder / "dies", "4") == errno.EBUSY, "not while it has power"
+        (folder / "power").write_text("1")
+        assert (folder / "disk").read_text().strip() == disk, "power again changes nothing"
+        assert kit.remove_module("vssd") == errno.EWOULDBLOCK, "in use, and removed"
+        (folder / "power").write_text("0")
+        assert (folder / "disk").read_text() == ""
+        for text, why in {"0": errno.ERANGE, "1048577": errno.ERANGE, "-5": errno.EINVAL, "x": errno.EINVAL}.items():
+            assert refused(folder / "page", text) == why, f"page {text}"
+        for name, text in (("page", "5000"), ("block_size", "513")):
+            before = (folder / name).read_text()
+            (folder / name).write_text(text)
+            said = (folder / "check").read_text()
+            assert said.startswith(f"{name} ") and refused(folder / "power", "1") == errno.EINVAL, said
+            (folder / name).write_text(before)
+        assert (folder / "check").read_text() == ""
+        (folder / "power").write_text("1")
+
+
+def refused(path: Path, text: str) -> int:
+    """The errno with which a write is refused; 0 when it is not."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+def reloaded_20_times() -> None:
+    for turn in range(20):
+        if turn % 2:
+            with vssd("none", time_scale=1) as disk, Path("/dev", disk).open("r+b") as device:
+                device.write(bytes(MIB))
+        assert kit.remove_module("vssd") == 0, "nobody uses it, and it cannot be removed"
+        assert not devices.VSSD.parent.exists()
+        kit.load_module("vssd.ko")
+
+
+kit.sections(
+    wrong_values_are_refused,
+    shown_values,
+    memory_bound,
+    flush_and_fua_wait_for_nand,
+    time_scale_slows_the_whole_drive,
+    several_at_once,
+    verified_under_every_scheduler,
+    switched_under_load,
+    removed_under_load,
+    reloaded_20_times,
+)
