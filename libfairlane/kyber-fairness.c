@@ -93,13 +93,13 @@
  * One case hides from that. If the drive half idles while the others wait,
  * what it does is half of what it could, and so is the total; with that little
  * the heavy flow does spend its grant, just in time. So in each round the
- * request that is dispatched just after the first flow was throttled is a
- * probe: by Little's law the drive, with as many requests in flight as then,
- * does that number per time that the probe takes. If in four rounds running
- * it did clearly less, waiting is waste, and the flows that were waited for
- * are limited.
+ * requests that are dispatched just after the first flow was throttled, up to
+ * 64, are probes: by Little's law the drive, with as many requests in flight
+ * as then, does that number per time that a probe takes. If in four rounds
+ * running it did clearly less, waiting is waste, and the flows that were
+ * waited for are limited.
  *
- *     64 in flight when B is throttled, 16 ms for the probe: 400 in 100 ms.
+ *     64 in flight when B is throttled, 16 ms for a probe: 400 in 100 ms.
  *     The round took 94 ms and did 207: A holds up B, not the drive.
  *
  * And where the drive has less than one request in flight on average, it is
@@ -223,7 +223,9 @@ struct kf_hwq {
 	atomic64_t done; /* cost of all that was completed */
 };
 
-#define KF_PROBE_WANTED ((void *)1)
+/* Marks a probe, in the request's word beside its cost. */
+#define KF_PROBE (~(~0ul >> 1))
+#define KF_MAX_PROBES 64
 
 struct kf_io {
 	u64 ns[KF_NR_IO];
@@ -245,13 +247,13 @@ struct kf_dev {
 	u32 write_price; /* KF_PRICE_SHIFT fixed point */
 	u64 refills; /* and grants in between; written under dev->lock; a change unthrottles */
 	/*
-	 * The probe of the round: KF_PROBE_WANTED (set under dev->lock), then
-	 * the request (set by who dispatches it), then NULL (by who completes
-	 * it, who writes its latency first). Two at once only spoil a probe.
+	 * The probes of the round: how many are still wanted (set under
+	 * dev->lock, taken by dispatches), and what became of them (added to by
+	 * completions). One that is done too late counts in the next round.
 	 */
-	void *probe;
-	u64 probe_ns;
-	enum fl_op probe_op; /* read or write */
+	atomic_t probes_wanted;
+	atomic_t probes_done[2]; /* reads, writes */
+	atomic64_t probes_ns; /* time in the drive */
 
 	/* Domain depth: what is not in some hardware queue's credits or in flight; < 0: owed. */
 	atomic_t pool[FL_NR_OPS] ____cacheline_aligned_in_smp;
@@ -268,7 +270,7 @@ struct kf_dev {
 	struct kf_flow *waits_for; /* the flow with tokens that was found last; NULL: look anew */
 	u64 rate; /* tokens per period */
 	struct kf_io round_io; /* at the last prediction */
-	unsigned int probe_in_flight; /* requests, when the first flow was throttled */
+	unsigned int throttled_in_flight; /* requests, when the first flow was throttled */
 	unsigned int wasted_rounds; /* running */
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
@@ -509,9 +511,12 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 
 	kf->throttled_ns = now;
 	kf->throttled_done = kf_done(kf);
-	kf->probe_in_flight = kf_in_flight(kf);
-	WRITE_ONCE(kf->probe_ns, 0);
-	WRITE_ONCE(kf->probe, KF_PROBE_WANTED);
+	kf->throttled_in_flight = kf_in_flight(kf);
+	atomic_set(&kf->probes_done[KF_READS], 0);
+	atomic_set(&kf->probes_done[KF_WRITES], 0);
+	atomic64_set(&kf->probes_ns, 0);
+	atomic_set(&kf->probes_wanted,
+		   min_t(unsigned int, kf->throttled_in_flight, KF_MAX_PROBES));
 	list_for_each_entry(flow, &kf->dev.flows, node)
 		to_kf_flow(flow)->late = flow->busy && kf_drawn(to_kf_flow(flow)) < 3u << 14;
 }
@@ -520,21 +525,19 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 static void kf_end_probe(struct kf_dev *kf, u64 window)
 {
 	struct kf_io io = kf_io_since(kf, &kf->round_io);
-	/* Requests: what the drive did in the round, and could have done. */
-	u64 did = (u64)io.nr[KF_READS] + io.nr[KF_WRITES], could = 0;
-	u64 took = READ_ONCE(kf->probe_ns); /* ns */
-	enum fl_op op = READ_ONCE(kf->probe_op);
+	/* ns: what the probes took, and what so many requests took on average in the round. */
+	u64 took = atomic64_read(&kf->probes_ns), average = 0;
 	struct fl_flow *flow;
+	int op;
 
 	kf->in_flight_avg = div64_u64(kf_io_ns(&io) << 8, window);
-	WRITE_ONCE(kf->probe, NULL);
-	if (kf->throttled_ns && took && did && io.ns[op]) {
-		/* As long as the round's mix of reads and writes takes on average. */
-		took = mul_u64_u64_div_u64(took, io.ns[KF_READS] + io.ns[KF_WRITES], io.ns[op]);
-		took = mul_u64_u64_div_u64(took, io.nr[op], did);
-		could = mul_u64_u64_div_u64(kf->probe_in_flight, window, max_t(u64, took, 1));
-	}
-	if (4 * could < 5 * did) {
+	atomic_set(&kf->probes_wanted, 0);
+	for (op = KF_READS; op <= KF_WRITES; op++)
+		average += div64_u64(io.ns[op], max_t(u32, io.nr[op], 1)) *
+			   atomic_read(&kf->probes_done[op]);
+	/* Requests per time are those in flight divided by the time that each takes. */
+	if (!kf->throttled_ns || !took ||
+	    4 * ((u64)kf->throttled_in_flight << 8) * average < 5 * kf->in_flight_avg * took) {
 		kf->wasted_rounds = 0;
 	} else if (++kf->wasted_rounds >= KF_WASTED_ROUNDS) {
 		kf->wasted_rounds = 0;
@@ -883,10 +886,9 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		list_del_init(fl_req_node(rq));
 		cost = kf_price(kf, rq);
 		*fl_req_priv(rq) = cost; /* never 0: it holds a credit */
-		if (unlikely(READ_ONCE(kf->probe) == KF_PROBE_WANTED) && op <= FL_WRITE) {
-			WRITE_ONCE(kf->probe_op, op);
-			WRITE_ONCE(kf->probe, rq);
-		}
+		if (unlikely(atomic_read(&kf->probes_wanted) > 0) && op <= FL_WRITE &&
+		    atomic_dec_if_positive(&kf->probes_wanted) >= 0)
+			*fl_req_priv(rq) |= KF_PROBE;
 		kq->balance -= cost;
 		fl_queue_account(&kq->q, rq, cost);
 		if (list_empty(&kq->rqs[op]))
@@ -975,16 +977,16 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	u64 io, dispatched = fl_req_dispatch_ns(rq);
 	enum fl_op op = fl_req_op(rq);
 
-	atomic64_add(*fl_req_priv(rq), &khq->done);
+	atomic64_add(*fl_req_priv(rq) & ~KF_PROBE, &khq->done);
 	if (!dispatched)
 		return;
 	io = now_ns - dispatched;
 	atomic64_add(io, &khq->io_ns[min_t(int, op, KF_REST)]);
 	if (op >= KF_NR_TARGETS)
 		return;
-	if (unlikely(READ_ONCE(kf->probe) == rq)) {
-		WRITE_ONCE(kf->probe_ns, io);
-		WRITE_ONCE(kf->probe, NULL);
+	if (unlikely(*fl_req_priv(rq) & KF_PROBE)) {
+		atomic64_add(io, &kf->probes_ns);
+		atomic_inc(&kf->probes_done[op]);
 	}
 	/* A throttling that ended after the dispatch was not this request's. */
 	kf_sample(kf, khq, op, KF_TOTAL, from < dispatched ? now_ns - from : io);
