@@ -60,7 +60,8 @@ def start(text: bytes, program: Path = PROGRAM) -> subprocess.CompletedProcess[b
 def output(description: Json, program: Path = PROGRAM) -> bytes:
     """What fl-sim prints, which it does without complaint."""
     done = start(json.dumps(description).encode(), program)
-    assert (done.returncode, done.stderr) == (0, b"")
+    if done.returncode or done.stderr:  # not an assertion: an expected failure is never this
+        raise RuntimeError(f"{program.name} ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
     return done.stdout
 
 
