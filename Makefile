@@ -47,13 +47,14 @@ modules: $(READY)
 
 # Quick parts first; one pytest run, so that its closing line counts all of them.
 test: test-unit
-	$(BIN)/pytest tests/sim tests/python tests/vm
+	$(BIN)/pytest
 
 test-unit: $(READY)
 	$(MAKE) -C tests/unit check
+	$(MAKE) -C tests/ssd check
 
 test-sim: $(READY)
-	$(BIN)/pytest tests/sim
+	$(BIN)/pytest tests/ssd tests/sim
 
 test-python: $(READY)
 	$(BIN)/pytest tests/python
@@ -68,4 +69,5 @@ lint: $(READY)
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	[ ! -f tests/unit/Makefile ] || $(MAKE) -C tests/unit clean
+	$(MAKE) -C tests/unit clean
+	$(MAKE) -C tests/ssd clean

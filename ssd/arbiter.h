@@ -14,7 +14,7 @@
  * credits, a new round begins: each class starts it with its weight of the
  * time, and unused credits are lost.
  *
- *	weights 4:2:1, burst 2:  HH MM L HH | HH MM L HH | ...
+ *	weights 4:4:1, burst 2:  HH MM L HH MM | HH MM L HH MM | ...
  *
  * In a class, its queues take turns of a burst. A queue whose burst the end of
  * the credits cuts short has the rest of it when its class is next: else those

@@ -18,6 +18,8 @@
  * still valid when it is collected, depends on the over-provisioning and the
  * pattern of writes, not on the capacity.
  *
+ * Nothing is collected while the drive idles.
+ *
  * Without a map (profile: map = 0), the drive is for ever fresh: programs go
  * to any die, and where data lies is computed from its offset.
  */
@@ -84,7 +86,11 @@ static inline u32 ftl_unit_left(const struct ftl *ftl, u64 offset)
 	return size - ((u32)offset & (size - 1));
 }
 
-/* Where a run of data begins, and how far it goes on in the same row. */
+/*
+ * Where a run of data begins, and how far it goes on in the same row. What was
+ * never written, or trimmed, lies where a drive without a map would have it: a
+ * read of it costs what a read costs.
+ */
 struct ftl_place {
 	u32 die;
 	u32 bytes;

@@ -16,6 +16,10 @@
  *		}
  *	}
  *
+ * The parts: arbiter.c chooses what is fetched next, ssd.c takes a command from
+ * there to its completion, buffer.c holds writes, ftl.c knows where data lies,
+ * nand.c has the dies and channels; profile.h has every number.
+ *
  * Time never goes back: every @now is at least the one before. The same calls
  * with the same profile, seed and times give the same completions, on any
  * machine: there is no floating point here, and no random number that is not

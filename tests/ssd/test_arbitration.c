@@ -252,18 +252,18 @@ static void test_new_weights(void)
 /* The classes take turns of a burst each, as far as their credits go: the example in arbiter.h. */
 static void test_turns(void)
 {
-	static const char round[] = "HHMMLHH";
+	static const char round[] = "HHMMLHHMM";
 	struct fixture f;
 	char got[sizeof(round) * 20];
 	u32 i, from;
 
 	start(&f, HIGH_MEDIUM_LOW, 2, true);
-	ssd_set_weights(f.host.ssd, 4, 2, 1);
+	ssd_set_weights(f.host.ssd, 4, 4, 1);
 	host_run(&f.host, 2 * NSEC_PER_MSEC);
-	/* A round begins where low was not served for as long as it can be. */
+	/* Low has its only command of a round before the last four. */
 	for (from = 500; log.class[from] != SSD_LOW; from++)
 		;
-	for (from += 3, i = 0; i < sizeof(got) - 1; i++)
+	for (from += 5, i = 0; i < sizeof(got) - 1; i++)
 		got[i] = "UHML"[log.class[from + i]];
 	got[i] = '\0';
 	for (i = 0; i + sizeof(round) <= sizeof(got); i += sizeof(round) - 1)
