@@ -91,7 +91,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    backend, where = _backend(args.on)
+    backend, _where = _backend(args.on)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     names = list(known) if args.knobs is None else [name for name in args.knobs.split(",") if name]
     knobs.check_names(names)

@@ -47,7 +47,7 @@ def run_of(
     tenants: list[Json], drive: Json, knob: str = "none", cores: int = 1, seconds: float = 1.0, **keys: Any
 ) -> Json:
     found: Json = {"scenario": "test", "version": "0", "knob": knob, "seed": 1, "repeat": 0, "cores": cores}
-    found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "costs": dict(COSTS), "drive": dict(drive), "cgroups": []}
+    found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "costs": COSTS, "drive": drive, "cgroups": []}
     found["tenants"] = tenants
     assert not set(keys) - set(found)
     return found | keys
