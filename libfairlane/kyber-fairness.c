@@ -576,7 +576,7 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 	kf_average_flows(kf, window, period);
 	kf_end_probe(kf, window);
 	used = done - kf->tokens_used;
-	if (kf->throttled_ns > kf->predicted_ns &&
+	if (!period_over && kf->throttled_ns > kf->predicted_ns &&
 	    kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW) {
 		window = kf->throttled_ns - kf->predicted_ns;
 		used = kf->throttled_done - kf->tokens_used;
