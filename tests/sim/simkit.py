@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 from pathlib import Path
@@ -50,7 +51,7 @@ def run_of(
     found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "costs": COSTS, "drive": drive, "cgroups": []}
     found["tenants"] = tenants
     assert not set(keys) - set(found)
-    return found | keys
+    return copy.deepcopy(found | keys)  # the caller's to change
 
 
 def start(text: bytes, program: Path = PROGRAM) -> subprocess.CompletedProcess[bytes]:
