@@ -68,7 +68,7 @@ def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None
         (DEVICE + TENANT + TENANT, "[[tenant]] a: name", "used twice"),
         (DEVICE + '[[tenant]]\nname = "../x"\n', "[[tenant]] number 1 name", "letters, digits"),
         (DEVICE + "[tenant]\n", "[tenant]", "[[tenant]]"),
-        ('[device]\nprofile = "disk"\n' + TENANT, "[device] profile", "valid are null, null-immediate, qemu-nvme"),
+        ('[device]\nprofile = "disk"\n' + TENANT, "[device] profile", "valid are 950pro, 980pro"),
         (DEVICE + "max_ioqpairs = 4\n" + TENANT, "[device] max_ioqpairs", "unknown key"),
         (TENANT, "[device] profile", "missing"),
         ("[run]\nseconds = 0\n" + DEVICE + TENANT, "[run] seconds", "more than 0"),
