@@ -86,9 +86,11 @@
  * So a flow that at the end of three periods running has used clearly less of
  * its grant than others have of theirs is called limited: it keeps its
  * tokens, but refills do not wait for it, and what it does not use is divided
- * among the others. As soon as it does spend a grant it is waited for again;
- * and, since a machine that stalls makes the innocent look limited, for one
- * period after 16, 32, 64, 64, ... periods in any case.
+ * among the others. As soon as it does spend a grant it is waited for again.
+ * A drive that stalls or gets slower makes the innocent look limited: so a
+ * period in which requests took clearly longer than usual does not count, and
+ * whoever is limited is waited for, in any case, for one period after 16, 32,
+ * 64, 64, ... periods.
  *
  * One case hides from that. If the drive half idles while the others wait,
  * what it does is half of what it could, and so is the total; with that little
@@ -273,6 +275,8 @@ struct kf_dev {
 	unsigned int throttled_in_flight; /* requests, when the first flow was throttled */
 	unsigned int wasted_rounds; /* running */
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
+	u64 usual_ns[2]; /* a read, a write in the drive: averages over the last rounds; 0: unknown */
+	bool slowed; /* in the last round requests took clearly longer than that */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -521,6 +525,24 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 		to_kf_flow(flow)->late = flow->busy && kf_drawn(to_kf_flow(flow)) < 3u << 14;
 }
 
+/* Did what the drive did in a round take clearly longer than usual? Under dev->lock. */
+static bool kf_slowed(struct kf_dev *kf, const struct kf_io *io)
+{
+	u64 took = 0, usual = 0;
+	int op;
+
+	for (op = KF_READS; op <= KF_WRITES; op++) {
+		u64 *avg = &kf->usual_ns[op], ns = div64_u64(io->ns[op], max_t(u32, io->nr[op], 1));
+
+		if (!io->nr[op])
+			continue;
+		took += io->ns[op];
+		usual += io->nr[op] * (*avg ? *avg : ns);
+		*avg = *avg ? (3 * *avg + ns) / 4 : ns;
+	}
+	return 4 * took > 5 * usual || !took;
+}
+
 /* The round took @window: did waiting for the late flows waste the drive? Under dev->lock. */
 static void kf_end_probe(struct kf_dev *kf, u64 window)
 {
@@ -531,6 +553,7 @@ static void kf_end_probe(struct kf_dev *kf, u64 window)
 	int op;
 
 	kf->in_flight_avg = div64_u64(kf_io_ns(&io) << 8, window);
+	kf->slowed = kf_slowed(kf, &io);
 	atomic_set(&kf->probes_wanted, 0);
 	for (op = KF_READS; op <= KF_WRITES; op++)
 		average += div64_u64(io.ns[op], max_t(u32, io.nr[op], 1)) *
@@ -612,7 +635,9 @@ static void kf_grant(struct kf_dev *kf)
 		else
 			open_share += flow->share;
 	}
-	open_total = total - min_t(u64, expected, total - total / 8);
+	/* Never less than their own share: what is expected was measured, and may be wrong. */
+	open_total = max_t(u64, total - min_t(u64, expected, total),
+			   mul_u64_u64_div_u64(total, open_share, FL_SHARE_ONE));
 
 	list_for_each_entry(flow, &kf->dev.flows, node) {
 		struct kf_flow *kfl = to_kf_flow(flow);
@@ -689,13 +714,14 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 /* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
 static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool period_over)
 {
+	kf_predict(kf, now, period_over);
 	if (period_over) {
 		kf->refills_period++;
-		kf_find_limited(kf);
+		if (!kf->slowed)
+			kf_find_limited(kf);
 	} else {
 		kf->refills_spent++;
 	}
-	kf_predict(kf, now, period_over);
 	kf_grant(kf);
 	kf->refilled_ns = now;
 	fl_trace_refill(&kf->dev, period_over, kf->predicted_total, kf->tokens_used);
