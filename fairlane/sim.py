@@ -52,9 +52,9 @@ def run(
     drive = profile_of(scenario, profile)
     _check_blocks(scenario, drive)
     build()
-    costs = tomllib.loads(COSTS.read_text())
+    costs = load_costs()
     jobs = [
-        _Job(scenario, drive, knob, point, repeat)
+        Job(scenario, drive, knob, point, repeat)
         for repeat in range(scenario.repeats)
         for point in scenario.points
         for knob in dict.fromkeys(knobs)
@@ -129,6 +129,11 @@ def _block(profile: Profile) -> int:
     return profile.params.get("block_size", profile.params.get("bs", BLOCK))
 
 
+def load_costs() -> dict[str, Any]:
+    """What bench/ measured."""
+    return tomllib.loads(COSTS.read_text())
+
+
 def build() -> None:
     """Make fl-sim if its sources are newer than it is."""
     proc.output(["make", "-s", "-C", ROOT / "sim"], what="building the simulator", limit_s=BUILD_S)
@@ -138,7 +143,7 @@ def build() -> None:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """One knob, one point of the sweep, one repeat."""
 
     scenario: Scenario
@@ -168,7 +173,7 @@ class _Watch:
 
 
 def _run_all(
-    jobs: Sequence[_Job], folder: Path, costs: dict[str, Any], progress: Callable[[Progress], None]
+    jobs: Sequence[Job], folder: Path, costs: dict[str, Any], progress: Callable[[Progress], None]
 ) -> list[Run]:
     step = _step(jobs)
     watch = _Watch([0.0] * len(jobs), lambda part: progress(Progress(step, part)))
@@ -182,7 +187,7 @@ def _run_all(
             pool.shutdown(cancel_futures=True)
 
 
-def _step(jobs: Sequence[_Job]) -> str:
+def _step(jobs: Sequence[Job]) -> str:
     """What is going on, for people."""
     scenario, count = jobs[0].scenario, len(jobs)
     what = f"{' and '.join(dict.fromkeys(job.knob for job in jobs))} on a simulated {jobs[0].profile.name}"
@@ -191,7 +196,7 @@ def _step(jobs: Sequence[_Job]) -> str:
     return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"
 
 
-def _run_one(job: _Job, folder: Path, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
+def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
     given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
     given.write_text(json.dumps(description(job, costs), indent=1))
     said: list[str] = []
@@ -219,7 +224,7 @@ def _run_one(job: _Job, folder: Path, costs: dict[str, Any], watch: _Watch, numb
 # --- What fl-sim is given: see sim/config.h ---
 
 
-def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
+def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
@@ -248,7 +253,7 @@ def _depth(scenario: Scenario, name: str) -> int:
     return depth
 
 
-def costs_of(job: _Job, costs: dict[str, Any]) -> dict[str, int]:
+def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
     mine = costs["scheduler"][job.knob]
     flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
