@@ -94,9 +94,13 @@ def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
         "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
-        "p99\nms": f"{min(p99) / 1000:.0f}..{max(p99) / 1000:.0f}" if p99 else "-",
+        "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
     }
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.0f}" if us >= 9950 else f"{us / 1000:.1f}" if us >= 100 else "<0.1"
 
 
 def _or_dash(value: float | None, form: str) -> str:
