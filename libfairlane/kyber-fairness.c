@@ -229,6 +229,8 @@ struct kf_hwq {
 	/* Shared with completions, and with other hardware queues that ran out. */
 	atomic_t credits[FL_NR_OPS] ____cacheline_aligned_in_smp;
 	int waiting[FL_NR_OPS]; /* for a credit; by xchg() */
+	/* To use a credit, or to wake another; a stale read wakes another once too often. */
+	bool woken[FL_NR_OPS];
 	/* Added to by completions, read by kf_latency(), which keeps what it saw. */
 	atomic_t buckets[KF_NR_TARGETS][KF_NR_LATENCIES][KF_BUCKETS];
 	atomic64_t io_ns[KF_NR_IO]; /* time in the drive */
@@ -335,7 +337,7 @@ static bool kf_take_from_pool(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op 
 	do {
 		if (left <= 0)
 			return false;
-		n = min_t(int, left, KF_CREDIT_BATCH);
+		n = atomic_read(&kf->nr_waiting[op]) ? 1 : min_t(int, left, KF_CREDIT_BATCH);
 	} while (!atomic_try_cmpxchg(&kf->pool[op], &left, left - n));
 	if (n > 1)
 		atomic_add(n - 1, &khq->credits[op]);
@@ -355,10 +357,13 @@ static void kf_reclaim_credits(struct kf_dev *kf, enum fl_op op)
 	}
 }
 
-static void kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+/* Did it wait? */
+static bool kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
-	if (xchg(&khq->waiting[op], 0))
-		atomic_dec(&kf->nr_waiting[op]);
+	if (!xchg(&khq->waiting[op], 0))
+		return false;
+	atomic_dec(&kf->nr_waiting[op]);
+	return true;
 }
 
 static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
@@ -376,23 +381,43 @@ static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 	return true;
 }
 
+/*
+ * Wake as many of the waiting hardware queues as there are credits, the ones
+ * after @khq first. One that then has no use for a credit wakes the next: see
+ * kf_pass_on().
+ */
+static void kf_wake_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	int credits = atomic_read(&kf->pool[op]);
+	unsigned int i, nr = kf->dev.nr_hwqs;
+
+	for (i = 1; i <= nr && credits > 0 && atomic_read(&kf->nr_waiting[op]); i++) {
+		struct kf_hwq *other = to_kf_hwq(kf->dev.hwqs[(khq->hwq.index + i) % nr]);
+
+		if (READ_ONCE(other->waiting[op]) && kf_stop_waiting(kf, other, op)) {
+			WRITE_ONCE(other->woken[op], true);
+			fl_hwq_run(&other->hwq);
+			credits--;
+		}
+	}
+}
+
+static void kf_pass_on(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	if (unlikely(READ_ONCE(khq->woken[op]))) {
+		WRITE_ONCE(khq->woken[op], false);
+		kf_wake_waiting(kf, khq, op);
+	}
+}
+
 static void kf_put_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
-	unsigned int i;
-
 	atomic_inc(&khq->credits[op]);
 	smp_mb__after_atomic();
 	if (likely(!atomic_read(&kf->nr_waiting[op]) && atomic_read(&kf->pool[op]) >= 0))
 		return;
 	atomic_add(atomic_xchg(&khq->credits[op], 0), &kf->pool[op]);
-	for (i = 0; i < kf->dev.nr_hwqs && atomic_read(&kf->pool[op]) > 0; i++) {
-		struct kf_hwq *other = to_kf_hwq(kf->dev.hwqs[i]);
-
-		if (READ_ONCE(other->waiting[op])) {
-			kf_stop_waiting(kf, other, op);
-			fl_hwq_run(&other->hwq);
-		}
-	}
+	kf_wake_waiting(kf, khq, op);
 }
 
 static void kf_set_depth(struct kf_dev *kf, enum fl_op op, unsigned int depth)
@@ -1002,6 +1027,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		khq->batching++;
 		return rq;
 	}
+	kf_pass_on(kf, khq, op);
 	return NULL;
 }
 
