@@ -85,8 +85,8 @@ def check_knobs(knobs: Sequence[str]) -> None:
 
 
 def profile_of(scenario: Scenario, name: str | None) -> Profile:
-    """The drive to simulate, by default the scenario's own; what a scenario changes of that stays changed."""
-    return scenario.profile if name in (None, scenario.profile.name) else load_profile(name)
+    """The drive to simulate: that of profiles/, or by default the scenario's own with what it changes of that."""
+    return scenario.profile if name is None else load_profile(name)
 
 
 def simulated(profile: Profile) -> dict[str, int]:
@@ -104,6 +104,8 @@ def _notes(scenario: Scenario, drive: Profile) -> list[str]:
             f"The scenario was written for the drive {own.name} and ran on {drive.name}, as --on asks;"
             f" its bounds are for {own.name}{lost}."
         )
+    elif drive != own:
+        notes.append(f"What the scenario changes of the drive {own.name} is left out, as --on asks.")
     scale = drive.params.get("time_scale", 1)
     if scale != 1:
         notes.append(

@@ -35,11 +35,10 @@ def run(what: Scenario, profile: str | None, out: Path, *knobs: str) -> Results:
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 def test_every_scenario_runs(path: Path, drive: str, tmp_path: Path) -> None:
     what = hasty(path)
-    profile = what.profile.name if drive == "its own" else drive
-    found = run(what, profile, tmp_path, *sim.KNOBS)
+    found = run(what, None if drive == "its own" else drive, tmp_path, *sim.KNOBS)
     assert [run.knob for run in found.runs] == list(sim.KNOBS) * len(what.points)
     assert all(run.total_iops > 0 for run in found.runs)
-    assert found.device["profile"] == profile
+    assert found.device["profile"] == (what.profile.name if drive == "its own" else drive)
     for run_found in found.runs:
         at = what.at(run_found.point["cgroups"] if run_found.point else None)
         assert {t.name: t.share for t in run_found.tenants} == pytest.approx(scenario.shares(at))
@@ -91,6 +90,12 @@ def test_which_drive_is_simulated(own: str, asked: str | None, got: str) -> None
     assert sim.profile_of(what, asked).name == got
 
 
+def test_a_drive_that_is_asked_for_is_as_in_profiles() -> None:
+    what = scenario.load(scenario.SCENARIOS / "kyber-fairness" / "fig4-randread.toml")
+    assert sim.profile_of(what, None).params["time_scale"] > 1
+    assert "time_scale" not in sim.profile_of(what, "p4500").params
+
+
 def test_another_drive_than_the_scenarios_own_is_said(tmp_path: Path) -> None:
     what = hasty(scenario.SCENARIOS / "kyber-fairness" / "qd1.toml")
     assert run(what, None, tmp_path, "none").notes == []
@@ -135,7 +140,7 @@ def test_a_block_that_the_drive_does_not_take_is_said_as_for_a_real_one(tmp_path
 
 def test_what_a_scenario_changes_of_its_drive_stays_changed() -> None:
     what = scenario.load(scenario.SCENARIOS / "kyber-fairness" / "qd1.toml")
-    assert sim.drive(sim.profile_of(what, "null"), 16)["queue_depth"] == 8
+    assert sim.drive(sim.profile_of(what, None), 16)["queue_depth"] == 8
 
 
 def test_a_rate_becomes_the_interval_of_each_job(tmp_path: Path) -> None:
