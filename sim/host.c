@@ -175,7 +175,7 @@ static void trace_failed(struct sim *sim, struct job *job)
 {
 	const struct tenant_config *c = job->tenant->config;
 
-	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: line %llu %s", c->node.name,
+	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: line %llu: %s", c->node.name,
 		 c->trace, (unsigned long long)job->trace->line, job->trace->wrong);
 }
 

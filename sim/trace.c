@@ -107,13 +107,13 @@ bool trace_next(struct trace *trace)
 	if (fgets(text, sizeof(text), trace->file)) {
 		trace->line++;
 		if (!strchr(text, '\n') && !feof(trace->file))
-			return wrong(trace, "is too long, or no text");
+			return wrong(trace, "too long, or no text");
 		return parse(trace, text);
 	}
 	if (ferror(trace->file))
 		return wrong(trace, strerror(errno));
 	if (!span_ns)
-		return wrong(trace, "is the last, and there are no two requests that arrive at "
-				    "different times");
+		return wrong(trace, "the trace ends there, without two requests that arrive "
+				    "at different times");
 	return start(trace, trace->round_ns + span_ns + span_ns / (trace->line - 1));
 }
