@@ -139,8 +139,9 @@ def mutate(description: Json, rng: random.Random) -> None:
 @given(seed=st.integers(0, 2**32), knob=st.sampled_from(KNOBS), null=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_a_run_with_anything_in_it_changed_is_run_or_refused(seed: int, knob: str, null: bool) -> None:
-    description = copy.deepcopy(mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4)))
+    description = mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4))
     description["tenants"].append(player(TRACES / "tpcc-small.trace", "recorded", 4096, depth=64))
+    description = copy.deepcopy(description)
     mutate(description, random.Random(seed))
     done = start(json.dumps(description).encode(), ASAN)
     if done.returncode:
