@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, sim, tables, vm
 from fairlane.errors import FairlaneError
-from fairlane.results import Results
+from fairlane.results import Results, check_folder
 from fairlane.scenario import Scenario
 
 KERNELS = ("6.1", "6.12")
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
     sub = command("profiles", _profiles, "List the drives that a scenario, or --on sim:PROFILE, can name.")
+    sub.add_argument("names", nargs="*", metavar="PROFILE", help="show the numbers of these, and where each is from")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
     sub = command("doctor", _doctor, "Say what of this machine is ready, and what to do about the rest.")
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(args: argparse.Namespace) -> int:
     page = args.out / REPORT
+    check_folder(args.out, RESULTS, REPORT)
     results = demo.run(args.out / RESULTS, page, args.command_line)
     if args.json:
         _print_json(asdict(results))
@@ -100,7 +102,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    backend, _where = _backend(args.on)
+    backend, where = _backend(args.on)
     if args.kernel and backend != "vm":
         raise FairlaneError("--kernel chooses the VM's kernel; it says nothing with --on " + args.on)
     if args.destroy_data and backend != "host":
@@ -120,6 +122,11 @@ def _run(args: argparse.Namespace) -> int:
     if twice:
         raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")
     folders = [args.out / what.name if len(scenarios) > 1 else args.out for what in scenarios]
+    for folder in folders:
+        check_folder(folder, RESULTS)
+    if backend == "sim":
+        for path, what in zip(args.scenarios, scenarios, strict=True):
+            sim.check(path, what, where, names)
     out = tables.console()
     bad, everything = False, []
     for what, folder, results in _results(args, scenarios, names, folders):
@@ -183,9 +190,12 @@ def _knobs(args: argparse.Namespace) -> int:
 
 
 def _profiles(args: argparse.Namespace) -> int:
-    rows = [scenario.load_profile(name) for name in scenario.profiles()]
+    rows = [scenario.load_profile(name) for name in args.names or scenario.profiles()]
     if args.json:
         _print_json([asdict(row) for row in rows])
+    elif args.names:
+        for row in rows:
+            tables.profile(row, scenario.PROFILES / f"{row.name}.toml", tables.console())
     else:
         cells = [(row.name, row.kind, row.description) for row in rows]
         tables.listing(cells, ("profile", "kind", "what it is"), tables.console())

@@ -66,6 +66,7 @@ class Point:
     range_bytes_per_s: tuple[float, float] | None
     fairness: float | None
     cpu_ns_per_io: float | None
+    amplification: float | None  # of writes, by a modelled drive; None: it was not written to, or is no such drive
     shares: list[Share]
     share_error: float | None
     vs_none: float | None
@@ -156,6 +157,7 @@ def points(results: Results) -> list[Point]:
                 iops=median(r.total_iops for r in runs),
                 range_bytes_per_s=(min(totals), max(totals)) if len(totals) > 1 else None,
                 fairness=_median(_fairness(r) for r in runs),
+                amplification=_median(r.counters.get("device", {}).get("write_amplification") for r in runs),
                 cpu_ns_per_io=_median(r.cpu_ns_per_io for r in runs),
                 shares=shares,
                 share_error=max(errors) if errors else None,

@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlane import check, fit, proc, scenario, sim, ssd, tables, vm
+from fairlane import check, fit, kernels, proc, scenario, sim, ssd, tables, vm
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.report import BASELINE, OURS, Point, points
-from fairlane.results import Results, Run
+from fairlane.results import Results, Run, check_folder
 from fairlane.scenario import Profile, Rate, Scenario, TenantSpec, load_profile
 
 DOCS = scenario.ROOT / "docs" / "trust"
@@ -228,6 +228,10 @@ def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str,
     other = [what.name for what in scenarios if what.profile.kind != "ssd"]
     if other:
         raise FairlaneError(f"{', '.join(other)}: not on a modelled SSD, so there is nothing to compare")
+    for file, what in zip(files, scenarios, strict=True):
+        sim.check(file, what, None, names)
+    for where in ("sim", "vm"):
+        check_folder(out / where)
     files_of = {where: [out / where / what.name / RESULTS for what in scenarios] for where in ("sim", "vm")}
     for where, run in (("sim", _on_sim), ("vm", _in_vm)):
         if not (reuse and all(file.is_file() for file in files_of[where])):
@@ -306,7 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     both = commands.add_parser("compare", help="the same scenarios on the simulator and on vssd in a VM")
     both.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO")
     both.add_argument("--knobs", default=f"{BASELINE},{OURS}", metavar="A,B", help="default: %(default)s")
-    both.add_argument("--kernel", default=vm.KERNEL, help="the VM's; default: %(default)s")
+    both.add_argument("--kernel", choices=kernels.VERSIONS, default=vm.KERNEL, help="the VM's; default: %(default)s")
     both.add_argument("--out", type=Path, default=Path("out/trust"), metavar="DIR", help="default: %(default)s")
     both.add_argument("--reuse", action="store_true", help="take what is in DIR already, and run only what is not")
     args = parser.parse_args(argv)

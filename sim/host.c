@@ -170,13 +170,14 @@ static struct io make_up(struct sim *sim, struct job *job)
 	return io;
 }
 
-/* What @job's trace has in a line is no request: the run ends. */
-static void trace_failed(struct sim *sim, struct job *job)
+void sim_trace_failed(struct sim *sim, const struct tenant_config *c, const struct trace *trace)
 {
-	const struct tenant_config *c = job->tenant->config;
+	char where[40] = "";
 
-	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: line %llu: %s", c->node.name,
-		 c->trace, (unsigned long long)job->trace->line, job->trace->wrong);
+	if (trace->line) /* else the file as a whole is wrong */
+		snprintf(where, sizeof(where), "line %llu: ", (unsigned long long)trace->line);
+	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: %s%s", c->node.name, c->trace,
+		 where, trace->wrong);
 }
 
 static struct io play(struct sim *sim, struct job *job)
@@ -184,7 +185,7 @@ static struct io play(struct sim *sim, struct job *job)
 	struct io io = job->trace->next;
 
 	if (!trace_next(job->trace))
-		trace_failed(sim, job);
+		sim_trace_failed(sim, job->tenant->config, job->trace);
 	return io;
 }
 
@@ -258,7 +259,7 @@ static u64 job_due_ns(struct sim *sim, struct job *job)
 		if (job->trace) {
 			if (job->trace->begun_ns != phase->from_ns &&
 			    !trace_begin(job->trace, phase->from_ns)) {
-				trace_failed(sim, job);
+				sim_trace_failed(sim, job->tenant->config, job->trace);
 				return SSD_NEVER;
 			}
 			due = max_t(u64, due, job->trace->next.arrival_ns);
@@ -643,10 +644,15 @@ static void handle_drive(struct sim *sim)
 	}
 }
 
-/* What was charged by now, for what was charged within the window. */
-static void note_costs(struct sim *sim)
+/* What was charged and written by now, for what was within the window. */
+static void note(struct sim *sim)
 {
+	struct drive_writes now = drive_writes(&sim->drive), *writes = &sim->writes;
 	unsigned int i;
+
+	writes->host_bytes = now.host_bytes - writes->host_bytes;
+	writes->nand_bytes = now.nand_bytes - writes->nand_bytes;
+	writes->erases = now.erases - writes->erases;
 
 	for (i = 0; i < sim->config.nr_tenants; i++) {
 		struct tenant *tenant = &sim->tenants[i];
@@ -659,7 +665,7 @@ static void note_costs(struct sim *sim)
 static void pass_time(struct sim *sim, u64 at)
 {
 	if (unlikely(at >= sim->note_ns)) {
-		note_costs(sim);
+		note(sim);
 		sim->note_ns = sim->note_ns == sim->begin_ns ? sim->end_ns : SSD_NEVER;
 		pass_time(sim, at);
 	}
