@@ -122,11 +122,11 @@ def _run(args: argparse.Namespace) -> int:
     if twice:
         raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")
     folders = [args.out / what.name if len(scenarios) > 1 else args.out for what in scenarios]
-    for folder in folders:
-        check_folder(folder, RESULTS)
     if backend == "sim":
         for path, what in zip(args.scenarios, scenarios, strict=True):
             sim.check(path, what, where, names)
+    for folder in folders:
+        check_folder(folder, RESULTS)
     out = tables.console()
     bad, everything = False, []
     for what, folder, results in _results(args, scenarios, names, folders):

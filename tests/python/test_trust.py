@@ -100,6 +100,20 @@ def test_what_has_no_virtual_ssd_cannot_be_compared(capsys: pytest.CaptureFixtur
     assert "kyber-fairness/fig1: not on a modelled SSD" in capsys.readouterr().err
 
 
+def test_what_cannot_be_compared_is_said_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sim, "run", lambda *_: pytest.fail("it was simulated"))
+    file = tmp_path / "x.toml"
+    file.write_text(SCENARIO)
+    with pytest.raises(SystemExit, match="2"):
+        trust.main(["compare", str(file), "--kernel", "5.10", "--out", str(tmp_path)])
+    assert "invalid choice: '5.10' (choose from '6.1', '6.12')" in capsys.readouterr().err
+    (tmp_path / "out").touch()
+    assert trust.main(["compare", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
 def test_what_plots_need_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from simkit import (
     ASAN,
     FREE,
-    PROGRAM,
     Json,
     null_drive,
     output,
@@ -29,6 +28,7 @@ from simkit import (
 from fairlane import cli, scenario
 from fairlane.results import Results
 from fairlane.scenario import TRACES
+from fairlane.sim import PROGRAM
 
 MS = 1_000_000
 RECORDED = sorted(TRACES.glob("*.trace"))
