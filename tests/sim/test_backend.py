@@ -155,6 +155,24 @@ def test_a_rate_becomes_the_interval_of_each_job(tmp_path: Path) -> None:
     assert found.tenants[1].iops == pytest.approx(2000, rel=0.001)
 
 
+def test_the_example_of_the_docs_is_a_good_one(tmp_path: Path) -> None:
+    text = (scenario.ROOT / "docs" / "scenarios.md").read_text()
+    (tmp_path / "my.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
+    out = tmp_path / "out"
+    args = ["--on", "sim", "--knobs", "none,kyber-fairness", "--check", "--out", str(out)]
+    assert cli.main(["run", str(tmp_path / "my.toml"), *args]) == 0
+    db, web, backup = Results.load(out / "results.json").runs[1].tenants
+    assert (db.share, web.share, backup.share) == pytest.approx((0.5, 0.25, 0.25))
+    before, pause = ([t.moved(start, start + 1) or 0 for t in (db, web, backup)] for start in (3, 5))
+    assert pause[2] == 0 < before[2]
+    assert sum(pause) == pytest.approx(sum(before), rel=0.03)
+    assert pause[0] / pause[1] == pytest.approx(2, rel=0.1)
+    assert cli.main(["report", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert "kyber-fairness: every tenant within 1 % of its share, at 1.00 of none’s throughput" in page
+    assert "db, weight 200: wants 50.0 %" in page and "backup, weight 100: wants 25.0 %" in page
+
+
 BROKEN = "0 0 0 8 1\n1 0 0 8 1\n# the end\n"
 
 
