@@ -136,7 +136,7 @@ def draw(out: Path, tell: Callable[[str], None]) -> None:
         "axes.axisbelow": True,
         "legend.frameon": False,
     }
-    out.mkdir(parents=True, exist_ok=True)
+    check_folder(out)
     sim.build()
     fit.build()
     plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits, "both": _both}

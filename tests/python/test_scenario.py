@@ -95,7 +95,8 @@ def test_a_trace_is_beside_the_scenario_or_one_of_the_projects(tmp_path: Path) -
         (DEVICE + PLAYER + "thinktime = 1\n", "[[tenant]] number 1 thinktime", "no meaning beside a trace"),
         (DEVICE + PLAYER + "jobs = 2\n", "[[tenant]] number 1 jobs", "played by one job"),
         (DEVICE + TENANT + 'trace = "moon"\n', "[[tenant]] number 1 trace", f"and {TRACES / 'moon'}: no such file"),
-        (DEVICE + TENANT + 'trace = "."\n', "[[tenant]] number 1 trace", "no such file"),
+        (DEVICE + TENANT + 'trace = "."\n', "[[tenant]] number 1 trace", ": is no regular file"),
+        (DEVICE + TENANT + 'trace = "/dev/null"\n', "[[tenant]] number 1 trace", "/dev/null: is no regular file"),
         (DEVICE + TENANT + "trace = 5\n", "[[tenant]] number 1 trace", "5 is not a text"),
     ],
 )
