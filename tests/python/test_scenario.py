@@ -148,7 +148,7 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text(PAGE.split("```toml\n")[1].split("```")[0])
     found = scenario.load(file)
-    assert [t.phases(found.seconds) for t in found.tenants] == [[(0, 10)], [(0, 4), (6, 10)]]
+    assert [t.phases(found.seconds) for t in found.tenants] == [[(0, 10)], [(0, 10)], [(0, 4), (6, 10)]]
 
 
 def test_the_page_has_every_key_and_every_knob() -> None:
