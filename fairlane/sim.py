@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -112,9 +113,9 @@ def _check_one(job: Job, costs: dict[str, Any]) -> None:
 
 def _in_the_scenarios_words(job: Job, given: Path, said: Sequence[str], status: int) -> str:
     """What fl-sim said, with the table and the key that a user wrote."""
-    why = said[-1] if said else f"fl-sim ended with exit status {status}"
-    for prefix in (f"{PROGRAM.name}: ", f"{given}: ", f"{job.scenario.name}: "):
-        why = why.removeprefix(prefix)
+    why = said[-1] if said else f"{PROGRAM.name} ended with exit status {status}"
+    # It names either what it was given or the scenario, first of all: which may be called as a tenant is.
+    why = re.sub(rf"^{PROGRAM.name}: ({re.escape(str(given))}|{re.escape(job.scenario.name)}): ", "", why)
     where, _, what = why.partition(": ")
     key, blank, rest = what.partition(" ")
     tenants, copies = job.scenario.tenants, job.scenario.at(job.point).tenants

@@ -77,7 +77,7 @@ def test_what_it_cannot_do_is_said(args: list[str], what: str, capsys: pytest.Ca
 
 
 def test_a_core_that_the_host_has_not_is_said(tmp_path: Path) -> None:
-    what = Scenario("x", Profile("null", "null_blk", ""), (TenantSpec("a", cores=(3,)),), seconds=0.1, cores=2)
+    what = Scenario("a", Profile("null", "null_blk", ""), (TenantSpec("a", cores=(3,)),), seconds=0.1, cores=2)
     with pytest.raises(FairlaneError, match=r"\[\[tenant\]\] a cores must be numbers from 0 to 1"):
         run(what, "null", tmp_path, "none")
 
