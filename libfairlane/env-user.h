@@ -207,6 +207,7 @@ struct fl_req {
 #define fl_req_node(rq) (&(rq)->node)
 #define fl_req_of(n) container_of(n, struct fl_req, node)
 #define fl_req_priv(rq) (&(rq)->priv)
+#define fl_req_queue(rq) ((struct fl_queue *)(rq)->queue)
 
 struct fl_hwq;
 struct fl_dev;

@@ -19,7 +19,7 @@
 
 #include "fairlane.h"
 
-extern const struct fl_sched fl_kyber_fairness;
+extern const struct fl_sched fl_kyber_fairness, fl_mqflashfq, fl_flashfq;
 
 /* What the library asks of its user. Called from any of the functions below, with locks held. */
 struct fl_host {

@@ -1,0 +1,870 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * mqFlashFQ: a drive shared by cost, with virtual times that nobody locks.
+ *
+ * After "Accurate Calibration and Scalable Bandwidth Sharing of Multi-Queue
+ * SSDs" (Kang, Kim; JCSE 17(2), 2023). Section numbers below are the paper's.
+ *
+ * 1. The idea
+ *
+ * Start-time fair queueing gives every flow a virtual time, its service
+ * divided by its weight, and serves the flow that is furthest behind. To know
+ * which one that is, FlashFQ (flashfq.c) keeps all virtual times in one list
+ * under one lock, and every request of every core goes through it. mqFlashFQ
+ * does not look for the furthest behind. A flow compares itself with one
+ * other, chosen at random, by reading that one's virtual time (III-A): not
+ * ahead of it, it may go on, ahead of it, it waits. No lock, and in the long
+ * run the same shares: whoever is ahead finds most others behind itself.
+ *
+ *     hardware queue 0       hardware queue 1       hardware queue 2
+ *        RQ    WQ               RQ    WQ               RQ    WQ
+ *          \  /                   \  /                   \  /
+ *           SQ  vt = 70            SQ  vt = 64            SQ  vt = 72
+ *            `------- looks at ---->'  `---- looks at ---->'
+ *             waits (70 > 64)           goes on (64 <= 72)
+ *
+ * What a request costs is not its bytes but what it takes from the drive
+ * (cost.h, III-B); a calibration says.
+ *
+ * 2. What a flow is
+ *
+ * The tunable `flow` says what has a virtual time: 1, a core - a hardware
+ * queue, as in the paper - or 0, a cgroup. A core has no weight of its own;
+ * its virtual time advances by each request's cost divided by the share of
+ * the cgroup that the request is from, so that cores to which tenants are
+ * pinned have their tenants' weights. A cgroup's requests may be on many
+ * hardware queues at once. They all advance one virtual time, with one atomic
+ * addition for a whole batch, which each hardware queue draws for itself: what
+ * it has drawn it spends on requests without touching anything that is shared.
+ * Among the cgroups of one hardware queue no sampling is needed, since its lock
+ * is held: they are sorted, and the first one takes the test.
+ *
+ * 3. The test and the batch
+ *
+ * The test is taken when a request arrives, when one is completed, and every
+ * 200 us. Whoever passes it may dispatch a batch, its cost up to the base
+ * batch size times the weight; that is to say, its virtual time advances
+ * by the same step whoever it is. The weight counts relative to the average:
+ *
+ *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
+ *     the batches are 72 and 24 KiB
+ *
+ * A cgroup's batch is divided by the number of hardware queues. A request
+ * that costs more than a batch is a batch. Everything is charged before it is
+ * dispatched, so of two backlogged flows none is ever further ahead of the
+ * other than a step, or its dearest request on each hardware queue.
+ *
+ * 4. Backlogged and idle
+ *
+ * A flow is backlogged while it has queued or outstanding requests and for
+ * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
+ * sends the next is not idle in between (deceptive idleness). Only backlogged
+ * flows are sampled. An idle flow that becomes backlogged starts at the
+ * virtual time of a sample: it has lost what it did not use.
+ *
+ * The virtual times of backlogged flows are in an array of slots that belongs
+ * to the device, so that whoever samples may do so from any context and finds,
+ * when the flow has just gone, at worst an old number. Whoever comes when all
+ * slots are taken is not sampled, but samples.
+ *
+ * 5. Reads and writes
+ *
+ * Each queue is a read queue and a write queue (WQ also has discards and the
+ * like) with weights of their own, read_weight and write_weight, so that a
+ * read does not wait behind a flow's own writes for longer than its part.
+ *
+ * 6. Work conservation
+ *
+ * The paper waits for a flow that is behind as long as it is backlogged, even
+ * if it cannot do more: it has one request at a time, a limited rate, a core
+ * that is full. Then all go at its pace. But waiting for it is of use only if
+ * it is the others' requests that keep it back, in the drive, and that can
+ * be seen: in a drive that has more than it can do, requests take longer.
+ * So as long as most requests take less than twice what the fastest of their
+ * kind took (by operation and power of two of the size), the drive is not
+ * full, nobody is held for anybody, and the test is always passed. The
+ * fastest are looked for anew every 2 s, for which, for 20 ms, the drive
+ * counts as full: then those that are ahead wait, the drive gets empty except
+ * for those that are behind, and shows how fast it is. The tunable `conserve`
+ * switches this off.
+ *
+ *     a heavy tenant with one request at a time, light ones with many: the
+ *     light ones are ahead and wait, the drive's queue gets short, requests
+ *     take less than twice their least, the light ones go on.
+ *
+ * What a flow was behind without need it does not get back all at once: when
+ * it has nothing queued and something arrives, it is brought up to a few
+ * steps behind a sample.
+ *
+ * When to use it: many cores, requests of different kinds and a calibrated
+ * drive. When not: a lone tenant (none is faster).
+ */
+#include "fairlane.h"
+#include "vtime.h"
+
+/* Backlogged flows that can be sampled. */
+#define MF_SLOTS 256
+
+/* The test's period, the paper's. */
+#define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
+
+/* The fastest requests are looked for anew so often, and for so long. */
+#define MF_PROBE_EVERY_NS (2ull * NSEC_PER_SEC)
+#define MF_PROBE_NS (20ull * NSEC_PER_MSEC)
+
+/* Random tries before the next backlogged flow is good enough. */
+#define MF_TRIES 4
+
+/* How far behind a sample a flow that had nothing queued may be, in steps. */
+#define MF_MAX_LAG 8
+
+/* Looking for idle flows is spread: so many queues for each timeout. */
+#define MF_AGE_QUEUES 1024
+
+enum { MF_RQ, MF_WQ, MF_NR_RQS };
+enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
+
+/* A virtual time that others may sample. */
+struct mf_slot {
+	atomic64_t vt; /* charged; added to by any hardware queue */
+	int used; /* written under dev->lock; a stale read samples a flow that just went */
+} ____cacheline_aligned_in_smp;
+
+/* What has a virtual time: embedded in a flow or in a hardware queue. */
+struct mf_entity {
+	/*
+	 * In the device, or &own; written under dev->lock when the entity is
+	 * idle. A stale read charges a batch to the wrong one.
+	 */
+	struct mf_slot *slot;
+	bool in; /* backlogged; written under dev->lock, read by every insert */
+	struct mf_slot own; /* when idle, or all slots are taken */
+};
+
+/* SQ: what is queued on a hardware queue for one entity. Under hwq->lock. */
+struct mf_stage {
+	struct mf_entity *entity;
+	struct fl_queue *queue; /* NULL: a core's */
+	struct list_head rqs[MF_NR_RQS];
+	struct list_head ready; /* in mf_hwq.ready, when something is queued */
+	u64 key; /* its virtual time when it was sorted in: it has not become less */
+	u64 budget; /* drawn and not spent, in virtual time */
+	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
+	u64 held_since_ns; /* 0: not held */
+	/*
+	 * NOQ and NOS. NOQ counts requests and not bytes: those grow by
+	 * merges, which we are not told of. Read without lock: old by a request.
+	 */
+	u64 queued;
+	atomic64_t outstanding; /* bytes; subtracted from by completions */
+};
+
+struct mf_queue {
+	struct fl_queue q;
+	struct mf_stage stage;
+};
+
+struct mf_flow {
+	struct fl_flow flow;
+	struct mf_entity entity;
+	u64 reciprocal; /* of the share; written under dev->lock; a stale read charges one request wrongly */
+};
+
+struct mf_hwq {
+	struct fl_hwq hwq;
+	/* Under hwq->lock. */
+	struct mf_stage stage; /* the core's */
+	struct list_head ready; /* mf_stage.ready, by key */
+	u64 random;
+	u64 sent; /* requests; read by the tick */
+	u64 inserted; /* into the core's queue; read by the tick */
+	/*
+	 * The first of the ready ones failed the test, with these. Written under
+	 * hwq->lock, except that whoever finds that it would pass now clears held;
+	 * a stale read costs a test, or waits for the tick.
+	 */
+	bool held;
+	u64 held_vt;
+	const struct mf_slot *held_slot;
+	struct mf_entity core;
+	u64 seen; /* inserted, at the last look for idle cores; tick only */
+	/* Requests that the drive has given back in the lower half; in the upper, how many were slow. */
+	atomic64_t done ____cacheline_aligned_in_smp;
+	u64 done_random; /* racing completions may draw the same number */
+};
+
+struct mf_dev {
+	struct fl_dev dev;
+	/* Read on the hot path, written on the slow one, under dev->lock. */
+	u64 step; /* by which a batch advances virtual time */
+	u64 queue_step; /* the part of it for each of a cgroup's queues */
+	unsigned int nr_slots; /* from here on none is used; a stale read samples one more or less */
+	bool full; /* the drive has more than it can do, see 6 above */
+	/* Least times in the drive, ns. Set by completions, any of which may win; reset by probes. */
+	u64 fastest[FL_NR_OPS][FL_COST_SIZES];
+	u64 largest; /* recent advance; set by any draw, decays */
+	/* The rest is under dev->lock. */
+	u64 aged_ns, probe_ns; /* the last look for idle flows; the begin of the last probe */
+	u64 seen_done, seen_slow; /* at the last tick */
+	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
+	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
+	/* Counters. */
+	u64 backlogged, holds, drive_full, probes, outstanding_bytes, queued_requests;
+	struct mf_slot slots[MF_SLOTS];
+};
+
+static inline struct mf_dev *to_mf_dev(struct fl_dev *dev)
+{
+	return container_of(dev, struct mf_dev, dev);
+}
+
+static inline struct mf_hwq *to_mf_hwq(struct fl_hwq *hwq)
+{
+	return container_of(hwq, struct mf_hwq, hwq);
+}
+
+static inline struct mf_flow *to_mf_flow(struct fl_flow *flow)
+{
+	return container_of(flow, struct mf_flow, flow);
+}
+
+static inline struct mf_queue *to_mf_queue(struct fl_queue *queue)
+{
+	return container_of(queue, struct mf_queue, q);
+}
+
+/* ---- System virtual time: a random sample ------------------------------ */
+
+/* 0..n-1, n below 2^32. Marsaglia's xorshift64*. */
+static unsigned int mf_random(u64 *state, unsigned int n)
+{
+	u64 x = READ_ONCE(*state);
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	WRITE_ONCE(*state, x);
+	return (u64)(u32)((x * 0x2545f4914f6cdd1dull) >> 32) * n >> 32;
+}
+
+/* The virtual time of a random backlogged flow other than @self's; false when there is none. */
+static bool mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random, u64 *vt)
+{
+	unsigned int nr = READ_ONCE(mf->nr_slots), i = 0, n;
+
+	if (!nr)
+		return false;
+	for (n = 0; n < MF_TRIES + nr; n++) {
+		const struct mf_slot *slot;
+
+		i = n < MF_TRIES ? mf_random(random, nr) : i + 1 < nr ? i + 1 : 0;
+		slot = &mf->slots[i];
+		if (slot != self && READ_ONCE(slot->used)) {
+			*vt = atomic64_read(&slot->vt);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The test: is whoever has @slot, at @vt, ahead of a sample, and is that a reason to wait? */
+static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *slot, u64 vt, u64 *random)
+{
+	u64 svt;
+
+	if (!READ_ONCE(mf->full) && READ_ONCE(mf->conserve))
+		return false;
+	return mf_sample(mf, slot, random, &svt) && fl_vt_before(svt, vt);
+}
+
+/* ---- Backlogged and idle: the slow path --------------------------------- */
+
+/* Shares have changed, or a flow has come or gone. Under dev->lock. */
+static void mf_update_shares(struct mf_dev *mf)
+{
+	struct fl_flow *flow;
+	u64 step;
+
+	fl_flows_update_shares(&mf->dev);
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		if (flow->busy)
+			WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
+	step = READ_ONCE(mf->batch) * max_t(u64, mf->backlogged, 1);
+	WRITE_ONCE(mf->step, step);
+	WRITE_ONCE(mf->queue_step, div64_u64(step, mf->dev.nr_hwqs));
+}
+
+/* @entity becomes backlogged, at the system virtual time. Under dev->lock. */
+static void mf_enter(struct mf_dev *mf, struct mf_entity *entity, u64 *random)
+{
+	struct mf_slot *slot = &entity->own;
+	unsigned int i;
+	u64 vt;
+
+	if (!mf_sample(mf, NULL, random, &vt))
+		vt = atomic64_read(&entity->own.vt);
+	for (i = 0; i < MF_SLOTS; i++)
+		if (!mf->slots[i].used) {
+			slot = &mf->slots[i];
+			break;
+		}
+	atomic64_set(&slot->vt, vt);
+	if (slot != &entity->own)
+		WRITE_ONCE(slot->used, 1);
+	if (i < MF_SLOTS && i >= mf->nr_slots)
+		WRITE_ONCE(mf->nr_slots, i + 1);
+	WRITE_ONCE(entity->slot, slot);
+	WRITE_ONCE(entity->in, true);
+	mf->backlogged++;
+}
+
+static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
+{
+	struct mf_slot *slot = entity->slot;
+
+	if (!entity->in)
+		return;
+	WRITE_ONCE(entity->in, false);
+	mf->backlogged--;
+	if (slot == &entity->own)
+		return;
+	atomic64_set(&entity->own.vt, atomic64_read(&slot->vt));
+	WRITE_ONCE(entity->slot, &entity->own);
+	WRITE_ONCE(slot->used, 0);
+	while (mf->nr_slots && !mf->slots[mf->nr_slots - 1].used)
+		WRITE_ONCE(mf->nr_slots, mf->nr_slots - 1);
+}
+
+/* The first request of an idle flow or core, under hwq->lock. */
+static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow,
+			struct mf_entity *entity)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&mf->dev.lock, flags);
+	fl_flow_set_busy(flow, true);
+	if (!entity->in)
+		mf_enter(mf, entity, &mhq->random);
+	mf_update_shares(mf);
+	spin_unlock_irqrestore(&mf->dev.lock, flags);
+	fl_dev_kick(&mf->dev);
+}
+
+/*
+ * A core that brought nothing since the last look and has nothing is idle. A
+ * request that comes just now may find it still in: it is then not sampled
+ * until its next one.
+ */
+static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
+{
+	u64 inserted = READ_ONCE(mhq->inserted);
+
+	if (mhq->core.in && inserted == mhq->seen && !READ_ONCE(mhq->stage.queued) &&
+	    !atomic64_read(&mhq->stage.outstanding))
+		mf_leave(mf, &mhq->core);
+	mhq->seen = inserted;
+}
+
+/* Whoever has been idle for the timeout is so now. Under dev->lock. */
+static void mf_age(struct mf_dev *mf)
+{
+	bool by_core = READ_ONCE(mf->flow) == MF_CORE;
+	struct fl_flow *flow;
+	unsigned int i;
+
+	fl_flows_age(&mf->dev, mf->dev.sched);
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		if (!flow->busy || by_core)
+			mf_leave(mf, &to_mf_flow(flow)->entity);
+	for (i = 0; i < mf->dev.nr_hwqs; i++)
+		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
+	mf_update_shares(mf);
+	WRITE_ONCE(mf->largest, READ_ONCE(mf->largest) - (READ_ONCE(mf->largest) >> 8));
+}
+
+/* ---- Is the drive full? --------------------------------------------------- */
+
+static bool mf_is_slow(struct mf_dev *mf, enum fl_op op, u32 bytes, u64 ns)
+{
+	unsigned int class = min_t(unsigned int, fls64(bytes >> 10), FL_COST_SIZES - 1);
+	u64 fastest = READ_ONCE(mf->fastest[op][class]);
+
+	if (ns < fastest)
+		WRITE_ONCE(mf->fastest[op][class], ns);
+	return ns / 2 > fastest;
+}
+
+static void mf_start_probe(struct mf_dev *mf, u64 now)
+{
+	int op, i;
+
+	mf->probe_ns = now;
+	mf->probes++;
+	for (op = 0; op < FL_NR_OPS; op++)
+		for (i = 0; i < FL_COST_SIZES; i++)
+			WRITE_ONCE(mf->fastest[op][i], ~0ull >> 1);
+}
+
+/* Most of what was done since the last look was slow; if nothing was, as before. Under dev->lock. */
+static void mf_look_at_drive(struct mf_dev *mf, u64 now)
+{
+	u64 sent = 0, done = 0, slow = 0;
+	bool full = mf->full;
+	unsigned int i;
+
+	for (i = 0; i < mf->dev.nr_hwqs; i++) {
+		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+		u64 both = atomic64_read(&mhq->done);
+
+		sent += READ_ONCE(mhq->sent);
+		done += (u32)both;
+		slow += both >> 32;
+	}
+	/* 32 bits each, summed over hardware queues: differences are right modulo 2^32. */
+	if ((u32)(done - mf->seen_done))
+		full = 2 * (u64)(u32)(slow - mf->seen_slow) > (u32)(done - mf->seen_done);
+	else if ((u32)sent == (u32)done)
+		full = false;
+	mf->seen_done = done;
+	mf->seen_slow = slow;
+	if (now - mf->probe_ns >= MF_PROBE_EVERY_NS)
+		mf_start_probe(mf, now);
+	WRITE_ONCE(mf->full, full || now - mf->probe_ns < MF_PROBE_NS);
+	mf->drive_full = mf->full;
+}
+
+/* ---- Dispatch: the hot path ------------------------------------------------ */
+
+static u64 mf_vt(const struct mf_stage *st)
+{
+	return atomic64_read(&READ_ONCE(st->entity->slot)->vt);
+}
+
+static struct mf_stage *mf_stage_of(struct list_head *ready)
+{
+	return list_entry(ready, struct mf_stage, ready);
+}
+
+/* Sort @st in: mostly it has just advanced and goes to the end, or is new and goes to the front. */
+static void mf_sort_in(struct mf_hwq *mhq, struct mf_stage *st)
+{
+	struct list_head *pos = mhq->ready.prev;
+
+	st->key = mf_vt(st);
+	if (!list_empty(&mhq->ready) && fl_vt_before(st->key, mf_stage_of(mhq->ready.next)->key))
+		pos = &mhq->ready;
+	while (pos != &mhq->ready && fl_vt_before(st->key, mf_stage_of(pos)->key))
+		pos = pos->prev;
+	list_add(&st->ready, pos);
+}
+
+/*
+ * Is @st, the first, still the one with the least virtual time? Other hardware
+ * queues may have advanced it, and others. They only advance, so that when the
+ * first is where it was, nobody else has become less.
+ */
+static bool mf_still_first(struct mf_hwq *mhq, struct mf_stage *st)
+{
+	u64 vt = mf_vt(st);
+
+	if (vt == st->key || st->ready.next == &mhq->ready ||
+	    !fl_vt_before(mf_stage_of(st->ready.next)->key, vt)) {
+		st->key = vt;
+		return true;
+	}
+	list_del_init(&st->ready);
+	mf_sort_in(mhq, st);
+	return false;
+}
+
+static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
+{
+	mhq->held_slot = READ_ONCE(st->entity->slot);
+	WRITE_ONCE(mhq->held_vt, st->key);
+	WRITE_ONCE(mhq->held, true);
+	if (st->held_since_ns)
+		return;
+	st->held_since_ns = fl_now_ns();
+	if (st->queue)
+		WRITE_ONCE(st->queue->throttled, true);
+}
+
+static void mf_not_held(struct mf_stage *st)
+{
+	u64 ns;
+
+	if (likely(!st->held_since_ns))
+		return;
+	ns = fl_now_ns() - st->held_since_ns;
+	st->held_since_ns = 0;
+	if (!st->queue)
+		return;
+	WRITE_ONCE(st->queue->throttled_ns, st->queue->throttled_ns + ns);
+	WRITE_ONCE(st->queue->throttled, false);
+}
+
+/* Take the test for the next batch, which has to pay @advance at least. */
+static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st, u64 advance)
+{
+	struct mf_slot *slot = READ_ONCE(st->entity->slot);
+	u64 step = st->queue ? READ_ONCE(mf->queue_step) : READ_ONCE(mf->step);
+	bool root = st->queue && !st->queue->flow->parent;
+
+	/* The root's go on, ahead or not: swapping and metadata are in everybody's way. */
+	if (!root && mf_must_wait(mf, slot, st->key, &mhq->random))
+		return false;
+	step = max_t(u64, step, advance - st->budget);
+	if (step > READ_ONCE(mf->largest))
+		WRITE_ONCE(mf->largest, step);
+	atomic64_add(step, &slot->vt);
+	st->budget += step;
+	return true;
+}
+
+/* RQ or WQ? Whichever is not before its turn. */
+static struct fl_req *mf_next(const struct mf_stage *st)
+{
+	int which = list_empty(&st->rqs[MF_RQ]) || (!list_empty(&st->rqs[MF_WQ]) && st->lead > 0) ?
+			    MF_WQ :
+			    MF_RQ;
+
+	return fl_req_of(st->rqs[which].next);
+}
+
+static int mf_which(struct fl_req *rq)
+{
+	return fl_req_op(rq) == FL_READ ? MF_RQ : MF_WQ;
+}
+
+/* Marks a request's word: its bytes, whether it was a core's, and that it was dispatched. */
+#define MF_SENT 1ul
+#define MF_BY_CORE 2ul
+#define MF_BYTES_SHIFT 2
+
+/*
+ * Whichever of RQ and WQ goes while the other is empty gives it no credit for
+ * more than one request; what it owes the other it goes on paying.
+ */
+static void mf_take_turn(struct mf_dev *mf, struct mf_stage *st, int which, u64 cost)
+{
+	s64 lead = st->lead;
+
+	if (which == MF_RQ) {
+		if (list_empty(&st->rqs[MF_WQ]))
+			lead = min_t(s64, lead, 0);
+		st->lead = lead + cost * READ_ONCE(mf->write_weight);
+	} else {
+		if (list_empty(&st->rqs[MF_RQ]))
+			lead = max_t(s64, lead, 0);
+		st->lead = lead - cost * READ_ONCE(mf->read_weight);
+	}
+}
+
+static void mf_send(struct mf_hwq *mhq, struct mf_stage *st, struct fl_req *rq)
+{
+	u64 bytes = fl_req_bytes(rq);
+
+	list_del_init(fl_req_node(rq));
+	WRITE_ONCE(st->queued, st->queued - 1);
+	WRITE_ONCE(mhq->sent, mhq->sent + 1);
+	atomic64_add(bytes, &st->outstanding);
+	*fl_req_priv(rq) = bytes << MF_BYTES_SHIFT | (st->queue ? 0 : MF_BY_CORE) | MF_SENT;
+	if (list_empty(&st->rqs[MF_RQ]) && list_empty(&st->rqs[MF_WQ]))
+		list_del_init(&st->ready);
+	mf_not_held(st);
+	if (mhq->held)
+		WRITE_ONCE(mhq->held, false);
+}
+
+/* The next request of @st, if it has the budget for it or passes the test for more. */
+static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st)
+{
+	struct fl_req *rq = mf_next(st);
+	struct fl_queue *queue = fl_req_queue(rq);
+	u64 cost = fl_cost(&mf->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
+	u64 advance = fl_vt_advance(cost, READ_ONCE(to_mf_flow(queue->flow)->reciprocal));
+
+	if (st->budget < advance && !mf_draw(mf, mhq, st, advance))
+		return NULL;
+	st->budget -= advance;
+	mf_take_turn(mf, st, mf_which(rq), cost);
+	mf_send(mhq, st, rq);
+	fl_queue_account(queue, rq, cost);
+	return rq;
+}
+
+/* Everybody is held; the root is not. */
+static struct fl_req *mf_try_root(struct mf_dev *mf, struct mf_hwq *mhq)
+{
+	struct mf_stage *st;
+
+	list_for_each_entry(st, &mhq->ready, ready)
+		if (st->queue && !st->queue->flow->parent)
+			return mf_try(mf, mhq, st);
+	return NULL;
+}
+
+static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
+{
+	struct mf_dev *mf = to_mf_dev(hwq->dev);
+	struct mf_hwq *mhq = to_mf_hwq(hwq);
+	struct mf_stage *st;
+	struct fl_req *rq;
+
+	do {
+		if (list_empty(&mhq->ready))
+			return NULL;
+		st = mf_stage_of(mhq->ready.next);
+	} while (!mf_still_first(mhq, st));
+	rq = mf_try(mf, mhq, st);
+	if (!rq)
+		rq = mf_try_root(mf, mhq);
+	if (!rq)
+		mf_hold(mhq, st);
+	return rq;
+}
+
+static bool mf_has_work(struct fl_hwq *hwq)
+{
+	struct mf_hwq *mhq = to_mf_hwq(hwq);
+
+	return !list_empty(&mhq->ready) && !READ_ONCE(mhq->held);
+}
+
+/* ---- Arrival ----------------------------------------------------------------- */
+
+/* @st had nothing queued: what its flow is behind without need, it is not given back. */
+static void mf_catch_up(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st)
+{
+	struct mf_slot *slot = READ_ONCE(st->entity->slot);
+	s64 vt = atomic64_read(&slot->vt);
+	u64 least;
+
+	if (!READ_ONCE(mf->conserve) || !mf_sample(mf, slot, &mhq->random, &least))
+		return;
+	least -= MF_MAX_LAG * max_t(u64, READ_ONCE(mf->step), READ_ONCE(mf->largest));
+	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
+		;
+}
+
+static struct mf_stage *mf_stage_for(struct mf_dev *mf, struct fl_queue *queue)
+{
+	if (READ_ONCE(mf->flow) == MF_CORE)
+		return &to_mf_hwq(queue->hwq)->stage;
+	return &to_mf_queue(queue)->stage;
+}
+
+static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
+{
+	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
+	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
+	struct mf_stage *st = mf_stage_for(mf, queue);
+	struct list_head *rqs = &st->rqs[mf_which(rq)];
+
+	if (!st->queue)
+		WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
+	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(st->entity->in)))
+		mf_activate(mf, mhq, queue->flow, st->entity);
+	if (at_head)
+		list_add(fl_req_node(rq), rqs);
+	else
+		list_add_tail(fl_req_node(rq), rqs);
+	WRITE_ONCE(st->queued, st->queued + 1);
+	if (list_empty(&st->ready)) {
+		mf_catch_up(mf, mhq, st);
+		mf_sort_in(mhq, st);
+	}
+	if (mhq->held)
+		WRITE_ONCE(mhq->held, false); /* test again */
+}
+
+static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
+{
+	return &mf_stage_for(to_mf_dev(queue->hwq->dev), queue)->rqs[op == FL_READ ? MF_RQ : MF_WQ];
+}
+
+/* ---- Completion ---------------------------------------------------------------- */
+
+/* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
+static void mf_test_held(struct mf_dev *mf, struct mf_hwq *mhq, u64 *random)
+{
+	if (!READ_ONCE(mhq->held) ||
+	    mf_must_wait(mf, READ_ONCE(mhq->held_slot), READ_ONCE(mhq->held_vt), random))
+		return;
+	WRITE_ONCE(mhq->held, false);
+	fl_hwq_run(&mhq->hwq);
+}
+
+static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
+{
+	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
+	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
+	u64 dispatched = fl_req_dispatch_ns(rq);
+
+	if (dispatched && mf_is_slow(mf, fl_req_op(rq), *fl_req_priv(rq) >> MF_BYTES_SHIFT,
+				     now_ns - dispatched))
+		atomic64_add(1ll << 32, &mhq->done);
+	mf_test_held(mf, mhq, &mhq->done_random);
+}
+
+static void mf_release(struct fl_queue *queue, struct fl_req *rq)
+{
+	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
+	unsigned long sent = *fl_req_priv(rq);
+	struct mf_stage *st = sent & MF_BY_CORE ? &mhq->stage : &to_mf_queue(queue)->stage;
+
+	if (!sent)
+		return;
+	*fl_req_priv(rq) = 0;
+	atomic64_add(-(s64)(sent >> MF_BYTES_SHIFT), &st->outstanding);
+	atomic64_inc(&mhq->done);
+}
+
+/* ---- Every 200 us ----------------------------------------------------------------- */
+
+static void mf_count(struct mf_dev *mf, const struct mf_stage *st)
+{
+	mf->outstanding_bytes += atomic64_read(&st->outstanding);
+	mf->queued_requests += READ_ONCE(st->queued);
+}
+
+static void mf_count_all(struct mf_dev *mf)
+{
+	struct fl_flow *flow;
+	unsigned int i;
+
+	mf->outstanding_bytes = 0;
+	mf->queued_requests = 0;
+	for (i = 0; i < mf->dev.nr_hwqs; i++) {
+		mf_count(mf, &to_mf_hwq(mf->dev.hwqs[i])->stage);
+		list_for_each_entry(flow, &mf->dev.flows, node)
+			if (flow->busy)
+				mf_count(mf, &((struct mf_queue *)flow->queues + i)->stage);
+	}
+}
+
+static u64 mf_tick(struct fl_dev *dev)
+{
+	struct mf_dev *mf = to_mf_dev(dev);
+	unsigned long flags;
+	unsigned int i;
+	u64 now, next;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	now = fl_now_ns();
+	mf_look_at_drive(mf, now);
+	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec) *
+					 (1 + mf->backlogged * dev->nr_hwqs / MF_AGE_QUEUES)) {
+		mf->aged_ns = now;
+		mf_age(mf);
+		mf_count_all(mf);
+	}
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
+
+		mf->holds += READ_ONCE(mhq->held);
+		mf_test_held(mf, mhq, &mhq->done_random);
+	}
+	next = mf->backlogged ? MF_PERIOD_NS : 0;
+	spin_unlock_irqrestore(&dev->lock, flags);
+	return next;
+}
+
+/* ---- Setting up --------------------------------------------------------------------- */
+
+static void mf_init_entity(struct mf_entity *entity)
+{
+	entity->slot = &entity->own;
+}
+
+static void mf_init_stage(struct mf_stage *st, struct mf_entity *entity, struct fl_queue *queue)
+{
+	st->entity = entity;
+	st->queue = queue;
+	INIT_LIST_HEAD(&st->rqs[MF_RQ]);
+	INIT_LIST_HEAD(&st->rqs[MF_WQ]);
+	INIT_LIST_HEAD(&st->ready);
+}
+
+static void mf_init_dev(struct fl_dev *dev)
+{
+	struct mf_dev *mf = to_mf_dev(dev);
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
+
+		mf_init_entity(&mhq->core);
+		mf_init_stage(&mhq->stage, &mhq->core, NULL);
+		INIT_LIST_HEAD(&mhq->ready);
+		mhq->random = 2 * i + 1; /* anything but 0 */
+		mhq->done_random = 2 * i + 2;
+	}
+	mf_start_probe(mf, fl_now_ns());
+	mf_update_shares(mf);
+}
+
+static void mf_init_flow(struct fl_flow *flow)
+{
+	struct mf_flow *mfl = to_mf_flow(flow);
+	unsigned int i;
+
+	mf_init_entity(&mfl->entity);
+	mfl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct mf_queue *mq = (struct mf_queue *)flow->queues + i;
+
+		mf_init_stage(&mq->stage, &mfl->entity, &mq->q);
+	}
+}
+
+static void mf_exit_flow(struct fl_flow *flow)
+{
+	mf_leave(to_mf_dev(flow->dev), &to_mf_flow(flow)->entity);
+	fl_flow_set_busy(flow, false);
+}
+
+#define MF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mf_dev, _name),  \
+	  .min = _min, .max = _max, .def = _def }
+#define MF_COUNTER(_name, _unit, _help)                                                            \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mf_dev, _name) }
+
+static const struct fl_var mf_vars[] = {
+	MF_TUNABLE(flow, "choice", MF_CGROUP, MF_CORE, MF_CGROUP,
+		   "what a flow is: 0: a cgroup; 1: a core (hardware queue), as in the paper"),
+	MF_TUNABLE(batch, "cost", FL_COST_ONE, 1024ull * FL_COST_ONE, 12ull * FL_COST_ONE,
+		   "base batch size, 4096 for a reference request"),
+	MF_TUNABLE(timeout_nsec, "ns", 10 * NSEC_PER_USEC, NSEC_PER_SEC, NSEC_PER_MSEC,
+		   "a flow that has had nothing for so long is idle"),
+	MF_TUNABLE(read_weight, "weight", 1, 10000, 100, "of each flow's reads"),
+	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
+	MF_TUNABLE(conserve, "bool", 0, 1, 1,
+		   "1: flows that are behind are waited for only while the drive is full; 0: always"),
+	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
+	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
+	MF_COUNTER(drive_full, "bool", "the drive has more than it can do"),
+	MF_COUNTER(probes, "probes", "times that the fastest requests were looked for anew"),
+	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
+	MF_COUNTER(queued_requests, "requests", "queued, at the last look"),
+	{}
+};
+
+const struct fl_sched fl_mqflashfq = {
+	.name = "mqflashfq",
+	.dev_size = sizeof(struct mf_dev),
+	.hwq_size = sizeof(struct mf_hwq),
+	.flow_size = sizeof(struct mf_flow),
+	.queue_size = sizeof(struct mf_queue),
+	.init_dev = mf_init_dev,
+	.init_flow = mf_init_flow,
+	.exit_flow = mf_exit_flow,
+	.insert = mf_insert,
+	.dispatch = mf_dispatch,
+	.has_work = mf_has_work,
+	.merge_list = mf_merge_list,
+	.complete = mf_complete,
+	.release = mf_release,
+	.tick = mf_tick,
+	.vars = mf_vars,
+};
