@@ -42,7 +42,15 @@
  * 3. The test and the batch
  *
  * The test is taken when a request arrives, when one is completed, and every
- * 200 us. Whoever passes it may dispatch a batch, its cost up to the base
+ * 200 us. A flow that fails it goes on comparing itself with the same one, until
+ * it is no longer ahead: with a new sample each time it would only have to
+ * try often enough to find one that is even further ahead, and any two could
+ * overtake each other for ever while a third is left behind. So if n are
+ * backlogged, in each batch it meets the furthest behind with probability
+ * 1 / (n - 1), and then waits for it: to be k steps ahead has a probability
+ * of less than (1 - 1 / (n - 1))^k.
+ *
+ * Whoever passes it may dispatch a batch, its cost up to the base
  * batch size times the weight; that is to say, its virtual time advances
  * by the same step whoever it is. The weight counts relative to the average:
  *
@@ -76,21 +84,22 @@
  * 6. Work conservation
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
- * if it cannot do more: it has one request at a time, a limited rate, a core
- * that is full. Then all go at its pace. But waiting for it is of use only if
- * it is the others' requests that keep it back, in the drive, and that can
- * be seen: in a drive that has more than it can do, requests take longer.
- * So as long as most requests take less than twice what the fastest of their
- * kind took (by operation and power of two of the size), the drive is not
- * full, nobody is held for anybody, and the test is always passed. The
- * fastest are looked for anew every 2 s, for which, for 20 ms, the drive
- * counts as full: then those that are ahead wait, the drive gets empty except
- * for those that are behind, and shows how fast it is. The tunable `conserve`
- * switches this off.
+ * if it cannot do more: it has one request at a time, a limited rate, a
+ * hardware queue that is full. Then all go at its pace. Waiting for it is
+ * of use only if it is the others' requests that keep it back, in the drive.
+ * If it is not, the drive runs dry: it does less, and has less in flight. (If it
+ * does less with as much in flight, it has become slower; if it does as much
+ * with less in flight, it is the queue in the drive that got shorter, as it
+ * should.) So what the drive does and what it has in flight are compared with
+ * what is usual. If both are clearly less in two windows running in
+ * which somebody was held, the flow that is furthest behind is called
+ * limited: nobody waits for it, until it is itself ahead of somebody and held,
+ * or for 32, 64, 128, 128, ... times the window in any case. Then the next one,
+ * if that was not enough. The tunable `conserve` switches this off.
  *
- *     a heavy tenant with one request at a time, light ones with many: the
- *     light ones are ahead and wait, the drive's queue gets short, requests
- *     take less than twice their least, the light ones go on.
+ *     64 in flight, 640 done in 2 ms. A heavy tenant with one request at
+ *     a time falls behind, the others wait: 1 in flight, 20 done. After 4 ms
+ *     they no longer wait for it, for 64 ms and more.
  *
  * What a flow was behind without need it does not get back all at once: when
  * it has nothing queued and something arrives, it is brought up to a few
@@ -108,9 +117,16 @@
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
 
-/* The fastest requests are looked for anew so often, and for so long. */
-#define MF_PROBE_EVERY_NS (2ull * NSEC_PER_SEC)
-#define MF_PROBE_NS (20ull * NSEC_PER_MSEC)
+/*
+ * What the drive does is looked at in windows of at least 2 ms and 64 requests,
+ * except that 20 ms are enough. Clearly less is 7/8. Limited for 32 windows at first.
+ */
+#define MF_WINDOW_NS (2ull * NSEC_PER_MSEC)
+#define MF_MAX_WINDOW_NS (20ull * NSEC_PER_MSEC)
+#define MF_WINDOW_REQUESTS 64
+#define MF_BAD_WINDOWS 2
+#define MF_BELIEF 32
+#define MF_MAX_DOUBLINGS 2
 
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
@@ -127,7 +143,11 @@ enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 /* A virtual time that others may sample. */
 struct mf_slot {
 	atomic64_t vt; /* charged; added to by any hardware queue */
-	int used; /* written under dev->lock; a stale read samples a flow that just went */
+	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
+	int used;
+	int limited; /* nobody waits for it; also cleared by whoever finds that it is not */
+	unsigned int doublings; /* of the time for which it is believed; dev->lock */
+	u64 limited_until_ns; /* dev->lock */
 } ____cacheline_aligned_in_smp;
 
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
@@ -138,6 +158,7 @@ struct mf_entity {
 	 */
 	struct mf_slot *slot;
 	bool in; /* backlogged; written under dev->lock, read by every insert */
+	bool quiet; /* had nothing at the last look; dev->lock */
 	struct mf_slot own; /* when idle, or all slots are taken */
 };
 
@@ -150,6 +171,7 @@ struct mf_stage {
 	u64 key; /* its virtual time when it was sorted in: it has not become less */
 	u64 budget; /* drawn and not spent, in virtual time */
 	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
+	const struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
 	u64 held_since_ns; /* 0: not held */
 	/*
 	 * NOQ and NOS. NOQ counts requests and not bytes: those grow by
@@ -185,12 +207,12 @@ struct mf_hwq {
 	 */
 	bool held;
 	u64 held_vt;
-	const struct mf_slot *held_slot;
+	const struct mf_slot *held_for;
 	struct mf_entity core;
 	u64 seen; /* inserted, at the last look for idle cores; tick only */
-	/* Requests that the drive has given back in the lower half; in the upper, how many were slow. */
+	/* Requests that the drive has given back; what they cost. Summed by the tick. */
 	atomic64_t done ____cacheline_aligned_in_smp;
-	u64 done_random; /* racing completions may draw the same number */
+	atomic64_t done_cost;
 };
 
 struct mf_dev {
@@ -199,17 +221,20 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time */
 	u64 queue_step; /* the part of it for each of a cgroup's queues */
 	unsigned int nr_slots; /* from here on none is used; a stale read samples one more or less */
-	bool full; /* the drive has more than it can do, see 6 above */
-	/* Least times in the drive, ns. Set by completions, any of which may win; reset by probes. */
-	u64 fastest[FL_NR_OPS][FL_COST_SIZES];
 	u64 largest; /* recent advance; set by any draw, decays */
 	/* The rest is under dev->lock. */
-	u64 aged_ns, probe_ns; /* the last look for idle flows; the begin of the last probe */
-	u64 seen_done, seen_slow; /* at the last tick */
+	bool ticking; /* and will go on to */
+	unsigned int active; /* flows and cores at that look, or since */
+	u64 aged_ns; /* the last look for idle flows */
+	u64 window_ns, window_done, window_cost; /* where the window began */
+	unsigned int window_ticks, window_held; /* in it; those at which somebody was held */
+	u64 window_in_flight; /* requests, summed over its ticks */
+	u64 rate, in_flight; /* usual: cost per ms; requests, times 16 */
+	unsigned int bad_windows; /* running */
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
-	u64 backlogged, holds, drive_full, probes, outstanding_bytes, queued_requests;
+	u64 backlogged, holds, limits, outstanding_bytes, queued_requests;
 	struct mf_slot slots[MF_SLOTS];
 };
 
@@ -235,46 +260,41 @@ static inline struct mf_queue *to_mf_queue(struct fl_queue *queue)
 
 /* ---- System virtual time: a random sample ------------------------------ */
 
-/* 0..n-1, n below 2^32. Marsaglia's xorshift64*. */
+/* 0..n-1. Vigna's xorshift64*. */
 static unsigned int mf_random(u64 *state, unsigned int n)
 {
-	u64 x = READ_ONCE(*state);
+	u64 x = *state;
 
 	x ^= x >> 12;
 	x ^= x << 25;
 	x ^= x >> 27;
-	WRITE_ONCE(*state, x);
+	*state = x;
 	return (u64)(u32)((x * 0x2545f4914f6cdd1dull) >> 32) * n >> 32;
 }
 
-/* The virtual time of a random backlogged flow other than @self's; false when there is none. */
-static bool mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random, u64 *vt)
+/* A random backlogged flow other than @self that may be waited for; NULL when there is none. */
+static const struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random)
 {
 	unsigned int nr = READ_ONCE(mf->nr_slots), i = 0, n;
 
 	if (!nr)
-		return false;
+		return NULL;
 	for (n = 0; n < MF_TRIES + nr; n++) {
 		const struct mf_slot *slot;
 
 		i = n < MF_TRIES ? mf_random(random, nr) : i + 1 < nr ? i + 1 : 0;
 		slot = &mf->slots[i];
-		if (slot != self && READ_ONCE(slot->used)) {
-			*vt = atomic64_read(&slot->vt);
-			return true;
-		}
+		if (slot != self && READ_ONCE(slot->used) && !READ_ONCE(slot->limited))
+			return slot;
 	}
-	return false;
+	return NULL;
 }
 
-/* The test: is whoever has @slot, at @vt, ahead of a sample, and is that a reason to wait? */
-static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *slot, u64 vt, u64 *random)
+/* Must whoever is at @vt wait for @other? */
+static bool mf_must_wait(const struct mf_slot *other, u64 vt)
 {
-	u64 svt;
-
-	if (!READ_ONCE(mf->full) && READ_ONCE(mf->conserve))
-		return false;
-	return mf_sample(mf, slot, random, &svt) && fl_vt_before(svt, vt);
+	return READ_ONCE(other->used) && !READ_ONCE(other->limited) &&
+	       fl_vt_before(atomic64_read(&other->vt), vt);
 }
 
 /* ---- Backlogged and idle: the slow path --------------------------------- */
@@ -297,18 +317,19 @@ static void mf_update_shares(struct mf_dev *mf)
 /* @entity becomes backlogged, at the system virtual time. Under dev->lock. */
 static void mf_enter(struct mf_dev *mf, struct mf_entity *entity, u64 *random)
 {
+	const struct mf_slot *sample = mf_sample(mf, NULL, random);
 	struct mf_slot *slot = &entity->own;
 	unsigned int i;
-	u64 vt;
+	u64 vt = atomic64_read(sample ? &sample->vt : &slot->vt);
 
-	if (!mf_sample(mf, NULL, random, &vt))
-		vt = atomic64_read(&entity->own.vt);
 	for (i = 0; i < MF_SLOTS; i++)
 		if (!mf->slots[i].used) {
 			slot = &mf->slots[i];
 			break;
 		}
 	atomic64_set(&slot->vt, vt);
+	WRITE_ONCE(slot->limited, 0);
+	slot->doublings = 0;
 	if (slot != &entity->own)
 		WRITE_ONCE(slot->used, 1);
 	if (i < MF_SLOTS && i >= mf->nr_slots)
@@ -316,6 +337,8 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity, u64 *random)
 	WRITE_ONCE(entity->slot, slot);
 	WRITE_ONCE(entity->in, true);
 	mf->backlogged++;
+	mf->active++;
+	entity->quiet = false;
 }
 
 static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
@@ -340,97 +363,157 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 			struct mf_entity *entity)
 {
 	unsigned long flags;
+	bool kick;
 
 	spin_lock_irqsave(&mf->dev.lock, flags);
 	fl_flow_set_busy(flow, true);
 	if (!entity->in)
 		mf_enter(mf, entity, &mhq->random);
 	mf_update_shares(mf);
+	kick = !mf->ticking;
+	mf->ticking = true;
 	spin_unlock_irqrestore(&mf->dev.lock, flags);
-	fl_dev_kick(&mf->dev);
+	if (kick)
+		fl_dev_kick(&mf->dev);
 }
 
 /*
- * A core that brought nothing since the last look and has nothing is idle. A
- * request that comes just now may find it still in: it is then not sampled
- * until its next one.
+ * Has @entity had nothing for the timeout? It has nothing now (@quiet), and had
+ * nothing at the last look, since when nothing came.
  */
+static bool mf_is_idle(struct mf_entity *entity, bool quiet)
+{
+	bool idle = quiet && entity->quiet;
+
+	entity->quiet = quiet;
+	return idle;
+}
+
+static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
+{
+	bool held;
+	u64 inserted = fl_flow_inserted(flow, mf->dev.sched, &held);
+
+	if (mf_is_idle(&to_mf_flow(flow)->entity, !held && inserted == flow->seen)) {
+		fl_flow_set_busy(flow, false);
+		/* A request that came just before saw the flow active: look again. */
+		smp_mb();
+		fl_flow_inserted(flow, mf->dev.sched, &held);
+		fl_flow_set_busy(flow, held);
+	}
+	flow->seen = inserted;
+	mf->active += flow->busy;
+	if (!flow->busy || READ_ONCE(mf->flow) == MF_CORE)
+		mf_leave(mf, &to_mf_flow(flow)->entity);
+}
+
+/* A request that comes just now may find the core still in: it is not sampled until its next. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
 	u64 inserted = READ_ONCE(mhq->inserted);
 
-	if (mhq->core.in && inserted == mhq->seen && !READ_ONCE(mhq->stage.queued) &&
-	    !atomic64_read(&mhq->stage.outstanding))
+	if (mf_is_idle(&mhq->core, inserted == mhq->seen && !READ_ONCE(mhq->stage.queued) &&
+					   !atomic64_read(&mhq->stage.outstanding)))
 		mf_leave(mf, &mhq->core);
 	mhq->seen = inserted;
+	mf->active += mhq->core.in;
 }
 
 /* Whoever has been idle for the timeout is so now. Under dev->lock. */
 static void mf_age(struct mf_dev *mf)
 {
-	bool by_core = READ_ONCE(mf->flow) == MF_CORE;
 	struct fl_flow *flow;
 	unsigned int i;
 
-	fl_flows_age(&mf->dev, mf->dev.sched);
+	mf->active = 0;
 	list_for_each_entry(flow, &mf->dev.flows, node)
-		if (!flow->busy || by_core)
-			mf_leave(mf, &to_mf_flow(flow)->entity);
+		if (flow->busy)
+			mf_age_flow(mf, flow);
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
 	mf_update_shares(mf);
 	WRITE_ONCE(mf->largest, READ_ONCE(mf->largest) - (READ_ONCE(mf->largest) >> 8));
 }
 
-/* ---- Is the drive full? --------------------------------------------------- */
+/* ---- Work conservation: see 6 above ------------------------------------- */
 
-static bool mf_is_slow(struct mf_dev *mf, enum fl_op op, u32 bytes, u64 ns)
+/* The flow that is furthest behind is limited. @window: ns that it took to find out. Under dev->lock. */
+static void mf_limit_last(struct mf_dev *mf, u64 now, u64 window)
 {
-	unsigned int class = min_t(unsigned int, fls64(bytes >> 10), FL_COST_SIZES - 1);
-	u64 fastest = READ_ONCE(mf->fastest[op][class]);
+	struct mf_slot *slot, *last = NULL;
 
-	if (ns < fastest)
-		WRITE_ONCE(mf->fastest[op][class], ns);
-	return ns / 2 > fastest;
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
+		if (slot->used && !READ_ONCE(slot->limited) &&
+		    (!last || fl_vt_before(atomic64_read(&slot->vt), atomic64_read(&last->vt))))
+			last = slot;
+	if (!last)
+		return;
+	last->limited_until_ns = now + (MF_BELIEF << last->doublings) * window;
+	last->doublings = min_t(unsigned int, last->doublings + 1, MF_MAX_DOUBLINGS);
+	WRITE_ONCE(last->limited, 1);
+	mf->limits++;
 }
 
-static void mf_start_probe(struct mf_dev *mf, u64 now)
+static void mf_expire_limits(struct mf_dev *mf, u64 now)
 {
-	int op, i;
+	struct mf_slot *slot;
 
-	mf->probe_ns = now;
-	mf->probes++;
-	for (op = 0; op < FL_NR_OPS; op++)
-		for (i = 0; i < FL_COST_SIZES; i++)
-			WRITE_ONCE(mf->fastest[op][i], ~0ull >> 1);
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
+		if (READ_ONCE(slot->limited) && now >= slot->limited_until_ns)
+			WRITE_ONCE(slot->limited, 0);
 }
 
-/* Most of what was done since the last look was slow; if nothing was, as before. Under dev->lock. */
-static void mf_look_at_drive(struct mf_dev *mf, u64 now)
+/* A window is over: @rate in cost per ms, @in_flight requests times 16. Under dev->lock. */
+static void mf_judge(struct mf_dev *mf, u64 now, u64 rate, u64 in_flight)
 {
-	u64 sent = 0, done = 0, slow = 0;
-	bool full = mf->full;
+	bool held = 2 * mf->window_held > mf->window_ticks;
+	bool dry = 8 * rate < 7 * mf->rate && 8 * in_flight < 7 * mf->in_flight;
+
+	if (held && dry) {
+		if (++mf->bad_windows < MF_BAD_WINDOWS)
+			return;
+		mf_limit_last(mf, now, now - mf->window_ns);
+		return;
+	}
+	mf->bad_windows = 0;
+	if (rate > mf->rate || !held) {
+		mf->rate = (mf->rate + rate) / 2;
+		mf->in_flight = (mf->in_flight + in_flight) / 2;
+	} else {
+		mf->rate -= (mf->rate - rate) / 32;
+	}
+}
+
+/* On every tick, under dev->lock. @held: somebody is. */
+static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
+{
+	u64 sent = 0, done = 0, cost = 0, window = now - mf->window_ns;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
-		u64 both = atomic64_read(&mhq->done);
 
+		done += atomic64_read(&mhq->done); /* first: never more than sent */
 		sent += READ_ONCE(mhq->sent);
-		done += (u32)both;
-		slow += both >> 32;
+		cost += atomic64_read(&mhq->done_cost);
 	}
-	/* 32 bits each, summed over hardware queues: differences are right modulo 2^32. */
-	if ((u32)(done - mf->seen_done))
-		full = 2 * (u64)(u32)(slow - mf->seen_slow) > (u32)(done - mf->seen_done);
-	else if ((u32)sent == (u32)done)
-		full = false;
-	mf->seen_done = done;
-	mf->seen_slow = slow;
-	if (now - mf->probe_ns >= MF_PROBE_EVERY_NS)
-		mf_start_probe(mf, now);
-	WRITE_ONCE(mf->full, full || now - mf->probe_ns < MF_PROBE_NS);
-	mf->drive_full = mf->full;
+	mf->window_ticks++;
+	mf->window_held += held;
+	mf->window_in_flight += sent - min_t(u64, done, sent);
+	if (window < MF_WINDOW_NS ||
+	    (done - mf->window_done < MF_WINDOW_REQUESTS && window < MF_MAX_WINDOW_NS))
+		return;
+	if (READ_ONCE(mf->conserve))
+		mf_judge(mf, now,
+			 mul_u64_u64_div_u64(cost - mf->window_cost, NSEC_PER_MSEC, window),
+			 div64_u64(16 * mf->window_in_flight, mf->window_ticks));
+	mf_expire_limits(mf, now);
+	mf->window_ns = now;
+	mf->window_done = done;
+	mf->window_cost = cost;
+	mf->window_ticks = 0;
+	mf->window_held = 0;
+	mf->window_in_flight = 0;
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -479,7 +562,11 @@ static bool mf_still_first(struct mf_hwq *mhq, struct mf_stage *st)
 
 static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
 {
-	mhq->held_slot = READ_ONCE(st->entity->slot);
+	struct mf_slot *slot = READ_ONCE(st->entity->slot);
+
+	if (unlikely(READ_ONCE(slot->limited)))
+		WRITE_ONCE(slot->limited, 0); /* it could do more */
+	WRITE_ONCE(mhq->held_for, st->waits_for);
 	WRITE_ONCE(mhq->held_vt, st->key);
 	WRITE_ONCE(mhq->held, true);
 	if (st->held_since_ns)
@@ -503,6 +590,18 @@ static void mf_not_held(struct mf_stage *st)
 	WRITE_ONCE(st->queue->throttled, false);
 }
 
+/* The test, see 3 above. */
+static bool mf_held_back(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st,
+			 const struct mf_slot *self)
+{
+	if (!st->waits_for)
+		st->waits_for = mf_sample(mf, self, &mhq->random);
+	if (st->waits_for && mf_must_wait(st->waits_for, st->key))
+		return true;
+	st->waits_for = NULL;
+	return false;
+}
+
 /* Take the test for the next batch, which has to pay @advance at least. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st, u64 advance)
 {
@@ -511,7 +610,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st, 
 	bool root = st->queue && !st->queue->flow->parent;
 
 	/* The root's go on, ahead or not: swapping and metadata are in everybody's way. */
-	if (!root && mf_must_wait(mf, slot, st->key, &mhq->random))
+	if (!root && mf_held_back(mf, mhq, st, slot))
 		return false;
 	step = max_t(u64, step, advance - st->budget);
 	if (step > READ_ONCE(mf->largest))
@@ -637,12 +736,13 @@ static bool mf_has_work(struct fl_hwq *hwq)
 static void mf_catch_up(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st)
 {
 	struct mf_slot *slot = READ_ONCE(st->entity->slot);
+	const struct mf_slot *sample = mf_sample(mf, slot, &mhq->random);
 	s64 vt = atomic64_read(&slot->vt);
 	u64 least;
 
-	if (!READ_ONCE(mf->conserve) || !mf_sample(mf, slot, &mhq->random, &least))
+	if (!READ_ONCE(mf->conserve) || !sample)
 		return;
-	least -= MF_MAX_LAG * max_t(u64, READ_ONCE(mf->step), READ_ONCE(mf->largest));
+	least = atomic64_read(&sample->vt) - MF_MAX_LAG * max_t(u64, READ_ONCE(mf->step), READ_ONCE(mf->largest));
 	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
 		;
 }
@@ -686,10 +786,9 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 /* ---- Completion ---------------------------------------------------------------- */
 
 /* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
-static void mf_test_held(struct mf_dev *mf, struct mf_hwq *mhq, u64 *random)
+static void mf_test_held(struct mf_hwq *mhq)
 {
-	if (!READ_ONCE(mhq->held) ||
-	    mf_must_wait(mf, READ_ONCE(mhq->held_slot), READ_ONCE(mhq->held_vt), random))
+	if (!READ_ONCE(mhq->held) || mf_must_wait(READ_ONCE(mhq->held_for), READ_ONCE(mhq->held_vt)))
 		return;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);
@@ -699,12 +798,11 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 {
 	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 dispatched = fl_req_dispatch_ns(rq);
 
-	if (dispatched && mf_is_slow(mf, fl_req_op(rq), *fl_req_priv(rq) >> MF_BYTES_SHIFT,
-				     now_ns - dispatched))
-		atomic64_add(1ll << 32, &mhq->done);
-	mf_test_held(mf, mhq, &mhq->done_random);
+	(void)now_ns;
+	atomic64_add(fl_cost(&mf->dev.cost, fl_req_op(rq), *fl_req_priv(rq) >> MF_BYTES_SHIFT),
+		     &mhq->done_cost);
+	mf_test_held(mhq);
 }
 
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
@@ -747,12 +845,11 @@ static u64 mf_tick(struct fl_dev *dev)
 {
 	struct mf_dev *mf = to_mf_dev(dev);
 	unsigned long flags;
-	unsigned int i;
+	unsigned int i, held = 0;
 	u64 now, next;
 
 	spin_lock_irqsave(&dev->lock, flags);
 	now = fl_now_ns();
-	mf_look_at_drive(mf, now);
 	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec) *
 					 (1 + mf->backlogged * dev->nr_hwqs / MF_AGE_QUEUES)) {
 		mf->aged_ns = now;
@@ -762,10 +859,13 @@ static u64 mf_tick(struct fl_dev *dev)
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
 
-		mf->holds += READ_ONCE(mhq->held);
-		mf_test_held(mf, mhq, &mhq->done_random);
+		held += READ_ONCE(mhq->held);
+		mf_test_held(mhq);
 	}
-	next = mf->backlogged ? MF_PERIOD_NS : 0;
+	mf->holds += held;
+	mf_look_at_drive(mf, now, held);
+	mf->ticking = mf->active;
+	next = mf->active ? MF_PERIOD_NS : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;
 }
@@ -798,9 +898,9 @@ static void mf_init_dev(struct fl_dev *dev)
 		mf_init_stage(&mhq->stage, &mhq->core, NULL);
 		INIT_LIST_HEAD(&mhq->ready);
 		mhq->random = 2 * i + 1; /* anything but 0 */
-		mhq->done_random = 2 * i + 2;
 	}
-	mf_start_probe(mf, fl_now_ns());
+	mf->aged_ns = fl_now_ns();
+	mf->window_ns = mf->aged_ns;
 	mf_update_shares(mf);
 }
 
@@ -840,11 +940,10 @@ static const struct fl_var mf_vars[] = {
 	MF_TUNABLE(read_weight, "weight", 1, 10000, 100, "of each flow's reads"),
 	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
 	MF_TUNABLE(conserve, "bool", 0, 1, 1,
-		   "1: flows that are behind are waited for only while the drive is full; 0: always"),
+		   "1: nobody waits for a flow that is behind by its own doing; 0: as in the paper"),
 	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
-	MF_COUNTER(drive_full, "bool", "the drive has more than it can do"),
-	MF_COUNTER(probes, "probes", "times that the fastest requests were looked for anew"),
+	MF_COUNTER(limits, "flows", "found to be behind by their own doing, so far"),
 	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
 	MF_COUNTER(queued_requests, "requests", "queued, at the last look"),
 	{}
