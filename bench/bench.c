@@ -302,6 +302,8 @@ int main(void)
 		for (q = 0; q < ARRAY_SIZE(queues); q++) {
 			measure(&sim_none, flows[f], queues[q]);
 			measure(&fl_kyber_fairness, flows[f], queues[q]);
+			measure(&fl_mqflashfq, flows[f], queues[q]);
+			measure(&fl_flashfq, flows[f], queues[q]);
 		}
 	measure_wake();
 	return 0;

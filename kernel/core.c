@@ -94,14 +94,15 @@ static void fl_update_got(struct fl_kdev *kdev)
 	spin_unlock_irqrestore(&kdev->dev.lock, flags);
 }
 
-static void fl_timer_fn(struct timer_list *timer)
+static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 {
 	struct fl_kdev *kdev = container_of(timer, struct fl_kdev, timer);
 	u64 next = kdev->dev.sched->tick(&kdev->dev);
 
 	fl_update_got(kdev);
 	if (next)
-		mod_timer(&kdev->timer, jiffies + nsecs_to_jiffies(next) + 1);
+		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
+	return HRTIMER_NORESTART; /* started anew above, or by a kick meanwhile */
 }
 
 /*
@@ -122,7 +123,8 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	kref_init(&kdev->ref);
 	kdev->q = q;
 	INIT_LIST_HEAD(&kdev->node);
-	timer_setup(&kdev->timer, fl_timer_fn, 0);
+	hrtimer_init(&kdev->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	kdev->timer.function = fl_timer_fn;
 	kdev->dev.sched = sched;
 	kdev->dev.nr_hwqs = q->nr_hw_queues;
 	spin_lock_init(&kdev->dev.lock);
@@ -191,7 +193,7 @@ void fl_kdev_exit(struct fl_kdev *kdev)
 	spin_lock_irq(&fl_kdevs_lock);
 	list_del_init(&kdev->node);
 	spin_unlock_irq(&fl_kdevs_lock);
-	del_timer_sync(&kdev->timer);
+	hrtimer_cancel(&kdev->timer);
 
 	/*
 	 * Detach all flows before any is freed: a dying child may be freed

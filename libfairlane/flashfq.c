@@ -351,12 +351,14 @@ static u64 ff_tick(struct fl_dev *dev)
 {
 	struct ff_dev *ff = to_ff_dev(dev);
 	unsigned long flags;
+	bool active;
 
 	spin_lock_irqsave(&dev->lock, flags);
-	ff->ticking = fl_flows_age(dev, dev->sched);
+	active = fl_flows_age(dev, dev->sched);
+	ff->ticking = active;
 	ff_update_shares(ff);
 	spin_unlock_irqrestore(&dev->lock, flags);
-	return ff->ticking ? FF_AGE_NS : 0;
+	return active ? FF_AGE_NS : 0;
 }
 
 static void ff_init_dev(struct fl_dev *dev)

@@ -93,7 +93,7 @@
  * should.) So what the drive does and what it has in flight are compared with
  * what is usual. If both are clearly less in two windows running in
  * which somebody was held, the flow that is furthest behind is called
- * limited: nobody waits for it, until it is itself ahead of somebody and held,
+ * limited: nobody waits for it, until it is itself held while the drive is busy,
  * or for 32, 64, 128, 128, ... times the window in any case. Then the next one,
  * if that was not enough. The tunable `conserve` switches this off.
  *
@@ -145,7 +145,8 @@ struct mf_slot {
 	atomic64_t vt; /* charged; added to by any hardware queue */
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
-	int limited; /* nobody waits for it; also cleared by whoever finds that it is not */
+	int limited; /* nobody waits for it */
+	int held; /* in this window it was; set by any dispatch */
 	unsigned int doublings; /* of the time for which it is believed; dev->lock */
 	u64 limited_until_ns; /* dev->lock */
 } ____cacheline_aligned_in_smp;
@@ -215,6 +216,11 @@ struct mf_hwq {
 	atomic64_t done_cost;
 };
 
+/* What the drive does: cost and requests per second, and requests in flight, times 16. */
+struct mf_load {
+	u64 cost, requests, in_flight;
+};
+
 struct mf_dev {
 	struct fl_dev dev;
 	/* Read on the hot path, written on the slow one, under dev->lock. */
@@ -229,7 +235,7 @@ struct mf_dev {
 	u64 window_ns, window_done, window_cost; /* where the window began */
 	unsigned int window_ticks, window_held; /* in it; those at which somebody was held */
 	u64 window_in_flight; /* requests, summed over its ticks */
-	u64 rate, in_flight; /* usual: cost per ms; requests, times 16 */
+	struct mf_load usual;
 	unsigned int bad_windows; /* running */
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
@@ -293,8 +299,9 @@ static const struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *
 /* Must whoever is at @vt wait for @other? */
 static bool mf_must_wait(const struct mf_slot *other, u64 vt)
 {
-	return READ_ONCE(other->used) && !READ_ONCE(other->limited) &&
-	       fl_vt_before(atomic64_read(&other->vt), vt);
+	u64 other_vt = atomic64_read(&other->vt);
+
+	return READ_ONCE(other->used) && !READ_ONCE(other->limited) && fl_vt_before(other_vt, vt);
 }
 
 /* ---- Backlogged and idle: the slow path --------------------------------- */
@@ -424,6 +431,7 @@ static void mf_age(struct mf_dev *mf)
 {
 	struct fl_flow *flow;
 	unsigned int i;
+	u64 largest;
 
 	mf->active = 0;
 	list_for_each_entry(flow, &mf->dev.flows, node)
@@ -432,7 +440,8 @@ static void mf_age(struct mf_dev *mf)
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
 	mf_update_shares(mf);
-	WRITE_ONCE(mf->largest, READ_ONCE(mf->largest) - (READ_ONCE(mf->largest) >> 8));
+	largest = READ_ONCE(mf->largest);
+	WRITE_ONCE(mf->largest, largest - (largest >> 8));
 }
 
 /* ---- Work conservation: see 6 above ------------------------------------- */
@@ -441,11 +450,16 @@ static void mf_age(struct mf_dev *mf)
 static void mf_limit_last(struct mf_dev *mf, u64 now, u64 window)
 {
 	struct mf_slot *slot, *last = NULL;
+	u64 least = 0;
 
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
-		if (slot->used && !READ_ONCE(slot->limited) &&
-		    (!last || fl_vt_before(atomic64_read(&slot->vt), atomic64_read(&last->vt))))
-			last = slot;
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
+		u64 vt = atomic64_read(&slot->vt);
+
+		if (!slot->used || slot->limited || (last && !fl_vt_before(vt, least)))
+			continue;
+		last = slot;
+		least = vt;
+	}
 	if (!last)
 		return;
 	last->limited_until_ns = now + (MF_BELIEF << last->doublings) * window;
@@ -454,40 +468,56 @@ static void mf_limit_last(struct mf_dev *mf, u64 now, u64 window)
 	mf->limits++;
 }
 
-static void mf_expire_limits(struct mf_dev *mf, u64 now)
+/* A window is over, in which the drive was busy if @good: who is no longer limited? */
+static void mf_end_limits(struct mf_dev *mf, u64 now, bool good)
 {
 	struct mf_slot *slot;
 
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
-		if (READ_ONCE(slot->limited) && now >= slot->limited_until_ns)
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
+		/* Who was itself held, and not because all were for somebody who is limited, could do more. */
+		if (slot->limited && (now >= slot->limited_until_ns || (good && READ_ONCE(slot->held))))
 			WRITE_ONCE(slot->limited, 0);
+		WRITE_ONCE(slot->held, 0);
+	}
 }
 
-/* A window is over: @rate in cost per ms, @in_flight requests times 16. Under dev->lock. */
-static void mf_judge(struct mf_dev *mf, u64 now, u64 rate, u64 in_flight)
+static bool mf_clearly_less(u64 now, u64 usual)
 {
-	bool held = 2 * mf->window_held > mf->window_ticks;
-	bool dry = 8 * rate < 7 * mf->rate && 8 * in_flight < 7 * mf->in_flight;
+	return 8 * now <= 7 * usual;
+}
 
-	if (held && dry) {
-		if (++mf->bad_windows < MF_BAD_WINDOWS)
-			return;
-		mf_limit_last(mf, now, now - mf->window_ns);
+/* Has the drive run dry for want of requests? The price list may be wrong, so both rates count. */
+static bool mf_is_dry(const struct mf_dev *mf, const struct mf_load *now)
+{
+	return mf_clearly_less(now->cost, mf->usual.cost) &&
+	       mf_clearly_less(now->requests, mf->usual.requests) &&
+	       mf_clearly_less(now->in_flight, mf->usual.in_flight);
+}
+
+/* A window is over, with the load @load. Under dev->lock. */
+static void mf_judge(struct mf_dev *mf, u64 now, const struct mf_load *load)
+{
+	bool held = 2 * mf->window_held > mf->window_ticks, dry = held && mf_is_dry(mf, load);
+	/* Up at once, down slowly; what is done while nobody is held is usual, whatever it is. */
+	unsigned int shift = !held || load->cost > mf->usual.cost ? 1 : 5;
+
+	mf_end_limits(mf, now, !dry);
+	if (dry) {
+		if (++mf->bad_windows >= MF_BAD_WINDOWS)
+			mf_limit_last(mf, now, now - mf->window_ns);
 		return;
 	}
 	mf->bad_windows = 0;
-	if (rate > mf->rate || !held) {
-		mf->rate = (mf->rate + rate) / 2;
-		mf->in_flight = (mf->in_flight + in_flight) / 2;
-	} else {
-		mf->rate -= (mf->rate - rate) / 32;
-	}
+	mf->usual.cost += (s64)(load->cost - mf->usual.cost) >> shift;
+	mf->usual.requests += (s64)(load->requests - mf->usual.requests) >> shift;
+	mf->usual.in_flight += (s64)(load->in_flight - mf->usual.in_flight) >> shift;
 }
 
 /* On every tick, under dev->lock. @held: somebody is. */
 static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 {
 	u64 sent = 0, done = 0, cost = 0, window = now - mf->window_ns;
+	struct mf_load load;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
@@ -503,11 +533,11 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 	if (window < MF_WINDOW_NS ||
 	    (done - mf->window_done < MF_WINDOW_REQUESTS && window < MF_MAX_WINDOW_NS))
 		return;
+	load.cost = mul_u64_u64_div_u64(cost - mf->window_cost, NSEC_PER_SEC, window);
+	load.requests = mul_u64_u64_div_u64(done - mf->window_done, NSEC_PER_SEC, window);
+	load.in_flight = div64_u64(16 * mf->window_in_flight, mf->window_ticks);
 	if (READ_ONCE(mf->conserve))
-		mf_judge(mf, now,
-			 mul_u64_u64_div_u64(cost - mf->window_cost, NSEC_PER_MSEC, window),
-			 div64_u64(16 * mf->window_in_flight, mf->window_ticks));
-	mf_expire_limits(mf, now);
+		mf_judge(mf, now, &load);
 	mf->window_ns = now;
 	mf->window_done = done;
 	mf->window_cost = cost;
@@ -564,8 +594,8 @@ static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
 {
 	struct mf_slot *slot = READ_ONCE(st->entity->slot);
 
-	if (unlikely(READ_ONCE(slot->limited)))
-		WRITE_ONCE(slot->limited, 0); /* it could do more */
+	if (!READ_ONCE(slot->held))
+		WRITE_ONCE(slot->held, 1);
 	WRITE_ONCE(mhq->held_for, st->waits_for);
 	WRITE_ONCE(mhq->held_vt, st->key);
 	WRITE_ONCE(mhq->held, true);
@@ -788,7 +818,10 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 /* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
 static void mf_test_held(struct mf_hwq *mhq)
 {
-	if (!READ_ONCE(mhq->held) || mf_must_wait(READ_ONCE(mhq->held_for), READ_ONCE(mhq->held_vt)))
+	const struct mf_slot *other = READ_ONCE(mhq->held_for);
+	u64 vt = READ_ONCE(mhq->held_vt);
+
+	if (!READ_ONCE(mhq->held) || mf_must_wait(other, vt))
 		return;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);

@@ -3,7 +3,7 @@
  * What one run simulates, read from JSON and checked in full. Times are in
  * ns, sizes in bytes. The text is an object:
  *
- *	scenario, version, knob   texts; knob is "none" or "kyber-fairness"
+ *	scenario, version, knob   texts; knob is "none" or a scheduler's name
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
  *	costs                     struct costs, below

@@ -19,14 +19,15 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness };
+	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness, &fl_mqflashfq,
+						&fl_flashfq };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(scheds); i++)
 		if (!strcmp(scheds[i]->name, sim->config.knob))
 			sim->sched = scheds[i];
 	if (!sim->sched)
-		return fail(sim, "knob: the simulator has only none and kyber-fairness");
+		return fail(sim, "knob: the simulator has only none, kyber-fairness, mqflashfq and flashfq");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
 	if (sim->limit_tags)
