@@ -101,9 +101,13 @@
  *     a time falls behind, the others wait: 1 in flight, 20 done. After 4 ms
  *     they no longer wait for it, for 64 ms and more.
  *
- * What a flow was behind without need it does not get back all at once: when
- * it has nothing queued and something arrives, it is brought up to a few
- * steps behind a sample.
+ * To know what is usual, in two windows of 64 nobody is held; of 128, 256, ...
+ * 4096, as long as that does not show that the drive could have done clearly more.
+ * Nothing is lost by that: what is dispatched is charged, and waited for later. Nor is
+ * anybody limited for being behind in a drive that is busy. But what a limited
+ * flow is behind it does not get back all at once: when it has nothing queued and
+ * something arrives, and when it is no longer limited, it is brought up to a
+ * few steps behind a sample.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
@@ -127,12 +131,18 @@
 #define MF_BAD_WINDOWS 2
 #define MF_BELIEF 32
 #define MF_MAX_DOUBLINGS 2
+/* Of so many windows, in the first 2 nobody is held; the second of these shows what is usual. */
+#define MF_OPEN_EVERY 64
+#define MF_OPEN_SELDOM 4096
+#define MF_OPEN 2
+/* Then they may get ahead by so many windows' work, which they wait for later. */
+#define MF_OPEN_AHEAD 8
 
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
 
-/* How far behind a sample a flow that had nothing queued may be, in steps. */
-#define MF_MAX_LAG 8
+/* How far behind a flow may be by its own doing, in steps or dear requests. */
+#define MF_SLACK 8
 
 /* Looking for idle flows is spread: so many queues for each timeout. */
 #define MF_AGE_QUEUES 1024
@@ -227,6 +237,8 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time */
 	u64 queue_step; /* the part of it for each of a cgroup's queues */
 	unsigned int nr_slots; /* from here on none is used; a stale read samples one more or less */
+	bool open; /* nobody is held now up to open_vt, to see what the drive does then */
+	u64 open_vt;
 	u64 largest; /* recent advance; set by any draw, decays */
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
@@ -236,7 +248,10 @@ struct mf_dev {
 	unsigned int window_ticks, window_held; /* in it; those at which somebody was held */
 	u64 window_in_flight; /* requests, summed over its ticks */
 	struct mf_load usual;
+	unsigned int windows, open_every; /* since the last began that nobody is held in; of so many */
+	struct mf_load before; /* in the window before that */
 	unsigned int bad_windows; /* running */
+	u64 random;
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
@@ -296,11 +311,19 @@ static const struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *
 	return NULL;
 }
 
+/* How far behind a flow may be by its own doing. */
+static u64 mf_slack(struct mf_dev *mf)
+{
+	return MF_SLACK * max_t(u64, READ_ONCE(mf->step), READ_ONCE(mf->largest));
+}
+
 /* Must whoever is at @vt wait for @other? */
-static bool mf_must_wait(const struct mf_slot *other, u64 vt)
+static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt)
 {
 	u64 other_vt = atomic64_read(&other->vt);
 
+	if (unlikely(READ_ONCE(mf->open) && READ_ONCE(mf->conserve)))
+		return fl_vt_before(READ_ONCE(mf->open_vt), vt);
 	return READ_ONCE(other->used) && !READ_ONCE(other->limited) && fl_vt_before(other_vt, vt);
 }
 
@@ -468,6 +491,20 @@ static void mf_limit_last(struct mf_dev *mf, u64 now, u64 window)
 	mf->limits++;
 }
 
+/* What the limited flow with @slot is behind without need, it is not given back. */
+static void mf_catch_up(struct mf_dev *mf, struct mf_slot *slot, u64 *random)
+{
+	const struct mf_slot *sample = mf_sample(mf, slot, random);
+	s64 vt = atomic64_read(&slot->vt);
+	u64 least;
+
+	if (!sample)
+		return;
+	least = atomic64_read(&sample->vt) - mf_slack(mf);
+	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
+		;
+}
+
 /* A window is over, in which the drive was busy if @good: who is no longer limited? */
 static void mf_end_limits(struct mf_dev *mf, u64 now, bool good)
 {
@@ -475,8 +512,11 @@ static void mf_end_limits(struct mf_dev *mf, u64 now, bool good)
 
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
 		/* Who was itself held, and not because all were for somebody who is limited, could do more. */
-		if (slot->limited && (now >= slot->limited_until_ns || (good && READ_ONCE(slot->held))))
+		if (slot->limited &&
+		    (now >= slot->limited_until_ns || (good && READ_ONCE(slot->held)))) {
+			mf_catch_up(mf, slot, &mf->random);
 			WRITE_ONCE(slot->limited, 0);
+		}
 		WRITE_ONCE(slot->held, 0);
 	}
 }
@@ -494,13 +534,51 @@ static bool mf_is_dry(const struct mf_dev *mf, const struct mf_load *now)
 	       mf_clearly_less(now->in_flight, mf->usual.in_flight);
 }
 
+/* The virtual time of whoever is furthest ahead. */
+static u64 mf_last_vt(struct mf_dev *mf)
+{
+	struct mf_slot *slot;
+	bool found = false;
+	u64 last = 0;
+
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
+		u64 vt = atomic64_read(&slot->vt);
+
+		if (slot->used && (!found || fl_vt_before(last, vt)))
+			last = vt;
+		found |= slot->used;
+	}
+	return last;
+}
+
+/* Is the next window one that nobody is held in? Returns false if this one says nothing. */
+static bool mf_open_windows(struct mf_dev *mf, const struct mf_load *load, u64 window_cost)
+{
+	unsigned int window = mf->windows++;
+
+	if (window == MF_OPEN - 1)
+		mf->open_every = mf_clearly_less(mf->before.cost, load->cost) &&
+						 mf_clearly_less(mf->before.requests, load->requests) ?
+					 MF_OPEN_EVERY :
+					 min_t(unsigned int, 2 * mf->open_every, MF_OPEN_SELDOM);
+	if (mf->windows >= mf->open_every) {
+		mf->windows = 0;
+		mf->before = *load;
+		WRITE_ONCE(mf->open_vt, mf_last_vt(mf) + MF_OPEN_AHEAD * window_cost);
+	}
+	WRITE_ONCE(mf->open, mf->windows < MF_OPEN);
+	return window >= MF_OPEN - 1;
+}
+
 /* A window is over, with the load @load. Under dev->lock. */
-static void mf_judge(struct mf_dev *mf, u64 now, const struct mf_load *load)
+static void mf_judge(struct mf_dev *mf, u64 now, const struct mf_load *load, u64 window_cost)
 {
 	bool held = 2 * mf->window_held > mf->window_ticks, dry = held && mf_is_dry(mf, load);
 	/* Up at once, down slowly; what is done while nobody is held is usual, whatever it is. */
 	unsigned int shift = !held || load->cost > mf->usual.cost ? 1 : 5;
 
+	if (!mf_open_windows(mf, load, window_cost))
+		return;
 	mf_end_limits(mf, now, !dry);
 	if (dry) {
 		if (++mf->bad_windows >= MF_BAD_WINDOWS)
@@ -537,7 +615,7 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 	load.requests = mul_u64_u64_div_u64(done - mf->window_done, NSEC_PER_SEC, window);
 	load.in_flight = div64_u64(16 * mf->window_in_flight, mf->window_ticks);
 	if (READ_ONCE(mf->conserve))
-		mf_judge(mf, now, &load);
+		mf_judge(mf, now, &load, cost - mf->window_cost);
 	mf->window_ns = now;
 	mf->window_done = done;
 	mf->window_cost = cost;
@@ -626,7 +704,7 @@ static bool mf_held_back(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage 
 {
 	if (!st->waits_for)
 		st->waits_for = mf_sample(mf, self, &mhq->random);
-	if (st->waits_for && mf_must_wait(st->waits_for, st->key))
+	if (st->waits_for && mf_must_wait(mf, st->waits_for, st->key))
 		return true;
 	st->waits_for = NULL;
 	return false;
@@ -762,21 +840,6 @@ static bool mf_has_work(struct fl_hwq *hwq)
 
 /* ---- Arrival ----------------------------------------------------------------- */
 
-/* @st had nothing queued: what its flow is behind without need, it is not given back. */
-static void mf_catch_up(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st)
-{
-	struct mf_slot *slot = READ_ONCE(st->entity->slot);
-	const struct mf_slot *sample = mf_sample(mf, slot, &mhq->random);
-	s64 vt = atomic64_read(&slot->vt);
-	u64 least;
-
-	if (!READ_ONCE(mf->conserve) || !sample)
-		return;
-	least = atomic64_read(&sample->vt) - MF_MAX_LAG * max_t(u64, READ_ONCE(mf->step), READ_ONCE(mf->largest));
-	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
-		;
-}
-
 static struct mf_stage *mf_stage_for(struct mf_dev *mf, struct fl_queue *queue)
 {
 	if (READ_ONCE(mf->flow) == MF_CORE)
@@ -801,7 +864,8 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		list_add_tail(fl_req_node(rq), rqs);
 	WRITE_ONCE(st->queued, st->queued + 1);
 	if (list_empty(&st->ready)) {
-		mf_catch_up(mf, mhq, st);
+		if (unlikely(READ_ONCE(READ_ONCE(st->entity->slot)->limited)))
+			mf_catch_up(mf, READ_ONCE(st->entity->slot), &mhq->random);
 		mf_sort_in(mhq, st);
 	}
 	if (mhq->held)
@@ -818,10 +882,11 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 /* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
 static void mf_test_held(struct mf_hwq *mhq)
 {
+	struct mf_dev *mf = to_mf_dev(mhq->hwq.dev);
 	const struct mf_slot *other = READ_ONCE(mhq->held_for);
 	u64 vt = READ_ONCE(mhq->held_vt);
 
-	if (!READ_ONCE(mhq->held) || mf_must_wait(other, vt))
+	if (!READ_ONCE(mhq->held) || mf_must_wait(mf, other, vt))
 		return;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);
@@ -932,6 +997,8 @@ static void mf_init_dev(struct fl_dev *dev)
 		INIT_LIST_HEAD(&mhq->ready);
 		mhq->random = 2 * i + 1; /* anything but 0 */
 	}
+	mf->random = 1;
+	mf->open_every = MF_OPEN_EVERY;
 	mf->aged_ns = fl_now_ns();
 	mf->window_ns = mf->aged_ns;
 	mf_update_shares(mf);
