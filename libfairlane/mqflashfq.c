@@ -136,7 +136,7 @@
 #define MF_OPEN_SELDOM 4096
 #define MF_OPEN 2
 /* Then they may get ahead by so many windows' work, which they wait for later. */
-#define MF_OPEN_AHEAD 8
+#define MF_OPEN_AHEAD 16
 
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
@@ -551,7 +551,7 @@ static u64 mf_last_vt(struct mf_dev *mf)
 	return last;
 }
 
-/* Is the next window one that nobody is held in? Returns false if this one says nothing. */
+/* Is the next window one that nobody is held in? Returns false if this one was. */
 static bool mf_open_windows(struct mf_dev *mf, const struct mf_load *load, u64 window_cost)
 {
 	unsigned int window = mf->windows++;
@@ -567,14 +567,16 @@ static bool mf_open_windows(struct mf_dev *mf, const struct mf_load *load, u64 w
 		WRITE_ONCE(mf->open_vt, mf_last_vt(mf) + MF_OPEN_AHEAD * window_cost);
 	}
 	WRITE_ONCE(mf->open, mf->windows < MF_OPEN);
-	return window >= MF_OPEN - 1;
+	if (window == MF_OPEN - 1)
+		mf->usual = *load;
+	return window >= MF_OPEN;
 }
 
 /* A window is over, with the load @load. Under dev->lock. */
 static void mf_judge(struct mf_dev *mf, u64 now, const struct mf_load *load, u64 window_cost)
 {
-	bool held = 2 * mf->window_held > mf->window_ticks, dry = held && mf_is_dry(mf, load);
-	/* Up at once, down slowly; what is done while nobody is held is usual, whatever it is. */
+	bool held = 8 * mf->window_held > mf->window_ticks, dry = held && mf_is_dry(mf, load);
+	/* Up fast, down slowly; what is done while nobody is held is usual, whatever it is. */
 	unsigned int shift = !held || load->cost > mf->usual.cost ? 1 : 5;
 
 	if (!mf_open_windows(mf, load, window_cost))
@@ -779,7 +781,7 @@ static void mf_send(struct mf_hwq *mhq, struct mf_stage *st, struct fl_req *rq)
 	if (list_empty(&st->rqs[MF_RQ]) && list_empty(&st->rqs[MF_WQ]))
 		list_del_init(&st->ready);
 	mf_not_held(st);
-	if (mhq->held)
+	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false);
 }
 
@@ -868,7 +870,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 			mf_catch_up(mf, READ_ONCE(st->entity->slot), &mhq->random);
 		mf_sort_in(mhq, st);
 	}
-	if (mhq->held)
+	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false); /* test again */
 }
 
@@ -886,7 +888,7 @@ static void mf_test_held(struct mf_hwq *mhq)
 	const struct mf_slot *other = READ_ONCE(mhq->held_for);
 	u64 vt = READ_ONCE(mhq->held_vt);
 
-	if (!READ_ONCE(mhq->held) || mf_must_wait(mf, other, vt))
+	if (!READ_ONCE(mhq->held) || (other && mf_must_wait(mf, other, vt)))
 		return;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);
@@ -999,6 +1001,7 @@ static void mf_init_dev(struct fl_dev *dev)
 	}
 	mf->random = 1;
 	mf->open_every = MF_OPEN_EVERY;
+	mf->windows = MF_OPEN_EVERY - 2;
 	mf->aged_ns = fl_now_ns();
 	mf->window_ns = mf->aged_ns;
 	mf_update_shares(mf);
