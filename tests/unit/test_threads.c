@@ -28,7 +28,7 @@ static struct fl_dev *dev;
 static struct fl_flow *flows[FLOWS];
 static struct request pool[SUBMITTERS][OUTSTANDING];
 static atomic64_t done;
-static atomic_t stop;
+static atomic_t stop, stop_operator; /* the operator first: others serve its visits */
 
 static void run(void *ctx, unsigned int hwq)
 {
@@ -125,7 +125,7 @@ static void *operator(void *arg)
 	u64 value;
 
 	(void)arg;
-	while (!atomic_read(&stop)) {
+	while (!atomic_read(&stop_operator)) {
 		struct fl_flow *flow = fl_flow_create(dev, flows[0], 1 + rand_r(&seed) % 10000);
 
 		fl_flow_weight(flows[rand_r(&seed) % FLOWS], 1 + rand_r(&seed) % 10000);
@@ -154,6 +154,7 @@ static void run_threads(const struct fl_sched *sched)
 
 	atomic64_set(&done, 0);
 	atomic_set(&stop, 0);
+	atomic_set(&stop_operator, 0);
 	dev = fl_dev_create(sched, HWQS, &host);
 	for (i = 0; i < FLOWS; i++)
 		flows[i] = fl_flow_create(dev, i == 4 ? flows[3] : NULL, 100 * (i + 1));
@@ -170,8 +171,10 @@ static void run_threads(const struct fl_sched *sched)
 	/* All come through: a lost request would hang this, and the test's caller has a limit. */
 	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD - 2 * 16)
 		sched_yield();
+	atomic_set(&stop_operator, 1);
+	pthread_join(threads[SUBMITTERS + 3], NULL);
 	atomic_set(&stop, 1);
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 3; i++)
 		pthread_join(threads[SUBMITTERS + i], NULL);
 	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD) {
 		struct fl_req *rq;
