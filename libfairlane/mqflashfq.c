@@ -144,6 +144,9 @@
 /* How far behind a flow may be by its own doing, in steps or dear requests. */
 #define MF_SLACK 8
 
+/* Who is held sorts its list anew so often at most. */
+#define MF_SORT_NS (10ull * NSEC_PER_MSEC)
+
 /* Looking for idle flows is spread: so many queues for each timeout. */
 #define MF_AGE_QUEUES 1024
 
@@ -209,6 +212,7 @@ struct mf_hwq {
 	struct mf_stage stage; /* the core's */
 	struct list_head ready; /* mf_stage.ready, by key */
 	u64 random;
+	u64 sorted_ns; /* the last mf_sort_anew() */
 	u64 sent; /* requests; read by the tick */
 	u64 inserted; /* into the core's queue; read by the tick */
 	/*
@@ -670,8 +674,29 @@ static bool mf_still_first(struct mf_hwq *mhq, struct mf_stage *st)
 	return false;
 }
 
+/*
+ * Virtual times only advance, except where a flow becomes backlogged that still has
+ * something queued, from before the tunable flow was changed. It would wait
+ * behind others that wait for it.
+ */
+static void mf_sort_anew(struct mf_hwq *mhq)
+{
+	LIST_HEAD(old);
+
+	while (!list_empty(&mhq->ready))
+		list_move_tail(mhq->ready.next, &old);
+	while (!list_empty(&old)) {
+		struct mf_stage *st = mf_stage_of(old.next);
+
+		list_del_init(&st->ready);
+		mf_sort_in(mhq, st);
+	}
+}
+
+/* @st, the first, has to wait. */
 static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
 {
+	u64 now = fl_now_ns();
 	struct mf_slot *slot = READ_ONCE(st->entity->slot);
 
 	if (!READ_ONCE(slot->held))
@@ -679,9 +704,17 @@ static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
 	WRITE_ONCE(mhq->held_for, st->waits_for);
 	WRITE_ONCE(mhq->held_vt, st->key);
 	WRITE_ONCE(mhq->held, true);
+	if (now - mhq->sorted_ns >= MF_SORT_NS) {
+		mhq->sorted_ns = now;
+		mf_sort_anew(mhq);
+		if (mhq->ready.next != &st->ready) {
+			WRITE_ONCE(mhq->held, false);
+			fl_hwq_run(&mhq->hwq);
+		}
+	}
 	if (st->held_since_ns)
 		return;
-	st->held_since_ns = fl_now_ns();
+	st->held_since_ns = now;
 	if (st->queue)
 		WRITE_ONCE(st->queue->throttled, true);
 }

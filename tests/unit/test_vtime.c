@@ -331,7 +331,10 @@ static void test_a_core_at_queue_depth_1_holds_nobody_back(void)
 	pinned_tenants(4, weights, 64);
 	t[0]->depth[0] = 1;
 	settle_and_measure(10 * NSEC_PER_SEC);
-	/* Three cores with 32 slots each, and one request. */
+	/*
+	 * Three cores with 32 slots each, and one request; each core is in the way of
+	 * the lighter ones, which has to be found out of each, again and again.
+	 */
 	CHECK_NEAR(drive_iops(&d), 97 / 4e-3, 0.05);
 	drive_exit(&d);
 }
