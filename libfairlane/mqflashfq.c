@@ -221,6 +221,7 @@ struct mf_hwq {
 	 * a stale read costs a test, or waits for the tick.
 	 */
 	bool held;
+	u64 held_ns; /* when it failed */
 	u64 held_vt;
 	const struct mf_slot *held_for;
 	struct mf_entity core;
@@ -703,6 +704,7 @@ static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
 		WRITE_ONCE(slot->held, 1);
 	WRITE_ONCE(mhq->held_for, st->waits_for);
 	WRITE_ONCE(mhq->held_vt, st->key);
+	WRITE_ONCE(mhq->held_ns, now);
 	WRITE_ONCE(mhq->held, true);
 	if (now - mhq->sorted_ns >= MF_SORT_NS) {
 		mhq->sorted_ns = now;
@@ -914,6 +916,13 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 
 /* ---- Completion ---------------------------------------------------------------- */
 
+/* Have @mhq dispatch, or find out that it may not. */
+static void mf_let_go(struct mf_hwq *mhq)
+{
+	WRITE_ONCE(mhq->held, false);
+	fl_hwq_run(&mhq->hwq);
+}
+
 /* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
 static void mf_test_held(struct mf_hwq *mhq)
 {
@@ -923,8 +932,7 @@ static void mf_test_held(struct mf_hwq *mhq)
 
 	if (!READ_ONCE(mhq->held) || (other && mf_must_wait(mf, other, vt)))
 		return;
-	WRITE_ONCE(mhq->held, false);
-	fl_hwq_run(&mhq->hwq);
+	mf_let_go(mhq);
 }
 
 static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
@@ -994,6 +1002,8 @@ static u64 mf_tick(struct fl_dev *dev)
 
 		held += READ_ONCE(mhq->held);
 		mf_test_held(mhq);
+		if (READ_ONCE(mhq->held) && (s64)(now - READ_ONCE(mhq->held_ns)) >= (s64)MF_SORT_NS)
+			mf_let_go(mhq); /* to sort its list anew */
 	}
 	mf->holds += held;
 	mf_look_at_drive(mf, now, held);
