@@ -424,12 +424,31 @@ static bool mf_is_idle(struct mf_entity *entity, bool quiet)
 	return idle;
 }
 
+static bool mf_has_requests(const struct mf_stage *st)
+{
+	return READ_ONCE(st->queued) || atomic64_read(&st->outstanding);
+}
+
+/* Not what is queued for a core, from before the tunable flow was changed. */
+static bool mf_flow_has_requests(struct fl_flow *flow)
+{
+	unsigned int i;
+
+	for (i = 0; i < flow->dev->nr_hwqs; i++)
+		if (mf_has_requests(&((struct mf_queue *)flow->queues + i)->stage))
+			return true;
+	return false;
+}
+
+/* Idle: nobody waits for it. Not busy: it no longer counts in the others' shares, either. */
 static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 {
-	bool held;
+	struct mf_entity *entity = &to_mf_flow(flow)->entity;
+	bool held, idle;
 	u64 inserted = fl_flow_inserted(flow, mf->dev.sched, &held);
 
-	if (mf_is_idle(&to_mf_flow(flow)->entity, !held && inserted == flow->seen)) {
+	idle = mf_is_idle(entity, inserted == flow->seen && !mf_flow_has_requests(flow));
+	if (idle && !held) {
 		fl_flow_set_busy(flow, false);
 		/* A request that came just before saw the flow active: look again. */
 		smp_mb();
@@ -438,8 +457,8 @@ static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 	}
 	flow->seen = inserted;
 	mf->active += flow->busy;
-	if (!flow->busy || READ_ONCE(mf->flow) == MF_CORE)
-		mf_leave(mf, &to_mf_flow(flow)->entity);
+	if (idle && !mf_flow_has_requests(flow))
+		mf_leave(mf, entity);
 }
 
 /* A request that comes just now may find the core still in: it is not sampled until its next. */
@@ -447,8 +466,7 @@ static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
 	u64 inserted = READ_ONCE(mhq->inserted);
 
-	if (mf_is_idle(&mhq->core, inserted == mhq->seen && !READ_ONCE(mhq->stage.queued) &&
-					   !atomic64_read(&mhq->stage.outstanding)))
+	if (mf_is_idle(&mhq->core, inserted == mhq->seen && !mf_has_requests(&mhq->stage)))
 		mf_leave(mf, &mhq->core);
 	mhq->seen = inserted;
 	mf->active += mhq->core.in;
