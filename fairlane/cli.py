@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.command_line = shlex.join(["fairlane", *arguments])
     try:
         return int(args.function(args))
-    except FairlaneError as error:
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (FairlaneError, OSError) as error:
         print(f"fairlane: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -55,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
-    sub.add_argument("--kernel", choices=KERNELS, default=KERNELS[0], help="the VM's; default: %(default)s")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
     sub = command("report", _report, "Make one HTML page of results.")
@@ -92,14 +96,21 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     backend, _where = _backend(args.on)
+    if args.kernel and backend != "vm":
+        raise FairlaneError("--kernel chooses the VM's kernel; it says nothing with --on " + args.on)
+    if args.destroy_data and backend != "host":
+        raise FairlaneError("--destroy-data is about a real drive; it says nothing with --on " + args.on)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
-    names = list(known) if args.knobs is None else [name for name in args.knobs.split(",") if name]
+    names = list(known) if args.knobs is None else [name.strip() for name in args.knobs.split(",") if name.strip()]
     knobs.check_names(names)
     if not names:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     if backend == "sim":
         sim.check_knobs(names)
     scenarios = [scenario.load(path) for path in args.scenarios]
+    twice = {what.name for what in scenarios if [each.name for each in scenarios].count(what.name) > 1}
+    if twice:
+        raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")
     folders = [args.out / what.name if len(scenarios) > 1 else args.out for what in scenarios]
     out = tables.console()
     bad, everything = False, []
@@ -123,7 +134,7 @@ def _results(
     if backend == "vm":
         jobs = [vm.Job(what, names, folder) for what, folder in zip(scenarios, folders, strict=True)]
         with tables.progress(scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios") as progress:
-            found = vm.run_scenarios(jobs, args.out, progress, args.kernel)
+            found = vm.run_scenarios(jobs, args.out, progress, args.kernel or vm.KERNEL)
         yield from zip(scenarios, folders, found, strict=True)
         return
     for what, folder in zip(scenarios, folders, strict=True):
@@ -136,11 +147,18 @@ def _results(
 
 
 def _report(args: argparse.Namespace) -> int:
-    files = [path / RESULTS if path.is_dir() else path for path in args.results]
+    files = [file for path in args.results for file in _files(path)]
     page = args.out or files[0].with_name(REPORT)
     report.write([Results.load(file) for file in files], page)
     print(page)
     return 0
+
+
+def _files(path: Path) -> list[Path]:
+    """The results in a folder of one run, or of several."""
+    if not path.is_dir():
+        return [path]
+    return [path / RESULTS] if (path / RESULTS).exists() else sorted(path.rglob(RESULTS)) or [path / RESULTS]
 
 
 def _knobs(args: argparse.Namespace) -> int:

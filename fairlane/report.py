@@ -186,6 +186,11 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def _us_tick(us: float) -> str:
+    """A power of ten of microseconds, short enough for the axis."""
+    return f"{us:g} µs" if us < 1e3 else f"{us / 1e3:g} ms" if us < 1e6 else f"{us / 1e6:g} s"
+
+
 def _percent_up(error: float) -> int:
     """Rounded up, so that a sentence with it stays true."""
     return max(1, math.ceil(error * 100 - 1e-9))
@@ -392,7 +397,7 @@ def _axes(found: Sequence[Point]) -> Axes:
         share_ticks=[Tick(100 * v / top, f"{v * 100:g} %") for v in _nice(top)],
         lat_low=low,
         lat_high=high,
-        lat_ticks=[Tick(100 * (d - low) / (high - low), f"{10.0**d:,.0f}") for d in decades],
+        lat_ticks=[Tick(100 * (d - low) / (high - low), _us_tick(10.0**d)) for d in decades],
         ratio_ticks=[Tick(50.0 * v, f"{v} ×") for v in (0, 1, 2)],
     )
 

@@ -37,6 +37,7 @@ SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
 KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness")
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+MAX_SECONDS = 7 * 24 * 3600.0
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 DEVICE_KEYS: dict[str, tuple[str, ...]] = {
     "null_blk": (
@@ -521,8 +522,8 @@ def parse_time(value: object) -> float:
     else:
         number, unit = _split(value, TIME_UNITS, "time")
         seconds = number * TIME_UNITS[unit]
-    if seconds < 0:
-        raise ValueError(f"{value!r} is before time began; give 0 or more")
+    if not 0 <= seconds <= MAX_SECONDS:  # neither is NaN
+        raise ValueError(f"{value!r} is no time from 0 to a week")
     return seconds
 
 

@@ -17,6 +17,8 @@ from fairlane.report import Point, points
 from fairlane.results import Outcome, Results
 
 MAX_TENANTS = 8  # more are summed up by their fairness index alone
+NARROW = 105  # on a terminal with fewer columns these are left out
+LEFT_OUT = ("MiB/s", "fairness", "CPU\nus/IO")
 PLAIN_WIDTH = 240  # in a pipe there is no edge to wrap at
 
 
@@ -52,17 +54,18 @@ def progress(title: str) -> Iterator[Callable[[host.Progress], None]]:
 def results(found: Results, out: Console) -> None:
     """A row per knob (and number of cgroups): who got how much of what they should, at which cost."""
     rows = points(found)
-    names = [f"{share.name} ({share.wanted:.1%})" for share in rows[0].shares] if rows else []
+    names = [f"{share.name}\n{share.wanted:.1%}" for share in rows[0].shares] if rows else []
     if len(names) > MAX_TENANTS or any(row.cgroups is not None for row in rows):
         names = []
-    table = Table(title=_title(found), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("scheduler")
-    if any(row.cgroups is not None for row in rows):
-        table.add_column("cgroups", justify="right")
-    for heading in ("IOPS", "MiB/s", "of none", *names, "fairness", "worst share", "p99 ms", "CPU us/IO"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*_row(row, bool(names)), style="bold" if row.knob == "kyber-fairness" else None)
+    table = Table(title=_title(found), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    columns = [_column(row, names) for row in rows]
+    narrow = out.width < NARROW
+    for heading in columns[0] if columns else ():
+        if not (narrow and heading in LEFT_OUT):
+            table.add_column(heading, justify="left" if heading == "scheduler" else "right", no_wrap=True)
+    for row, cells in zip(rows, columns, strict=True):
+        shown = [cell for heading, cell in cells.items() if not (narrow and heading in LEFT_OUT)]
+        table.add_row(*shown, style="bold" if row.knob == "kyber-fairness" else None)
     out.print(table)
     for knob, why in found.unavailable.items():
         out.print(f"{knob} did not run: {escape(why)}")
@@ -71,23 +74,24 @@ def results(found: Results, out: Console) -> None:
 def _title(found: Results) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
     where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
-    return f"{found.scenario} on {where}; a share is shown as received, beside the one wanted"
+    return f"{found.scenario} on {where}; a tenant's share as received, below the one wanted"
 
 
-def _row(row: Point, tenants: bool) -> list[str]:
+def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
+    """The row's cells by the heading of their column; names: those of the tenants, if they have columns."""
     p99 = [share.lat_us["p99"] for share in row.shares if "p99" in share.lat_us]
-    return [
-        row.knob,
-        *([str(row.cgroups)] if row.cgroups is not None else []),
-        f"{row.iops:,.0f}",
-        f"{row.bytes_per_s / 2**20:,.1f}",
-        _or_dash(row.vs_none, "{:.2f}x"),
-        *([_or_dash(share.got, "{:.1%}") for share in row.shares] if tenants else []),
-        _or_dash(row.fairness, "{:.4f}"),
-        _or_dash(row.share_error, "{:.0%} off"),
-        f"{min(p99) / 1000:.0f}..{max(p99) / 1000:.0f}" if p99 else "-",
-        _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
-    ]
+    return {
+        "scheduler": row.knob,
+        **({"cgroups": str(row.cgroups)} if row.cgroups is not None else {}),
+        "IOPS": f"{row.iops:,.0f}",
+        "MiB/s": f"{row.bytes_per_s / 2**20:,.1f}",
+        "of\nnone": _or_dash(row.vs_none, "{:.2f}x"),
+        **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
+        "fairness": _or_dash(row.fairness, "{:.4f}"),
+        "worst\noff by": _or_dash(row.share_error, "{:.0%}"),
+        "p99\nms": f"{min(p99) / 1000:.0f}..{max(p99) / 1000:.0f}" if p99 else "-",
+        "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
+    }
 
 
 def _or_dash(value: float | None, form: str) -> str:

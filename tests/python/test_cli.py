@@ -143,3 +143,27 @@ def test_knobs_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(knobs.TABLE)
     assert cli.main(["knobs"]) == 0
     assert "io.bfq.weight" in capsys.readouterr().out
+
+
+def test_two_scenarios_of_one_name_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["run", FIG1, FIG1, "--out", str(tmp_path)]) == 2
+    assert "two scenarios named kyber-fairness/fig1 would share a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--kernel=6.12", "--destroy-data=nvme0n1"])
+def test_an_option_that_says_nothing_here_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", FIG1, "--on", "sim", option]) == 2
+    assert "says nothing with --on sim" in capsys.readouterr().err
+
+
+def test_a_folder_of_runs_makes_one_report(backend: Backend, tmp_path: Path) -> None:
+    assert cli.main(["run", FIG1, SWEEP, "--out", str(tmp_path)]) == 0
+    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "all.html")]) == 0
+    page = (tmp_path / "all.html").read_text()
+    assert "kyber-fairness/fig1" in page and "kyber-fairness/fig6" in page
+
+
+def test_a_place_that_cannot_be_written_to_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.main(["run", FIG1, "--on", "sim", "--out", str(tmp_path / "file")]) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err

@@ -68,6 +68,7 @@ def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None
         (DEVICE + TENANT + TENANT, "[[tenant]] a: name", "used twice"),
         (DEVICE + '[[tenant]]\nname = "../x"\n', "[[tenant]] number 1 name", "letters, digits"),
         (DEVICE + "[tenant]\n", "[tenant]", "[[tenant]]"),
+        ("[run]\nseconds = nan\n" + TENANT, "[run] seconds", "nan is no time from 0 to a week"),
         ('[device]\nprofile = "disk"\n' + TENANT, "[device] profile", "unknown profile 'disk'; valid are 950pro, "),
         (DEVICE + "max_ioqpairs = 4\n" + TENANT, "[device] max_ioqpairs", "unknown key"),
         (TENANT, "[device] profile", "missing"),
