@@ -5,16 +5,16 @@
  * After "Accurate Calibration and Scalable Bandwidth Sharing of Multi-Queue
  * SSDs" (Kang, Kim; JCSE 17(2), 2023). Section numbers below are the paper's.
  *
- * 1. The idea
+ * 1. The idea (III-A)
  *
  * Start-time fair queueing gives every flow a virtual time, its service
  * divided by its weight, and serves the flow that is furthest behind. To know
  * which one that is, FlashFQ (flashfq.c) keeps all virtual times in one list
  * under one lock, and every request of every core goes through it. mqFlashFQ
  * does not look for the furthest behind. A flow compares itself with one
- * other, chosen at random, by reading that one's virtual time (III-A): not
- * ahead of it, it may go on, ahead of it, it waits. No lock, and in the long
- * run the same shares: whoever is ahead finds most others behind itself.
+ * other, chosen at random, by reading that one's virtual time: not ahead of
+ * it, it may go on; ahead of it, it waits. No lock, and in the long run the
+ * same shares: whoever is ahead finds most others behind itself.
  *
  *     hardware queue 0       hardware queue 1       hardware queue 2
  *        RQ    WQ               RQ    WQ               RQ    WQ
@@ -29,38 +29,37 @@
  * 2. What a flow is
  *
  * The tunable `flow` says what has a virtual time: 1, a core - a hardware
- * queue, as in the paper - or 0, a cgroup. A core has no weight of its own;
+ * queue, as in the paper - or 0, a cgroup; a change counts from when nothing
+ * is backlogged. A core has no weight of its own;
  * its virtual time advances by each request's cost divided by the share of
  * the cgroup that the request is from, so that cores to which tenants are
  * pinned have their tenants' weights. A cgroup's requests may be on many
  * hardware queues at once. They all advance one virtual time, with one atomic
- * addition for a whole batch, which each hardware queue draws for itself: what
- * it has drawn it spends on requests without touching anything that is shared.
- * Among the cgroups of one hardware queue no sampling is needed, since its lock
- * is held: they are sorted, and the first one takes the test.
+ * addition for a batch, which each hardware queue draws for itself: what it
+ * has drawn it spends on requests without touching anything that is shared.
+ * Among the cgroups of one hardware queue no sampling is needed, since its
+ * lock is held: they are sorted, and the first one takes the test.
  *
  * 3. The test and the batch
  *
  * The test is taken when a request arrives, when one is completed, and every
- * 200 us. A flow that fails it goes on comparing itself with the same one, until
- * it is no longer ahead: with a new sample each time it would only have to
- * try often enough to find one that is even further ahead, and any two could
- * overtake each other for ever while a third is left behind. So if n are
- * backlogged, in each batch it meets the furthest behind with probability
- * 1 / (n - 1), and then waits for it: to be k steps ahead has a probability
- * of less than (1 - 1 / (n - 1))^k.
- *
- * Whoever passes it may dispatch a batch, its cost up to the base
- * batch size times the weight; that is to say, its virtual time advances
- * by the same step whoever it is. The weight counts relative to the average:
+ * 200 us. Whoever passes it may dispatch a batch, its cost up to the base
+ * batch size times the weight; that is to say, its virtual time advances by
+ * the same step whoever it is. The weight counts relative to the average:
  *
  *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
  *     the batches are 72 and 24 KiB
  *
  * A cgroup's batch is divided by the number of hardware queues. A request
  * that costs more than a batch is a batch. Everything is charged before it is
- * dispatched, so of two backlogged flows none is ever further ahead of the
- * other than a step, or its dearest request on each hardware queue.
+ * dispatched.
+ *
+ * One addition: who fails the test goes on comparing itself with the same
+ * flow until it is no longer ahead of that one. With a new sample each time,
+ * it would only have to try often enough to find one that is even further
+ * ahead, and two could overtake each other for ever while a third is left
+ * behind. So of two backlogged flows none is ever further ahead of the other
+ * than a step, or its dearest request on each hardware queue.
  *
  * 4. Backlogged and idle
  *
@@ -81,38 +80,21 @@
  * like) with weights of their own, read_weight and write_weight, so that a
  * read does not wait behind a flow's own writes for longer than its part.
  *
- * 6. Work conservation
+ * 6. Work conservation (an addition: the tunable `conserve`)
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
- * if it cannot do more: it has one request at a time, a limited rate, a
- * hardware queue that is full. Then all go at its pace. Waiting for it is
- * of use only if it is the others' requests that keep it back, in the drive.
- * If it is not, the drive runs dry: it does less, and has less in flight. (If it
- * does less with as much in flight, it has become slower; if it does as much
- * with less in flight, it is the queue in the drive that got shorter, as it
- * should.) So what the drive does and what it has in flight are compared with
- * what is usual. If both are clearly less in two windows running in
- * which somebody was held, the flow that is furthest behind is called
- * limited: nobody waits for it, until it is itself held while the drive is busy,
- * or for 32, 64, 128, 128, ... times the window in any case. Then the next one,
- * if that was not enough. The tunable `conserve` switches this off.
- *
- *     64 in flight, 640 done in 2 ms. A heavy tenant with one request at
- *     a time falls behind, the others wait: 1 in flight, 20 done. After 4 ms
- *     they no longer wait for it, for 64 ms and more.
- *
- * To know what is usual, in two windows of 64 nobody is held; of 128, 256, ...
- * 4096, as long as that does not show that the drive could have done clearly more.
- * Nothing is lost by that: what is dispatched is charged, and waited for later. Nor is
- * anybody limited for being behind in a drive that is busy. But what a limited
- * flow is behind it does not get back all at once: when it has nothing queued and
- * something arrives, and when it is no longer limited, it is brought up to a
- * few steps behind a sample.
+ * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
+ * that is so: for two windows nobody waits, and when the drive then does
+ * clearly more, whoever is furthest behind is called limited. For 64 ms, and
+ * each time that it turns out again twice as long, up to half a second, nobody
+ * waits for it. If it was not the only one, the next trial finds the next. What is dispatched in a trial is charged, and waited for later. But
+ * what limited flows did not use they do not get back: in the end they are
+ * brought level with the furthest behind of the others.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
  */
-#include "fairlane.h"
+#include "trial.h"
 #include "vtime.h"
 
 /* Backlogged flows that can be sampled. */
@@ -121,34 +103,16 @@
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
 
-/*
- * What the drive does is looked at in windows of at least 2 ms and 64 requests,
- * except that 20 ms are enough. Clearly less is 7/8. Limited for 32 windows at first.
- */
-#define MF_WINDOW_NS (2ull * NSEC_PER_MSEC)
-#define MF_MAX_WINDOW_NS (20ull * NSEC_PER_MSEC)
-#define MF_WINDOW_REQUESTS 64
-#define MF_BAD_WINDOWS 2
-#define MF_BELIEF 32
-#define MF_MAX_DOUBLINGS 2
-/* Of so many windows, in the first 2 nobody is held; the second of these shows what is usual. */
-#define MF_OPEN_EVERY 64
-#define MF_OPEN_SELDOM 4096
-#define MF_OPEN 2
-/* Then they may get ahead by so many windows' work, which they wait for later. */
-#define MF_OPEN_AHEAD 16
+/* For so long nobody waits for a flow, once that was found to be waste; doubled up to 3 times. */
+#define MF_LIMITED_NS (64ull * NSEC_PER_MSEC)
+#define MF_DOUBLINGS 3
+
+/* How far ahead flows may get in a trial, in batches, and in time of the drive. */
+#define MF_TRIAL_STEPS 16
+#define MF_TRIAL_NS (50ull * NSEC_PER_MSEC)
 
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
-
-/* How far behind a flow may be by its own doing, in steps or dear requests. */
-#define MF_SLACK 8
-
-/* Who is held sorts its list anew so often at most. */
-#define MF_SORT_NS (10ull * NSEC_PER_MSEC)
-
-/* Looking for idle flows is spread: so many queues for each timeout. */
-#define MF_AGE_QUEUES 1024
 
 enum { MF_RQ, MF_WQ, MF_NR_RQS };
 enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
@@ -159,9 +123,9 @@ struct mf_slot {
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	int limited; /* nobody waits for it */
-	int held; /* in this window it was; set by any dispatch */
-	unsigned int doublings; /* of the time for which it is believed; dev->lock */
-	u64 limited_until_ns; /* dev->lock */
+	/* Under dev->lock. */
+	u64 limited_until_ns;
+	unsigned int doublings; /* of the time, the next time */
 } ____cacheline_aligned_in_smp;
 
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
@@ -172,14 +136,15 @@ struct mf_entity {
 	 */
 	struct mf_slot *slot;
 	bool in; /* backlogged; written under dev->lock, read by every insert */
-	bool quiet; /* had nothing at the last look; dev->lock */
+	/* At the last look for idle ones, under dev->lock: had nothing; requests so far. */
+	bool quiet;
+	u64 seen;
 	struct mf_slot own; /* when idle, or all slots are taken */
 };
 
-/* SQ: what is queued on a hardware queue for one entity. Under hwq->lock. */
-struct mf_stage {
-	struct mf_entity *entity;
-	struct fl_queue *queue; /* NULL: a core's */
+/* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
+struct mf_queue {
+	struct fl_queue q;
 	struct list_head rqs[MF_NR_RQS];
 	struct list_head ready; /* in mf_hwq.ready, when something is queued */
 	u64 key; /* its virtual time when it was sorted in: it has not become less */
@@ -187,17 +152,6 @@ struct mf_stage {
 	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
 	const struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
 	u64 held_since_ns; /* 0: not held */
-	/*
-	 * NOQ and NOS. NOQ counts requests and not bytes: those grow by
-	 * merges, which we are not told of. Read without lock: old by a request.
-	 */
-	u64 queued;
-	atomic64_t outstanding; /* bytes; subtracted from by completions */
-};
-
-struct mf_queue {
-	struct fl_queue q;
-	struct mf_stage stage;
 };
 
 struct mf_flow {
@@ -209,58 +163,45 @@ struct mf_flow {
 struct mf_hwq {
 	struct fl_hwq hwq;
 	/* Under hwq->lock. */
-	struct mf_stage stage; /* the core's */
-	struct list_head ready; /* mf_stage.ready, by key */
+	struct list_head ready; /* mf_queue.ready, by key */
 	u64 random;
-	u64 sorted_ns; /* the last mf_sort_anew() */
-	u64 sent; /* requests; read by the tick */
-	u64 inserted; /* into the core's queue; read by the tick */
+	/* Written under hwq->lock; the tick reads them, old by a request. */
+	u64 inserted;
+	u64 queued_bytes; /* NOQ; without what was merged into requests since */
+	u64 sent_bytes; /* NOS is the difference to done_bytes */
 	/*
 	 * The first of the ready ones failed the test, with these. Written under
 	 * hwq->lock, except that whoever finds that it would pass now clears held;
 	 * a stale read costs a test, or waits for the tick.
 	 */
 	bool held;
-	u64 held_ns; /* when it failed */
 	u64 held_vt;
 	const struct mf_slot *held_for;
 	struct mf_entity core;
-	u64 seen; /* inserted, at the last look for idle cores; tick only */
-	/* Requests that the drive has given back; what they cost. Summed by the tick. */
+	/* What the drive has given back. Added to by completions, summed by the tick. */
 	atomic64_t done ____cacheline_aligned_in_smp;
+	atomic64_t done_bytes;
 	atomic64_t done_cost;
-};
-
-/* What the drive does: cost and requests per second, and requests in flight, times 16. */
-struct mf_load {
-	u64 cost, requests, in_flight;
 };
 
 struct mf_dev {
 	struct fl_dev dev;
-	/* Read on the hot path, written on the slow one, under dev->lock. */
+	/* Read on the hot path, written on the slow one, under dev->lock: a stale read misjudges one batch. */
 	u64 step; /* by which a batch advances virtual time */
 	u64 queue_step; /* the part of it for each of a cgroup's queues */
-	unsigned int nr_slots; /* from here on none is used; a stale read samples one more or less */
-	bool open; /* nobody is held now up to open_vt, to see what the drive does then */
-	u64 open_vt;
-	u64 largest; /* recent advance; set by any draw, decays */
+	unsigned int nr_slots; /* from here on none is used */
+	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
+	u64 trial_vt; /* up to here nobody waits in a trial */
+	struct fl_trial trial;
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
-	unsigned int active; /* flows and cores at that look, or since */
+	unsigned int busy; /* flows */
 	u64 aged_ns; /* the last look for idle flows */
-	u64 window_ns, window_done, window_cost; /* where the window began */
-	unsigned int window_ticks, window_held; /* in it; those at which somebody was held */
-	u64 window_in_flight; /* requests, summed over its ticks */
-	struct mf_load usual;
-	unsigned int windows, open_every; /* since the last began that nobody is held in; of so many */
-	struct mf_load before; /* in the window before that */
-	unsigned int bad_windows; /* running */
 	u64 random;
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
-	u64 backlogged, holds, limits, outstanding_bytes, queued_requests;
+	u64 backlogged, holds, trials, limits, outstanding_bytes, queued_bytes;
 	struct mf_slot slots[MF_SLOTS];
 };
 
@@ -316,53 +257,52 @@ static const struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *
 	return NULL;
 }
 
-/* How far behind a flow may be by its own doing. */
-static u64 mf_slack(struct mf_dev *mf)
-{
-	return MF_SLACK * max_t(u64, READ_ONCE(mf->step), READ_ONCE(mf->largest));
-}
-
 /* Must whoever is at @vt wait for @other? */
 static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt)
 {
-	u64 other_vt = atomic64_read(&other->vt);
-
-	if (unlikely(READ_ONCE(mf->open) && READ_ONCE(mf->conserve)))
-		return fl_vt_before(READ_ONCE(mf->open_vt), vt);
-	return READ_ONCE(other->used) && !READ_ONCE(other->limited) && fl_vt_before(other_vt, vt);
+	if (unlikely(READ_ONCE(mf->trial.on)))
+		return fl_vt_before(READ_ONCE(mf->trial_vt), vt);
+	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used) &&
+	       !READ_ONCE(other->limited);
 }
 
-/* ---- Backlogged and idle: the slow path --------------------------------- */
+/* ---- Backlogged and idle: the slow path, under dev->lock ---------------- */
 
-/* Shares have changed, or a flow has come or gone. Under dev->lock. */
+/* Shares have changed, or a flow has come or gone. */
 static void mf_update_shares(struct mf_dev *mf)
 {
 	struct fl_flow *flow;
 	u64 step;
 
 	fl_flows_update_shares(&mf->dev);
-	list_for_each_entry(flow, &mf->dev.flows, node)
-		if (flow->busy)
-			WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
-	step = READ_ONCE(mf->batch) * max_t(u64, mf->backlogged, 1);
+	mf->busy = 0;
+	list_for_each_entry(flow, &mf->dev.flows, node) {
+		if (!flow->busy)
+			continue;
+		mf->busy++;
+		WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
+	}
+	step = READ_ONCE(mf->batch) * max_t(u64, mf->busy, 1);
 	WRITE_ONCE(mf->step, step);
 	WRITE_ONCE(mf->queue_step, div64_u64(step, mf->dev.nr_hwqs));
 }
 
-/* @entity becomes backlogged, at the system virtual time. Under dev->lock. */
-static void mf_enter(struct mf_dev *mf, struct mf_entity *entity, u64 *random)
+/* @entity becomes backlogged, at the system virtual time. */
+static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 {
-	const struct mf_slot *sample = mf_sample(mf, NULL, random);
+	const struct mf_slot *sample = mf_sample(mf, NULL, &mf->random);
 	struct mf_slot *slot = &entity->own;
 	unsigned int i;
-	u64 vt = atomic64_read(sample ? &sample->vt : &slot->vt);
 
+	if (entity->in)
+		return;
 	for (i = 0; i < MF_SLOTS; i++)
 		if (!mf->slots[i].used) {
 			slot = &mf->slots[i];
 			break;
 		}
-	atomic64_set(&slot->vt, vt);
+	entity->quiet = false;
+	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
 	WRITE_ONCE(slot->limited, 0);
 	slot->doublings = 0;
 	if (slot != &entity->own)
@@ -372,8 +312,6 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity, u64 *random)
 	WRITE_ONCE(entity->slot, slot);
 	WRITE_ONCE(entity->in, true);
 	mf->backlogged++;
-	mf->active++;
-	entity->quiet = false;
 }
 
 static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
@@ -393,17 +331,17 @@ static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
 		WRITE_ONCE(mf->nr_slots, mf->nr_slots - 1);
 }
 
-/* The first request of an idle flow or core, under hwq->lock. */
-static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow,
-			struct mf_entity *entity)
+/* The first request of an idle flow or core. Takes dev->lock, under hwq->lock. */
+static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow)
 {
 	unsigned long flags;
 	bool kick;
 
 	spin_lock_irqsave(&mf->dev.lock, flags);
+	if (!mf->backlogged)
+		WRITE_ONCE(mf->by_core, READ_ONCE(mf->flow) == MF_CORE);
 	fl_flow_set_busy(flow, true);
-	if (!entity->in)
-		mf_enter(mf, entity, &mhq->random);
+	mf_enter(mf, mf->by_core ? &mhq->core : &to_mf_flow(flow)->entity);
 	mf_update_shares(mf);
 	kick = !mf->ticking;
 	mf->ticking = true;
@@ -412,385 +350,262 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
-/*
- * Has @entity had nothing for the timeout? It has nothing now (@quiet), and had
- * nothing at the last look, since when nothing came.
- */
-static bool mf_is_idle(struct mf_entity *entity, bool quiet)
+/* Has @entity had nothing for the timeout: nothing now, nothing at the last look, nothing new since? */
+static bool mf_is_idle(struct mf_entity *entity, u64 inserted, bool has_requests)
 {
-	bool idle = quiet && entity->quiet;
+	bool quiet = inserted == entity->seen && !has_requests, idle = quiet && entity->quiet;
 
+	entity->seen = inserted;
 	entity->quiet = quiet;
 	return idle;
 }
 
-static bool mf_has_requests(const struct mf_stage *st)
-{
-	return READ_ONCE(st->queued) || atomic64_read(&st->outstanding);
-}
-
-/* Not what is queued for a core, from before the tunable flow was changed. */
-static bool mf_flow_has_requests(struct fl_flow *flow)
-{
-	unsigned int i;
-
-	for (i = 0; i < flow->dev->nr_hwqs; i++)
-		if (mf_has_requests(&((struct mf_queue *)flow->queues + i)->stage))
-			return true;
-	return false;
-}
-
-/* Idle: nobody waits for it. Not busy: it no longer counts in the others' shares, either. */
 static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 {
 	struct mf_entity *entity = &to_mf_flow(flow)->entity;
-	bool held, idle;
+	bool held;
 	u64 inserted = fl_flow_inserted(flow, mf->dev.sched, &held);
 
-	idle = mf_is_idle(entity, inserted == flow->seen && !mf_flow_has_requests(flow));
-	if (idle && !held) {
-		fl_flow_set_busy(flow, false);
-		/* A request that came just before saw the flow active: look again. */
-		smp_mb();
-		fl_flow_inserted(flow, mf->dev.sched, &held);
-		fl_flow_set_busy(flow, held);
-	}
-	flow->seen = inserted;
-	mf->active += flow->busy;
-	if (idle && !mf_flow_has_requests(flow))
+	if (!mf_is_idle(entity, inserted, held))
+		return;
+	fl_flow_set_busy(flow, false);
+	/* A request that came just before saw the flow active: look again. */
+	smp_mb();
+	fl_flow_inserted(flow, mf->dev.sched, &held);
+	if (held)
+		fl_flow_set_busy(flow, true);
+	else
 		mf_leave(mf, entity);
 }
 
 /* A request that comes just now may find the core still in: it is not sampled until its next. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	u64 inserted = READ_ONCE(mhq->inserted);
+	u64 queued = READ_ONCE(mhq->queued_bytes);
+	u64 outstanding = READ_ONCE(mhq->sent_bytes) - atomic64_read(&mhq->done_bytes);
 
-	if (mf_is_idle(&mhq->core, inserted == mhq->seen && !mf_has_requests(&mhq->stage)))
+	if (mf_is_idle(&mhq->core, READ_ONCE(mhq->inserted), queued || outstanding))
 		mf_leave(mf, &mhq->core);
-	mhq->seen = inserted;
-	mf->active += mhq->core.in;
+	mf->queued_bytes += queued;
+	mf->outstanding_bytes += outstanding;
 }
 
-/* Whoever has been idle for the timeout is so now. Under dev->lock. */
 static void mf_age(struct mf_dev *mf)
 {
 	struct fl_flow *flow;
 	unsigned int i;
-	u64 largest;
 
-	mf->active = 0;
 	list_for_each_entry(flow, &mf->dev.flows, node)
 		if (flow->busy)
 			mf_age_flow(mf, flow);
+	mf->queued_bytes = 0;
+	mf->outstanding_bytes = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
 	mf_update_shares(mf);
-	largest = READ_ONCE(mf->largest);
-	WRITE_ONCE(mf->largest, largest - (largest >> 8));
 }
 
 /* ---- Work conservation: see 6 above ------------------------------------- */
 
-/* The flow that is furthest behind is limited. @window: ns that it took to find out. Under dev->lock. */
-static void mf_limit_last(struct mf_dev *mf, u64 now, u64 window)
+static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
 {
-	struct mf_slot *slot, *last = NULL;
-	u64 least = 0;
+	return fl_vt_before(atomic64_read(&a->vt), atomic64_read(&b->vt));
+}
+
+/* Of those that are waited for, the one that is furthest ahead or behind; NULL when there is none. */
+static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
+{
+	struct mf_slot *slot, *found = NULL;
+
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
+		if (slot->used && !slot->limited &&
+		    (!found || (ahead ? mf_is_before(found, slot) : mf_is_before(slot, found))))
+			found = slot;
+	return found;
+}
+
+/* What limited flows did not use they do not get back: bring them level with the others. */
+static void mf_level_limited(struct mf_dev *mf)
+{
+	const struct mf_slot *last = mf_furthest(mf, false);
+	struct mf_slot *slot;
+
+	for (slot = mf->slots; last && slot < mf->slots + mf->nr_slots; slot++) {
+		s64 vt = atomic64_read(&slot->vt);
+
+		while (slot->used && slot->limited && mf_is_before(slot, last) &&
+		       !atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)))
+			;
+	}
+}
+
+/* All at once, also those that stay limited: among themselves they keep their order. */
+static void mf_end_limits(struct mf_dev *mf, u64 now)
+{
+	struct mf_slot *slot;
 
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		u64 vt = atomic64_read(&slot->vt);
-
-		if (!slot->used || slot->limited || (last && !fl_vt_before(vt, least)))
+		if (!slot->used || !slot->limited || now < slot->limited_until_ns)
 			continue;
-		last = slot;
-		least = vt;
+		mf_level_limited(mf);
+		WRITE_ONCE(slot->limited, 0);
 	}
+}
+
+static void mf_begin_trial(struct mf_dev *mf)
+{
+	const struct mf_slot *first = mf_furthest(mf, true);
+	u64 ahead = mul_u64_u64_div_u64(mf->trial.usual.cost, MF_TRIAL_NS, NSEC_PER_SEC);
+
+	if (first)
+		WRITE_ONCE(mf->trial_vt, atomic64_read(&first->vt) +
+						 max_t(u64, ahead, MF_TRIAL_STEPS * mf->step));
+	mf->trials++;
+}
+
+static void mf_limit_last(struct mf_dev *mf, u64 now)
+{
+	struct mf_slot *last = mf_furthest(mf, false);
+
 	if (!last)
 		return;
-	last->limited_until_ns = now + (MF_BELIEF << last->doublings) * window;
-	last->doublings = min_t(unsigned int, last->doublings + 1, MF_MAX_DOUBLINGS);
+	last->limited_until_ns = now + (MF_LIMITED_NS << last->doublings);
+	last->doublings = min_t(unsigned int, last->doublings + 1, MF_DOUBLINGS);
 	WRITE_ONCE(last->limited, 1);
 	mf->limits++;
 }
 
-/* What the limited flow with @slot is behind without need, it is not given back. */
-static void mf_catch_up(struct mf_dev *mf, struct mf_slot *slot, u64 *random)
-{
-	const struct mf_slot *sample = mf_sample(mf, slot, random);
-	s64 vt = atomic64_read(&slot->vt);
-	u64 least;
-
-	if (!sample)
-		return;
-	least = atomic64_read(&sample->vt) - mf_slack(mf);
-	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
-		;
-}
-
-/* A window is over, in which the drive was busy if @good: who is no longer limited? */
-static void mf_end_limits(struct mf_dev *mf, u64 now, bool good)
-{
-	struct mf_slot *slot;
-
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		/* Who was itself held, and not because all were for somebody who is limited, could do more. */
-		if (slot->limited &&
-		    (now >= slot->limited_until_ns || (good && READ_ONCE(slot->held)))) {
-			mf_catch_up(mf, slot, &mf->random);
-			WRITE_ONCE(slot->limited, 0);
-		}
-		WRITE_ONCE(slot->held, 0);
-	}
-}
-
-static bool mf_clearly_less(u64 now, u64 usual)
-{
-	return 8 * now <= 7 * usual;
-}
-
-/* Has the drive run dry for want of requests? The price list may be wrong, so both rates count. */
-static bool mf_is_dry(const struct mf_dev *mf, const struct mf_load *now)
-{
-	return mf_clearly_less(now->cost, mf->usual.cost) &&
-	       mf_clearly_less(now->requests, mf->usual.requests) &&
-	       mf_clearly_less(now->in_flight, mf->usual.in_flight);
-}
-
-/* The virtual time of whoever is furthest ahead. */
-static u64 mf_last_vt(struct mf_dev *mf)
-{
-	struct mf_slot *slot;
-	bool found = false;
-	u64 last = 0;
-
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		u64 vt = atomic64_read(&slot->vt);
-
-		if (slot->used && (!found || fl_vt_before(last, vt)))
-			last = vt;
-		found |= slot->used;
-	}
-	return last;
-}
-
-/* Is the next window one that nobody is held in? Returns false if this one was. */
-static bool mf_open_windows(struct mf_dev *mf, const struct mf_load *load, u64 window_cost)
-{
-	unsigned int window = mf->windows++;
-
-	if (window == MF_OPEN - 1)
-		mf->open_every = mf_clearly_less(mf->before.cost, load->cost) &&
-						 mf_clearly_less(mf->before.requests, load->requests) ?
-					 MF_OPEN_EVERY :
-					 min_t(unsigned int, 2 * mf->open_every, MF_OPEN_SELDOM);
-	if (mf->windows >= mf->open_every) {
-		mf->windows = 0;
-		mf->before = *load;
-		WRITE_ONCE(mf->open_vt, mf_last_vt(mf) + MF_OPEN_AHEAD * window_cost);
-	}
-	WRITE_ONCE(mf->open, mf->windows < MF_OPEN);
-	if (window == MF_OPEN - 1)
-		mf->usual = *load;
-	return window >= MF_OPEN;
-}
-
-/* A window is over, with the load @load. Under dev->lock. */
-static void mf_judge(struct mf_dev *mf, u64 now, const struct mf_load *load, u64 window_cost)
-{
-	bool held = 8 * mf->window_held > mf->window_ticks, dry = held && mf_is_dry(mf, load);
-	/* Up fast, down slowly; what is done while nobody is held is usual, whatever it is. */
-	unsigned int shift = !held || load->cost > mf->usual.cost ? 1 : 5;
-
-	if (!mf_open_windows(mf, load, window_cost))
-		return;
-	mf_end_limits(mf, now, !dry);
-	if (dry) {
-		if (++mf->bad_windows >= MF_BAD_WINDOWS)
-			mf_limit_last(mf, now, now - mf->window_ns);
-		return;
-	}
-	mf->bad_windows = 0;
-	mf->usual.cost += (s64)(load->cost - mf->usual.cost) >> shift;
-	mf->usual.requests += (s64)(load->requests - mf->usual.requests) >> shift;
-	mf->usual.in_flight += (s64)(load->in_flight - mf->usual.in_flight) >> shift;
-}
-
-/* On every tick, under dev->lock. @held: somebody is. */
+/* On every tick. @held: somebody is. */
 static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 {
-	u64 sent = 0, done = 0, cost = 0, window = now - mf->window_ns;
-	struct mf_load load;
+	struct fl_work done = { 0 };
+	enum fl_verdict verdict;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
-
-		done += atomic64_read(&mhq->done); /* first: never more than sent */
-		sent += READ_ONCE(mhq->sent);
-		cost += atomic64_read(&mhq->done_cost);
+		done.requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
+		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
-	mf->window_ticks++;
-	mf->window_held += held;
-	mf->window_in_flight += sent - min_t(u64, done, sent);
-	if (window < MF_WINDOW_NS ||
-	    (done - mf->window_done < MF_WINDOW_REQUESTS && window < MF_MAX_WINDOW_NS))
-		return;
-	load.cost = mul_u64_u64_div_u64(cost - mf->window_cost, NSEC_PER_SEC, window);
-	load.requests = mul_u64_u64_div_u64(done - mf->window_done, NSEC_PER_SEC, window);
-	load.in_flight = div64_u64(16 * mf->window_in_flight, mf->window_ticks);
-	if (READ_ONCE(mf->conserve))
-		mf_judge(mf, now, &load, cost - mf->window_cost);
-	mf->window_ns = now;
-	mf->window_done = done;
-	mf->window_cost = cost;
-	mf->window_ticks = 0;
-	mf->window_held = 0;
-	mf->window_in_flight = 0;
+	verdict = fl_trial_look(&mf->trial, now, &done, held && READ_ONCE(mf->conserve));
+	if (verdict == FL_TRIAL_BEGINS)
+		mf_begin_trial(mf);
+	else if (verdict == FL_TRIAL_GAIN)
+		mf_limit_last(mf, now);
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
 
-static u64 mf_vt(const struct mf_stage *st)
+static struct mf_entity *mf_entity(const struct mf_queue *mq)
 {
-	return atomic64_read(&READ_ONCE(st->entity->slot)->vt);
+	return READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core) ? &to_mf_hwq(mq->q.hwq)->core :
+							     &to_mf_flow(mq->q.flow)->entity;
 }
 
-static struct mf_stage *mf_stage_of(struct list_head *ready)
+static struct mf_slot *mf_slot(const struct mf_queue *mq)
 {
-	return list_entry(ready, struct mf_stage, ready);
+	return READ_ONCE(mf_entity(mq)->slot);
 }
 
-/* Sort @st in: mostly it has just advanced and goes to the end, or is new and goes to the front. */
-static void mf_sort_in(struct mf_hwq *mhq, struct mf_stage *st)
+static u64 mf_vt(const struct mf_queue *mq)
+{
+	return atomic64_read(&mf_slot(mq)->vt);
+}
+
+static struct mf_queue *mf_queue_of(struct list_head *ready)
+{
+	return list_entry(ready, struct mf_queue, ready);
+}
+
+/* Sort @mq in: mostly it has just advanced and goes to the end, or is new and goes to the front. */
+static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	struct list_head *pos = mhq->ready.prev;
 
-	st->key = mf_vt(st);
-	if (!list_empty(&mhq->ready) && fl_vt_before(st->key, mf_stage_of(mhq->ready.next)->key))
+	mq->key = mf_vt(mq);
+	if (!list_empty(&mhq->ready) && fl_vt_before(mq->key, mf_queue_of(mhq->ready.next)->key))
 		pos = &mhq->ready;
-	while (pos != &mhq->ready && fl_vt_before(st->key, mf_stage_of(pos)->key))
+	while (pos != &mhq->ready && fl_vt_before(mq->key, mf_queue_of(pos)->key))
 		pos = pos->prev;
-	list_add(&st->ready, pos);
+	list_add(&mq->ready, pos);
 }
 
 /*
- * Is @st, the first, still the one with the least virtual time? Other hardware
- * queues may have advanced it, and others. They only advance, so that when the
- * first is where it was, nobody else has become less.
+ * The one with the least virtual time, or NULL. Other hardware queues may have
+ * advanced some. They only advance, so that when the first is where it was,
+ * nobody else has become less.
  */
-static bool mf_still_first(struct mf_hwq *mhq, struct mf_stage *st)
+static struct mf_queue *mf_first(struct mf_hwq *mhq)
 {
-	u64 vt = mf_vt(st);
+	while (!list_empty(&mhq->ready)) {
+		struct mf_queue *mq = mf_queue_of(mhq->ready.next);
+		u64 vt = mf_vt(mq);
 
-	if (vt == st->key || st->ready.next == &mhq->ready ||
-	    !fl_vt_before(mf_stage_of(st->ready.next)->key, vt)) {
-		st->key = vt;
-		return true;
-	}
-	list_del_init(&st->ready);
-	mf_sort_in(mhq, st);
-	return false;
-}
-
-/*
- * Virtual times only advance, except where a flow becomes backlogged that still has
- * something queued, from before the tunable flow was changed. It would wait
- * behind others that wait for it.
- */
-static void mf_sort_anew(struct mf_hwq *mhq)
-{
-	LIST_HEAD(old);
-
-	while (!list_empty(&mhq->ready))
-		list_move_tail(mhq->ready.next, &old);
-	while (!list_empty(&old)) {
-		struct mf_stage *st = mf_stage_of(old.next);
-
-		list_del_init(&st->ready);
-		mf_sort_in(mhq, st);
-	}
-}
-
-/* @st, the first, has to wait. */
-static void mf_hold(struct mf_hwq *mhq, struct mf_stage *st)
-{
-	u64 now = fl_now_ns();
-	struct mf_slot *slot = READ_ONCE(st->entity->slot);
-
-	if (!READ_ONCE(slot->held))
-		WRITE_ONCE(slot->held, 1);
-	WRITE_ONCE(mhq->held_for, st->waits_for);
-	WRITE_ONCE(mhq->held_vt, st->key);
-	WRITE_ONCE(mhq->held_ns, now);
-	WRITE_ONCE(mhq->held, true);
-	if (now - mhq->sorted_ns >= MF_SORT_NS) {
-		mhq->sorted_ns = now;
-		mf_sort_anew(mhq);
-		if (mhq->ready.next != &st->ready) {
-			WRITE_ONCE(mhq->held, false);
-			fl_hwq_run(&mhq->hwq);
+		if (vt == mq->key || mq->ready.next == &mhq->ready ||
+		    !fl_vt_before(mf_queue_of(mq->ready.next)->key, vt)) {
+			mq->key = vt;
+			return mq;
 		}
+		list_del_init(&mq->ready);
+		mf_sort_in(mhq, mq);
 	}
-	if (st->held_since_ns)
-		return;
-	st->held_since_ns = now;
-	if (st->queue)
-		WRITE_ONCE(st->queue->throttled, true);
+	return NULL;
 }
 
-static void mf_not_held(struct mf_stage *st)
+/* @mq, the first, has to wait. */
+static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
-	u64 ns;
+	WRITE_ONCE(mhq->held_for, mq->waits_for);
+	WRITE_ONCE(mhq->held_vt, mq->key);
+	WRITE_ONCE(mhq->held, true);
+	if (mq->held_since_ns)
+		return;
+	mq->held_since_ns = fl_now_ns();
+	WRITE_ONCE(mq->q.throttled, true);
+}
 
-	if (likely(!st->held_since_ns))
+static void mf_not_held(struct mf_queue *mq)
+{
+	u64 since = mq->held_since_ns;
+
+	if (likely(!since))
 		return;
-	ns = fl_now_ns() - st->held_since_ns;
-	st->held_since_ns = 0;
-	if (!st->queue)
-		return;
-	WRITE_ONCE(st->queue->throttled_ns, st->queue->throttled_ns + ns);
-	WRITE_ONCE(st->queue->throttled, false);
+	mq->held_since_ns = 0;
+	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - since);
+	WRITE_ONCE(mq->q.throttled, false);
+}
+
+/* The root cgroup's go on, ahead or not: swapping and metadata are in everybody's way. */
+static bool mf_is_exempt(const struct mf_queue *mq)
+{
+	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
 }
 
 /* The test, see 3 above. */
-static bool mf_held_back(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st,
-			 const struct mf_slot *self)
+static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq,
+		      const struct mf_slot *self)
 {
-	if (!st->waits_for)
-		st->waits_for = mf_sample(mf, self, &mhq->random);
-	if (st->waits_for && mf_must_wait(mf, st->waits_for, st->key))
+	if (mf_is_exempt(mq))
 		return true;
-	st->waits_for = NULL;
-	return false;
-}
-
-/* Take the test for the next batch, which has to pay @advance at least. */
-static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st, u64 advance)
-{
-	struct mf_slot *slot = READ_ONCE(st->entity->slot);
-	u64 step = st->queue ? READ_ONCE(mf->queue_step) : READ_ONCE(mf->step);
-	bool root = st->queue && !st->queue->flow->parent;
-
-	/* The root's go on, ahead or not: swapping and metadata are in everybody's way. */
-	if (!root && mf_held_back(mf, mhq, st, slot))
+	if (!mq->waits_for)
+		mq->waits_for = mf_sample(mf, self, &mhq->random);
+	if (mq->waits_for && mf_must_wait(mf, mq->waits_for, mq->key))
 		return false;
-	step = max_t(u64, step, advance - st->budget);
-	if (step > READ_ONCE(mf->largest))
-		WRITE_ONCE(mf->largest, step);
-	atomic64_add(step, &slot->vt);
-	st->budget += step;
+	mq->waits_for = NULL;
 	return true;
 }
 
-/* RQ or WQ? Whichever is not before its turn. */
-static struct fl_req *mf_next(const struct mf_stage *st)
+/* Take the test for the next batch, which has to pay @advance at least. */
+static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
-	int which = list_empty(&st->rqs[MF_RQ]) || (!list_empty(&st->rqs[MF_WQ]) && st->lead > 0) ?
-			    MF_WQ :
-			    MF_RQ;
+	struct mf_slot *slot = mf_slot(mq);
+	u64 step = READ_ONCE(mf->by_core) ? READ_ONCE(mf->step) : READ_ONCE(mf->queue_step);
 
-	return fl_req_of(st->rqs[which].next);
+	if (!mf_passes(mf, mhq, mq, slot))
+		return false;
+	step = max_t(u64, step, advance - mq->budget);
+	atomic64_add(step, &slot->vt);
+	mq->budget += step;
+	return true;
 }
 
 static int mf_which(struct fl_req *rq)
@@ -798,71 +613,76 @@ static int mf_which(struct fl_req *rq)
 	return fl_req_op(rq) == FL_READ ? MF_RQ : MF_WQ;
 }
 
-/* Marks a request's word: its bytes, whether it was a core's, and that it was dispatched. */
-#define MF_SENT 1ul
-#define MF_BY_CORE 2ul
-#define MF_BYTES_SHIFT 2
+/* From RQ or WQ? Whichever is not before its turn. */
+static struct fl_req *mf_next(const struct mf_queue *mq)
+{
+	bool write = list_empty(&mq->rqs[MF_RQ]) || (!list_empty(&mq->rqs[MF_WQ]) && mq->lead > 0);
+
+	return fl_req_of(mq->rqs[write ? MF_WQ : MF_RQ].next);
+}
 
 /*
  * Whichever of RQ and WQ goes while the other is empty gives it no credit for
  * more than one request; what it owes the other it goes on paying.
  */
-static void mf_take_turn(struct mf_dev *mf, struct mf_stage *st, int which, u64 cost)
+static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 cost)
 {
-	s64 lead = st->lead;
+	s64 lead = mq->lead;
 
 	if (which == MF_RQ) {
-		if (list_empty(&st->rqs[MF_WQ]))
+		if (list_empty(&mq->rqs[MF_WQ]))
 			lead = min_t(s64, lead, 0);
-		st->lead = lead + cost * READ_ONCE(mf->write_weight);
+		mq->lead = lead + cost * READ_ONCE(mf->write_weight);
 	} else {
-		if (list_empty(&st->rqs[MF_RQ]))
+		if (list_empty(&mq->rqs[MF_RQ]))
 			lead = max_t(s64, lead, 0);
-		st->lead = lead - cost * READ_ONCE(mf->read_weight);
+		mq->lead = lead - cost * READ_ONCE(mf->read_weight);
 	}
 }
 
-static void mf_send(struct mf_hwq *mhq, struct mf_stage *st, struct fl_req *rq)
+/* A request's word: the bytes that NOQ or NOS count for it, and whether it is in the drive. */
+#define MF_SENT 1ul
+#define MF_BYTES_SHIFT 1
+
+static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
 {
 	u64 bytes = fl_req_bytes(rq);
 
 	list_del_init(fl_req_node(rq));
-	WRITE_ONCE(st->queued, st->queued - 1);
-	WRITE_ONCE(mhq->sent, mhq->sent + 1);
-	atomic64_add(bytes, &st->outstanding);
-	*fl_req_priv(rq) = bytes << MF_BYTES_SHIFT | (st->queue ? 0 : MF_BY_CORE) | MF_SENT;
-	if (list_empty(&st->rqs[MF_RQ]) && list_empty(&st->rqs[MF_WQ]))
-		list_del_init(&st->ready);
-	mf_not_held(st);
+	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - (*fl_req_priv(rq) >> MF_BYTES_SHIFT));
+	WRITE_ONCE(mhq->sent_bytes, mhq->sent_bytes + bytes);
+	*fl_req_priv(rq) = bytes << MF_BYTES_SHIFT | MF_SENT;
+	if (list_empty(&mq->rqs[MF_RQ]) && list_empty(&mq->rqs[MF_WQ]))
+		list_del_init(&mq->ready);
+	mf_not_held(mq);
 	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false);
 }
 
-/* The next request of @st, if it has the budget for it or passes the test for more. */
-static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_stage *st)
+/* The next request of @mq, if it has the budget for it or passes the test for more. */
+static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 {
-	struct fl_req *rq = mf_next(st);
-	struct fl_queue *queue = fl_req_queue(rq);
+	struct fl_req *rq = mf_next(mq);
 	u64 cost = fl_cost(&mf->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
-	u64 advance = fl_vt_advance(cost, READ_ONCE(to_mf_flow(queue->flow)->reciprocal));
+	u64 advance = fl_vt_advance(cost, READ_ONCE(to_mf_flow(mq->q.flow)->reciprocal));
 
-	if (st->budget < advance && !mf_draw(mf, mhq, st, advance))
+	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
-	st->budget -= advance;
-	mf_take_turn(mf, st, mf_which(rq), cost);
-	mf_send(mhq, st, rq);
-	fl_queue_account(queue, rq, cost);
+	mq->budget -= advance;
+	mf_take_turn(mf, mq, mf_which(rq), cost);
+	mf_send(mhq, mq, rq);
+	fl_queue_account(&mq->q, rq, cost);
 	return rq;
 }
 
 /* Everybody is held; the root is not. */
 static struct fl_req *mf_try_root(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	struct mf_stage *st;
+	struct mf_queue *mq;
 
-	list_for_each_entry(st, &mhq->ready, ready)
-		if (st->queue && !st->queue->flow->parent)
-			return mf_try(mf, mhq, st);
+	list_for_each_entry(mq, &mhq->ready, ready)
+		if (mf_is_exempt(mq))
+			return mf_try(mf, mhq, mq);
 	return NULL;
 }
 
@@ -870,19 +690,16 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 {
 	struct mf_dev *mf = to_mf_dev(hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(hwq);
-	struct mf_stage *st;
+	struct mf_queue *mq = mf_first(mhq);
 	struct fl_req *rq;
 
-	do {
-		if (list_empty(&mhq->ready))
-			return NULL;
-		st = mf_stage_of(mhq->ready.next);
-	} while (!mf_still_first(mhq, st));
-	rq = mf_try(mf, mhq, st);
+	if (!mq)
+		return NULL;
+	rq = mf_try(mf, mhq, mq);
 	if (!rq)
 		rq = mf_try_root(mf, mhq);
 	if (!rq)
-		mf_hold(mhq, st);
+		mf_hold(mhq, mq);
 	return rq;
 }
 
@@ -895,110 +712,68 @@ static bool mf_has_work(struct fl_hwq *hwq)
 
 /* ---- Arrival ----------------------------------------------------------------- */
 
-static struct mf_stage *mf_stage_for(struct mf_dev *mf, struct fl_queue *queue)
-{
-	if (READ_ONCE(mf->flow) == MF_CORE)
-		return &to_mf_hwq(queue->hwq)->stage;
-	return &to_mf_queue(queue)->stage;
-}
-
 static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 {
 	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	struct mf_stage *st = mf_stage_for(mf, queue);
-	struct list_head *rqs = &st->rqs[mf_which(rq)];
+	struct mf_queue *mq = to_mf_queue(queue);
+	struct list_head *rqs = &mq->rqs[mf_which(rq)];
 
-	if (!st->queue)
-		WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
-	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(st->entity->in)))
-		mf_activate(mf, mhq, queue->flow, st->entity);
+	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
+	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes + fl_req_bytes(rq));
+	*fl_req_priv(rq) = (unsigned long)fl_req_bytes(rq) << MF_BYTES_SHIFT;
+	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_entity(mq)->in)))
+		mf_activate(mf, mhq, queue->flow);
 	if (at_head)
 		list_add(fl_req_node(rq), rqs);
 	else
 		list_add_tail(fl_req_node(rq), rqs);
-	WRITE_ONCE(st->queued, st->queued + 1);
-	if (list_empty(&st->ready)) {
-		if (unlikely(READ_ONCE(READ_ONCE(st->entity->slot)->limited)))
-			mf_catch_up(mf, READ_ONCE(st->entity->slot), &mhq->random);
-		mf_sort_in(mhq, st);
-	}
+	if (list_empty(&mq->ready))
+		mf_sort_in(mhq, mq);
 	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false); /* test again */
 }
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 {
-	return &mf_stage_for(to_mf_dev(queue->hwq->dev), queue)->rqs[op == FL_READ ? MF_RQ : MF_WQ];
+	return &to_mf_queue(queue)->rqs[op == FL_READ ? MF_RQ : MF_WQ];
 }
 
 /* ---- Completion ---------------------------------------------------------------- */
-
-/* Have @mhq dispatch, or find out that it may not. */
-static void mf_let_go(struct mf_hwq *mhq)
-{
-	WRITE_ONCE(mhq->held, false);
-	fl_hwq_run(&mhq->hwq);
-}
 
 /* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
 static void mf_test_held(struct mf_hwq *mhq)
 {
 	struct mf_dev *mf = to_mf_dev(mhq->hwq.dev);
-	const struct mf_slot *other = READ_ONCE(mhq->held_for);
-	u64 vt = READ_ONCE(mhq->held_vt);
 
-	if (!READ_ONCE(mhq->held) || (other && mf_must_wait(mf, other, vt)))
+	if (!READ_ONCE(mhq->held) ||
+	    mf_must_wait(mf, READ_ONCE(mhq->held_for), READ_ONCE(mhq->held_vt)))
 		return;
-	mf_let_go(mhq);
+	WRITE_ONCE(mhq->held, false);
+	fl_hwq_run(&mhq->hwq);
 }
 
 static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 {
-	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
-	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-
+	(void)rq;
 	(void)now_ns;
-	atomic64_add(fl_cost(&mf->dev.cost, fl_req_op(rq), *fl_req_priv(rq) >> MF_BYTES_SHIFT),
-		     &mhq->done_cost);
-	mf_test_held(mhq);
+	mf_test_held(to_mf_hwq(queue->hwq));
 }
 
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	unsigned long sent = *fl_req_priv(rq);
-	struct mf_stage *st = sent & MF_BY_CORE ? &mhq->stage : &to_mf_queue(queue)->stage;
+	u64 bytes = *fl_req_priv(rq) >> MF_BYTES_SHIFT;
 
-	if (!sent)
+	if (!(*fl_req_priv(rq) & MF_SENT))
 		return;
 	*fl_req_priv(rq) = 0;
-	atomic64_add(-(s64)(sent >> MF_BYTES_SHIFT), &st->outstanding);
 	atomic64_inc(&mhq->done);
+	atomic64_add(bytes, &mhq->done_bytes);
+	atomic64_add(fl_cost(&queue->hwq->dev->cost, fl_req_op(rq), bytes), &mhq->done_cost);
 }
 
 /* ---- Every 200 us ----------------------------------------------------------------- */
-
-static void mf_count(struct mf_dev *mf, const struct mf_stage *st)
-{
-	mf->outstanding_bytes += atomic64_read(&st->outstanding);
-	mf->queued_requests += READ_ONCE(st->queued);
-}
-
-static void mf_count_all(struct mf_dev *mf)
-{
-	struct fl_flow *flow;
-	unsigned int i;
-
-	mf->outstanding_bytes = 0;
-	mf->queued_requests = 0;
-	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		mf_count(mf, &to_mf_hwq(mf->dev.hwqs[i])->stage);
-		list_for_each_entry(flow, &mf->dev.flows, node)
-			if (flow->busy)
-				mf_count(mf, &((struct mf_queue *)flow->queues + i)->stage);
-	}
-}
 
 static u64 mf_tick(struct fl_dev *dev)
 {
@@ -1009,43 +784,24 @@ static u64 mf_tick(struct fl_dev *dev)
 
 	spin_lock_irqsave(&dev->lock, flags);
 	now = fl_now_ns();
-	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec) *
-					 (1 + mf->backlogged * dev->nr_hwqs / MF_AGE_QUEUES)) {
+	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec)) {
 		mf->aged_ns = now;
 		mf_age(mf);
-		mf_count_all(mf);
+		mf_end_limits(mf, now);
 	}
 	for (i = 0; i < dev->nr_hwqs; i++) {
-		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
-
-		held += READ_ONCE(mhq->held);
-		mf_test_held(mhq);
-		if (READ_ONCE(mhq->held) && (s64)(now - READ_ONCE(mhq->held_ns)) >= (s64)MF_SORT_NS)
-			mf_let_go(mhq); /* to sort its list anew */
+		held += READ_ONCE(to_mf_hwq(dev->hwqs[i])->held);
+		mf_test_held(to_mf_hwq(dev->hwqs[i]));
 	}
 	mf->holds += held;
 	mf_look_at_drive(mf, now, held);
-	mf->ticking = mf->active;
-	next = mf->active ? MF_PERIOD_NS : 0;
+	mf->ticking = mf->busy || mf->backlogged;
+	next = mf->ticking ? MF_PERIOD_NS : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;
 }
 
 /* ---- Setting up --------------------------------------------------------------------- */
-
-static void mf_init_entity(struct mf_entity *entity)
-{
-	entity->slot = &entity->own;
-}
-
-static void mf_init_stage(struct mf_stage *st, struct mf_entity *entity, struct fl_queue *queue)
-{
-	st->entity = entity;
-	st->queue = queue;
-	INIT_LIST_HEAD(&st->rqs[MF_RQ]);
-	INIT_LIST_HEAD(&st->rqs[MF_WQ]);
-	INIT_LIST_HEAD(&st->ready);
-}
 
 static void mf_init_dev(struct fl_dev *dev)
 {
@@ -1055,16 +811,13 @@ static void mf_init_dev(struct fl_dev *dev)
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
 
-		mf_init_entity(&mhq->core);
-		mf_init_stage(&mhq->stage, &mhq->core, NULL);
+		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
 		mhq->random = 2 * i + 1; /* anything but 0 */
 	}
 	mf->random = 1;
-	mf->open_every = MF_OPEN_EVERY;
-	mf->windows = MF_OPEN_EVERY - 2;
 	mf->aged_ns = fl_now_ns();
-	mf->window_ns = mf->aged_ns;
+	fl_trial_init(&mf->trial, mf->aged_ns);
 	mf_update_shares(mf);
 }
 
@@ -1073,12 +826,14 @@ static void mf_init_flow(struct fl_flow *flow)
 	struct mf_flow *mfl = to_mf_flow(flow);
 	unsigned int i;
 
-	mf_init_entity(&mfl->entity);
+	mfl->entity.slot = &mfl->entity.own;
 	mfl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
 	for (i = 0; i < flow->dev->nr_hwqs; i++) {
 		struct mf_queue *mq = (struct mf_queue *)flow->queues + i;
 
-		mf_init_stage(&mq->stage, &mfl->entity, &mq->q);
+		INIT_LIST_HEAD(&mq->rqs[MF_RQ]);
+		INIT_LIST_HEAD(&mq->rqs[MF_WQ]);
+		INIT_LIST_HEAD(&mq->ready);
 	}
 }
 
@@ -1104,12 +859,13 @@ static const struct fl_var mf_vars[] = {
 	MF_TUNABLE(read_weight, "weight", 1, 10000, 100, "of each flow's reads"),
 	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
 	MF_TUNABLE(conserve, "bool", 0, 1, 1,
-		   "1: nobody waits for a flow that is behind by its own doing; 0: as in the paper"),
+		   "1: nobody waits for a flow where waiting is found to be of no use; 0: as in the paper"),
 	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
-	MF_COUNTER(limits, "flows", "found to be behind by their own doing, so far"),
+	MF_COUNTER(trials, "times", "that nobody waited, to see what the drive does then, so far"),
+	MF_COUNTER(limits, "flows", "for which waiting was found to be of no use, so far"),
 	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
-	MF_COUNTER(queued_requests, "requests", "queued, at the last look"),
+	MF_COUNTER(queued_bytes, "bytes", "queued, at the last look"),
 	{}
 };
 
