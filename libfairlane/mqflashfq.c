@@ -85,11 +85,11 @@
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
  * that is so: for two windows nobody waits, and when the drive then does
- * clearly more, whoever is furthest behind is called limited. For 64 ms, and
- * each time that it turns out again twice as long, up to half a second, nobody
- * waits for it. If it was not the only one, the next trial finds the next. What is dispatched in a trial is charged, and waited for later. But
- * what limited flows did not use they do not get back: in the end they are
- * brought level with the furthest behind of the others.
+ * clearly more, whoever is furthest behind is called limited, and for 64 to
+ * 512 ms nobody waits for it. If it was not the only one, the next trial finds
+ * the next. What is dispatched in a trial is charged, and waited for later.
+ * But what limited flows did not use they do not get back: in the end they
+ * are brought level with the furthest behind of the others.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
@@ -103,12 +103,12 @@
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
 
-/* For so long nobody waits for a flow, once that was found to be waste; doubled up to 3 times. */
+/* For so long nobody waits for some flow, once that was found to be waste. */
 #define MF_LIMITED_NS (64ull * NSEC_PER_MSEC)
-#define MF_DOUBLINGS 3
+#define MF_MAX_LIMITED_NS (512ull * NSEC_PER_MSEC)
 
-/* How far ahead flows may get in a trial, in batches, and in time of the drive. */
-#define MF_TRIAL_STEPS 16
+/* How far ahead flows may get in a trial: so many batches, or so much work of the drive. */
+#define MF_TRIAL_BATCHES 16
 #define MF_TRIAL_NS (50ull * NSEC_PER_MSEC)
 
 /* Random tries before the next backlogged flow is good enough. */
@@ -123,9 +123,6 @@ struct mf_slot {
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	int limited; /* nobody waits for it */
-	/* Under dev->lock. */
-	u64 limited_until_ns;
-	unsigned int doublings; /* of the time, the next time */
 } ____cacheline_aligned_in_smp;
 
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
@@ -157,7 +154,7 @@ struct mf_queue {
 struct mf_flow {
 	struct fl_flow flow;
 	struct mf_entity entity;
-	u64 reciprocal; /* of the share; written under dev->lock; a stale read charges one request wrongly */
+	u64 reciprocal; /* of the share; written under dev->lock; a stale read misprices one request */
 };
 
 struct mf_hwq {
@@ -186,13 +183,13 @@ struct mf_hwq {
 
 struct mf_dev {
 	struct fl_dev dev;
-	/* Read on the hot path, written on the slow one, under dev->lock: a stale read misjudges one batch. */
-	u64 step; /* by which a batch advances virtual time */
-	u64 queue_step; /* the part of it for each of a cgroup's queues */
+	/* Read on the hot path, written under dev->lock: a stale read misjudges one batch. */
+	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
 	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
 	u64 trial_vt; /* up to here nobody waits in a trial */
 	struct fl_trial trial;
+	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
 	unsigned int busy; /* flows */
@@ -205,38 +202,18 @@ struct mf_dev {
 	struct mf_slot slots[MF_SLOTS];
 };
 
-static inline struct mf_dev *to_mf_dev(struct fl_dev *dev)
-{
-	return container_of(dev, struct mf_dev, dev);
-}
-
-static inline struct mf_hwq *to_mf_hwq(struct fl_hwq *hwq)
-{
-	return container_of(hwq, struct mf_hwq, hwq);
-}
-
-static inline struct mf_flow *to_mf_flow(struct fl_flow *flow)
-{
-	return container_of(flow, struct mf_flow, flow);
-}
-
-static inline struct mf_queue *to_mf_queue(struct fl_queue *queue)
-{
-	return container_of(queue, struct mf_queue, q);
-}
+#define to_mf_dev(_dev) container_of(_dev, struct mf_dev, dev)
+#define to_mf_hwq(_hwq) container_of(_hwq, struct mf_hwq, hwq)
+#define to_mf_flow(_flow) container_of(_flow, struct mf_flow, flow)
+#define to_mf_queue(_queue) container_of(_queue, struct mf_queue, q)
 
 /* ---- System virtual time: a random sample ------------------------------ */
 
-/* 0..n-1. Vigna's xorshift64*. */
+/* 0..n-1: the upper bits of Knuth's linear congruence. */
 static unsigned int mf_random(u64 *state, unsigned int n)
 {
-	u64 x = *state;
-
-	x ^= x >> 12;
-	x ^= x << 25;
-	x ^= x >> 27;
-	*state = x;
-	return (u64)(u32)((x * 0x2545f4914f6cdd1dull) >> 32) * n >> 32;
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	return (*state >> 32) * n >> 32;
 }
 
 /* A random backlogged flow other than @self that may be waited for; NULL when there is none. */
@@ -272,7 +249,6 @@ static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt)
 static void mf_update_shares(struct mf_dev *mf)
 {
 	struct fl_flow *flow;
-	u64 step;
 
 	fl_flows_update_shares(&mf->dev);
 	mf->busy = 0;
@@ -282,9 +258,8 @@ static void mf_update_shares(struct mf_dev *mf)
 		mf->busy++;
 		WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
 	}
-	step = READ_ONCE(mf->batch) * max_t(u64, mf->busy, 1);
-	WRITE_ONCE(mf->step, step);
-	WRITE_ONCE(mf->queue_step, div64_u64(step, mf->dev.nr_hwqs));
+	WRITE_ONCE(mf->step, div64_u64(READ_ONCE(mf->batch) * mf->busy,
+				       mf->by_core ? 1 : mf->dev.nr_hwqs));
 }
 
 /* @entity becomes backlogged, at the system virtual time. */
@@ -304,7 +279,6 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 	entity->quiet = false;
 	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
 	WRITE_ONCE(slot->limited, 0);
-	slot->doublings = 0;
 	if (slot != &entity->own)
 		WRITE_ONCE(slot->used, 1);
 	if (i < MF_SLOTS && i >= mf->nr_slots)
@@ -338,7 +312,7 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 	bool kick;
 
 	spin_lock_irqsave(&mf->dev.lock, flags);
-	if (!mf->backlogged)
+	if (!mf->backlogged && !mf->busy)
 		WRITE_ONCE(mf->by_core, READ_ONCE(mf->flow) == MF_CORE);
 	fl_flow_set_busy(flow, true);
 	mf_enter(mf, mf->by_core ? &mhq->core : &to_mf_flow(flow)->entity);
@@ -350,7 +324,7 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
-/* Has @entity had nothing for the timeout: nothing now, nothing at the last look, nothing new since? */
+/* Has @entity had nothing for the timeout: not now, not at the last look, and not in between? */
 static bool mf_is_idle(struct mf_entity *entity, u64 inserted, bool has_requests)
 {
 	bool quiet = inserted == entity->seen && !has_requests, idle = quiet && entity->quiet;
@@ -378,7 +352,7 @@ static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 		mf_leave(mf, entity);
 }
 
-/* A request that comes just now may find the core still in: it is not sampled until its next. */
+/* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
 	u64 queued = READ_ONCE(mhq->queued_bytes);
@@ -412,7 +386,7 @@ static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
 	return fl_vt_before(atomic64_read(&a->vt), atomic64_read(&b->vt));
 }
 
-/* Of those that are waited for, the one that is furthest ahead or behind; NULL when there is none. */
+/* Of those that are waited for, the one that is furthest ahead or behind, or NULL. */
 static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
 {
 	struct mf_slot *slot, *found = NULL;
@@ -424,55 +398,46 @@ static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
 	return found;
 }
 
+/* For a while nobody waits for the furthest behind; longer each time, as long as that is of use. */
+static void mf_limit_last(struct mf_dev *mf, u64 now)
+{
+	struct mf_slot *last = mf_furthest(mf, false);
+
+	if (!mf->limited_until_ns) {
+		mf->limited_until_ns = now + mf->limited_ns;
+		mf->limited_ns = min_t(u64, 2 * mf->limited_ns, MF_MAX_LIMITED_NS);
+	}
+	if (last)
+		WRITE_ONCE(last->limited, 1);
+	mf->limits++;
+}
+
 /* What limited flows did not use they do not get back: bring them level with the others. */
-static void mf_level_limited(struct mf_dev *mf)
+static void mf_end_limits(struct mf_dev *mf)
 {
 	const struct mf_slot *last = mf_furthest(mf, false);
 	struct mf_slot *slot;
 
-	for (slot = mf->slots; last && slot < mf->slots + mf->nr_slots; slot++) {
+	mf->limited_until_ns = 0;
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
 		s64 vt = atomic64_read(&slot->vt);
 
-		while (slot->used && slot->limited && mf_is_before(slot, last) &&
+		while (last && slot->limited && mf_is_before(slot, last) &&
 		       !atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)))
 			;
-	}
-}
-
-/* All at once, also those that stay limited: among themselves they keep their order. */
-static void mf_end_limits(struct mf_dev *mf, u64 now)
-{
-	struct mf_slot *slot;
-
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		if (!slot->used || !slot->limited || now < slot->limited_until_ns)
-			continue;
-		mf_level_limited(mf);
 		WRITE_ONCE(slot->limited, 0);
 	}
 }
 
+/* Nobody waits up to the virtual time of the furthest ahead, and a bit. */
 static void mf_begin_trial(struct mf_dev *mf)
 {
 	const struct mf_slot *first = mf_furthest(mf, true);
 	u64 ahead = mul_u64_u64_div_u64(mf->trial.usual.cost, MF_TRIAL_NS, NSEC_PER_SEC);
 
-	if (first)
-		WRITE_ONCE(mf->trial_vt, atomic64_read(&first->vt) +
-						 max_t(u64, ahead, MF_TRIAL_STEPS * mf->step));
+	ahead = max_t(u64, ahead, MF_TRIAL_BATCHES * READ_ONCE(mf->batch) * mf->busy);
+	WRITE_ONCE(mf->trial_vt, (first ? atomic64_read(&first->vt) : 0) + ahead);
 	mf->trials++;
-}
-
-static void mf_limit_last(struct mf_dev *mf, u64 now)
-{
-	struct mf_slot *last = mf_furthest(mf, false);
-
-	if (!last)
-		return;
-	last->limited_until_ns = now + (MF_LIMITED_NS << last->doublings);
-	last->doublings = min_t(unsigned int, last->doublings + 1, MF_DOUBLINGS);
-	WRITE_ONCE(last->limited, 1);
-	mf->limits++;
 }
 
 /* On every tick. @held: somebody is. */
@@ -486,11 +451,15 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		done.requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
 		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
+	if (mf->limited_until_ns && now >= mf->limited_until_ns)
+		mf_end_limits(mf);
 	verdict = fl_trial_look(&mf->trial, now, &done, held && READ_ONCE(mf->conserve));
 	if (verdict == FL_TRIAL_BEGINS)
 		mf_begin_trial(mf);
 	else if (verdict == FL_TRIAL_GAIN)
 		mf_limit_last(mf, now);
+	else if (verdict == FL_TRIAL_NO_GAIN && !mf->limited_until_ns)
+		mf->limited_ns = MF_LIMITED_NS;
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -598,11 +567,10 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
 	struct mf_slot *slot = mf_slot(mq);
-	u64 step = READ_ONCE(mf->by_core) ? READ_ONCE(mf->step) : READ_ONCE(mf->queue_step);
+	u64 step = max_t(u64, READ_ONCE(mf->step), advance - mq->budget);
 
 	if (!mf_passes(mf, mhq, mq, slot))
 		return false;
-	step = max_t(u64, step, advance - mq->budget);
 	atomic64_add(step, &slot->vt);
 	mq->budget += step;
 	return true;
@@ -787,7 +755,6 @@ static u64 mf_tick(struct fl_dev *dev)
 	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec)) {
 		mf->aged_ns = now;
 		mf_age(mf);
-		mf_end_limits(mf, now);
 	}
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		held += READ_ONCE(to_mf_hwq(dev->hwqs[i])->held);
@@ -813,12 +780,10 @@ static void mf_init_dev(struct fl_dev *dev)
 
 		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
-		mhq->random = 2 * i + 1; /* anything but 0 */
+		mhq->random = i + 1;
 	}
-	mf->random = 1;
-	mf->aged_ns = fl_now_ns();
-	fl_trial_init(&mf->trial, mf->aged_ns);
-	mf_update_shares(mf);
+	fl_trial_init(&mf->trial, fl_now_ns());
+	mf->limited_ns = MF_LIMITED_NS;
 }
 
 static void mf_init_flow(struct fl_flow *flow)

@@ -27,7 +27,7 @@
 
 #include "fairlane.h"
 
-/* A window is over when the drive has done 64 requests, or should have done 128: after 2 to 20 ms. */
+/* A window ends when the drive has done 64 requests, or should have done 128; in 2 to 20 ms. */
 #define FL_WINDOW_NS (2ull * NSEC_PER_MSEC)
 #define FL_MAX_WINDOW_NS (20ull * NSEC_PER_MSEC)
 #define FL_WINDOW_REQUESTS 64
@@ -83,7 +83,8 @@ static inline enum fl_verdict __fl_trial_end(struct fl_trial *t, const struct fl
 }
 
 /* A window is over, in which the drive did @work a second. @held: somebody was, for 1/8 of it. */
-static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct fl_work *work, bool held)
+static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct fl_work *work,
+						bool held)
 {
 	if (t->on) {
 		WRITE_ONCE(t->on, t->on - 1);
@@ -107,8 +108,8 @@ static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct
  * least each ms, while there are requests. What the caller does about it when
  * a trial ends with a gain is its own affair.
  */
-static inline enum fl_verdict fl_trial_look(struct fl_trial *t, u64 now_ns, const struct fl_work *done,
-					    bool held)
+static inline enum fl_verdict fl_trial_look(struct fl_trial *t, u64 now_ns,
+					    const struct fl_work *done, bool held)
 {
 	u64 ns = now_ns - t->window_ns, requests = done->requests - t->window.requests;
 	u64 usual = mul_u64_u64_div_u64(t->usual.requests, ns, NSEC_PER_SEC);

@@ -182,21 +182,33 @@ static void test_cores_share_by_cost(void)
 	drive_exit(&d);
 }
 
-static void test_flow_may_change_under_load(void)
+/* Two tenants on one hardware queue and one on the other: as cgroups each has a third. */
+static void test_flow_changes_when_the_drive_is_idle(void)
 {
+	static const double share[] = { 1 / 3.0, 1 / 3.0, 1 / 3.0, 1 / 4.0, 1 / 4.0, 1 / 2.0 };
 	unsigned int i;
 
-	queue_in_drive(&fl_mqflashfq, 4);
-	pinned_tenants(4, weights, 64);
-	drive_start(&d);
-	for (i = 0; i < 20; i++) {
-		drive_run(&d, 7 * MSEC);
-		fl_set(d.dev, "flow", i % 2 ? FLOW_CGROUP : FLOW_CORE);
+	queue_in_drive(&fl_mqflashfq, 2);
+	for (i = 0; i < 6; i++) {
+		t[i] = drive_tenant(&d, NULL, 100, 0);
+		t[i]->depth[i % 3 / 2] = 128;
+		if (i < 3)
+			t[i]->stop_ns = drive_now() + NSEC_PER_SEC;
+		else
+			t[i]->start_ns = NSEC_PER_SEC + 50 * MSEC;
 	}
+	drive_start(&d);
 	drive_run(&d, 100 * MSEC);
+	fl_set(d.dev, "flow", FLOW_CORE);
 	drive_mark(&d);
-	drive_run(&d, 2 * NSEC_PER_SEC);
-	check_shares_by_weight(0.01);
+	drive_run(&d, 800 * MSEC);
+	for (i = 0; i < 3; i++)
+		CHECK_NEAR(drive_share(&d, t[i]), share[i], 0.02);
+	drive_run(&d, 300 * MSEC);
+	drive_mark(&d);
+	drive_run(&d, 800 * MSEC);
+	for (i = 3; i < 6; i++)
+		CHECK_NEAR(drive_share(&d, t[i]), share[i], 0.02);
 	drive_exit(&d);
 }
 
@@ -654,7 +666,7 @@ static const struct test tests[] = {
 	{ "cores share by weight as in the paper", test_cores_share_as_in_the_paper },
 	{ "cgroups share by cost when sizes and directions differ", test_cgroups_share_by_cost },
 	{ "cores share by cost when sizes and directions differ", test_cores_share_by_cost },
-	{ "what a flow is may change under load", test_flow_may_change_under_load },
+	{ "what a flow is changes when the drive is idle", test_flow_changes_when_the_drive_is_idle },
 	{ "64 tenants share equally", test_64_tenants_share_equally },
 	{ "weights 10000 and 10", test_extreme_weights },
 	{ "shares are the product along the path", test_shares_are_the_product_along_the_path },
