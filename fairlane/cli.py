@@ -9,10 +9,10 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, sim, tables, vm
+from fairlane import __version__, check, cost, demo, doctor, host, knobs, report, scenario, sim, tables, vm
 from fairlane.errors import FairlaneError
 from fairlane.results import Results
 from fairlane.scenario import Scenario
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
+    sub.add_argument("--cost", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
     sub = command("report", _report, "Make one HTML page of results.")
@@ -108,6 +109,9 @@ def _run(args: argparse.Namespace) -> int:
     if backend == "sim":
         sim.check_knobs(names)
     scenarios = [scenario.load(path) for path in args.scenarios]
+    if args.cost:
+        prices = cost.load(args.cost)
+        scenarios = [replace(what, cost=prices) for what in scenarios]
     twice = {what.name for what in scenarios if [each.name for each in scenarios].count(what.name) > 1}
     if twice:
         raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")

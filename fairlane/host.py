@@ -22,7 +22,7 @@ from fairlane import __version__, cgroups, fio, knobs, measure
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
-from fairlane.scenario import Scenario, shares
+from fairlane.scenario import Scenario, TenantSpec, shares
 
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
 OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
@@ -168,6 +168,7 @@ def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dic
                 iops=load.ios / seconds,
                 read_bytes_per_s=load.read_bytes / seconds,
                 write_bytes_per_s=load.write_bytes / seconds,
+                cost_per_s=_cost_per_s(job, spec, load, seconds),
                 lat_us=load.lat_us,
                 series=load.series,
             )
@@ -185,6 +186,15 @@ def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dic
         cpu_ns_per_io=measured.busy_s * 1e9 / ios if measured.busy_s is not None and ios else None,
         counters=counters,
     )
+
+
+def _cost_per_s(job: _Job, spec: TenantSpec, load: fio.Load, seconds: float) -> float | None:
+    """By the price list, of I/Os of the tenant's block size, which the block layer neither splits nor merges much."""
+    if job.scenario.cost is None:
+        return None
+    size = spec.bs or job.target.block
+    prices = (job.scenario.cost.cost("read", size), job.scenario.cost.cost("write", size))
+    return (load.read_bytes * prices[0] + load.write_bytes * prices[1]) / size / seconds
 
 
 # --- Before the runs ---

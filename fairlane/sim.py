@@ -160,6 +160,7 @@ def _run_one(job: _Job, costs: dict[str, Any], watch: _Watch, number: int) -> Ru
 def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -172,6 +173,7 @@ def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "costs": costs_of(job, costs),
+        **cost,
         "drive": drive(job.profile, whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],

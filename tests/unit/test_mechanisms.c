@@ -33,7 +33,72 @@ static void test_a_size_is_the_sum_of_its_parts(void)
 	      fl_cost(&c, FL_READ, (2 << 20) + (4 << 10)));
 }
 
+static const char prices[] = "read 1 2 3 4 5 6 7 8 9 10 11 12\nwrite 13 14 15 16 17 18 19 20 21 22 23 16777216\n";
+
+static void test_a_price_list_is_read_from_a_text(void)
+{
+	struct fl_cost c;
+
+	CHECK(fl_cost_parse(&c, prices), "refused");
+	CHECK(fl_cost(&c, FL_READ, 512) == 1, "%lu", fl_cost(&c, FL_READ, 512));
+	CHECK(fl_cost(&c, FL_READ, 1 << 20) == 12, "%lu", fl_cost(&c, FL_READ, 1 << 20));
+	CHECK(fl_cost(&c, FL_WRITE, 12 << 10) == 16 + 17, "%lu", fl_cost(&c, FL_WRITE, 12 << 10));
+	CHECK(fl_cost(&c, FL_WRITE, 1 << 20) == FL_PRICE_MAX, "the dearest that there is");
+	CHECK(fl_cost(&c, FL_DISCARD, 1 << 20) == FL_COST_ONE, "a discard moves no data");
+}
+
+static void test_what_is_no_price_list_changes_nothing(void)
+{
+	static const char *const wrong[] = {
+		"", "read", "write 1", "read 1 2 3 4 5 6 7 8 9 10 11 12",
+		"read 1 2 3 4 5 6 7 8 9 10 11\nwrite 1 2 3 4 5 6 7 8 9 10 11 12 13",
+		"read 0 2 3 4 5 6 7 8 9 10 11 12\nwrite 1 2 3 4 5 6 7 8 9 10 11 12",
+		"read 1 2 3 4 5 6 7 8 9 10 11 -1\nwrite 1 2 3 4 5 6 7 8 9 10 11 12",
+		"read 1 2 3 4 5 6 7 8 9 10 11 16777217\nwrite 1 2 3 4 5 6 7 8 9 10 11 12",
+		"read 1 2 3 4 5 6 7 8 9 10 11 99999999999999999999\nwrite 1 2 3 4 5 6 7 8 9 10 11 12",
+		"write 1 2 3 4 5 6 7 8 9 10 11 12\nread 1 2 3 4 5 6 7 8 9 10 11 12",
+		"read 1 2 3 4 5 6 7 8 9 10 11 12\nwrite 1 2 3 4 5 6 7 8 9 10 11 12 13",
+	};
+	struct fl_cost before, c;
+	char text[sizeof(prices)];
+	unsigned int i, refused = 0;
+	u32 random = 1;
+
+	fl_cost_init(&c);
+	before = c;
+	for (i = 0; i < ARRAY_SIZE(wrong); i++) {
+		CHECK(!fl_cost_parse(&c, wrong[i]), "takes: %s", wrong[i]);
+		CHECK(!memcmp(&c, &before, sizeof(c)), "changed by: %s", wrong[i]);
+	}
+	/* A text with any bytes of it changed is taken whole or not at all, and never read past its end. */
+	for (i = 0; i < 200000; i++) {
+		u32 at = random % (sizeof(text) - 1), byte = random >> 16 & 0xff;
+
+		random = random * 1664525 + 1013904223;
+		memcpy(text, prices, sizeof(text));
+		text[at] = (char)byte;
+		before = c;
+		if (fl_cost_parse(&c, text))
+			continue;
+		refused++;
+		CHECK(!memcmp(&c, &before, sizeof(c)), "changed by: %s", text);
+	}
+	CHECK(refused > 100000 && refused < 200000, "%u of 200000 were refused", refused);
+}
+
 static struct drive d;
+
+static void test_a_device_charges_by_the_prices_that_it_is_given(void)
+{
+	struct fl_host host = {};
+	struct fl_dev *dev = fl_dev_create(&fl_kyber_fairness, 1, &host);
+
+	CHECK(!fl_set_cost(dev, "cheap"), "takes: cheap");
+	CHECK(fl_cost(&dev->cost, FL_READ, 4096) == FL_COST_ONE, "changed by what was refused");
+	CHECK(fl_set_cost(dev, prices), "refused");
+	CHECK(fl_cost(&dev->cost, FL_READ, 4096) == 4, "%lu", fl_cost(&dev->cost, FL_READ, 4096));
+	fl_dev_destroy(dev);
+}
 
 static double share(struct tenant *t)
 {
