@@ -66,7 +66,7 @@ def run(
     Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
     """
     knobs.check_names(knob_names)
-    target = _target(device, scenario, destroy_data)
+    target = free_target(device, scenario, destroy_data)
     results = Results(scenario.name, f"host:{device}", scenario.seed, __version__, kernel=platform.release())
     results.device = _describe(device, target)
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
@@ -202,7 +202,7 @@ def _cost_per_s(job: _Job, spec: TenantSpec, load: fio.Load, seconds: float) -> 
 
 def available(device: str, names: Sequence[str]) -> dict[str, str | None]:
     """For each knob why this kernel cannot apply it to the drive, or None."""
-    _folder(device)
+    check_device(device)
     with cgroups.tree((), ()) as tree:
         return {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
 
@@ -293,12 +293,9 @@ def _memory_bytes() -> int:
 # --- What must not be touched ---
 
 
-def _target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
-    folder = knobs.SYS_BLOCK / device
-    if not device or "/" in device or not (folder / "queue").is_dir():
-        raise FairlaneError(
-            f"no block device {device!r} in {knobs.SYS_BLOCK}; give the name of a whole drive, such as nvme0n1"
-        )
+def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
+    """The device, if the scenario may run on it: nobody uses it, and what it overwrites may be."""
+    folder = check_device(device)
     why = in_use(device)
     if why is not None:
         raise FairlaneError(f"{device} {why}; give a drive that nothing else uses")
@@ -314,7 +311,8 @@ def _target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Ta
     )
 
 
-def _folder(device: str) -> Path:
+def check_device(device: str) -> Path:
+    """Its folder in sysfs, if it is a whole drive."""
     folder = knobs.SYS_BLOCK / device
     if not device or "/" in device or not (folder / "queue").is_dir():
         raise FairlaneError(f"no block device {device!r} in {knobs.SYS_BLOCK}; give a whole drive, such as nvme0n1")

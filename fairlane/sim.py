@@ -62,6 +62,14 @@ def run(
     return results
 
 
+def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
+    """Run each without a scheduler, on its own drive, once; OUT/0, OUT/1 and so on keep what fl-sim was given."""
+    build()
+    costs = tomllib.loads(COSTS.read_text())
+    jobs = [_Job(what, what.profile, "none", None, 0, out / str(i)) for i, what in enumerate(scenarios)]
+    return _run_all(jobs, costs, progress)
+
+
 def check_knobs(knobs: Sequence[str]) -> None:
     others = [name for name in knobs if name not in KNOBS]
     if others:
