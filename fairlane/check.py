@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from fairlane.results import Outcome, Results, Run, Tenant, jain
-from fairlane.scenario import Expect, Scenario, shares
+from fairlane.scenario import COST_FIGURES, Expect, Scenario, shares
 
 Point = int | None
 
@@ -44,7 +44,11 @@ def describe(expect: Expect) -> str:
         "fairness_index": "fairness index",
         "share_error": "largest relative error of a share",
         "cpu_ns_per_io": "CPU time per I/O",
+        "total_cost_per_s": "total cost/s",
+        "cost_fairness_index": "fairness index by cost",
+        "cost_share_error": "largest relative error of a share by cost",
         "share": f"share of {expect.tenant}",
+        "cost_share": f"share of {expect.tenant} by cost",
         "lat_p99_us": f"p99 latency of {expect.tenant} (us)",
     }[expect.figure]
     text = f"{expect.knob}: {what}"
@@ -122,20 +126,21 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
     begin, end = expect.between or (0.0, run.seconds)
     active = {spec.name for spec in scenario.tenants if _active(spec.phases(run.seconds), begin, end)}
     rates = {}
+    by_cost = expect.figure in COST_FIGURES
     for tenant in run.tenants:
-        rate = _bytes_per_s(tenant, expect.between)
+        rate = tenant.cost_per_s if by_cost else _bytes_per_s(tenant, expect.between)
         if rate is None:
             return None
         rates[tenant.name] = rate
     total = sum(rates.values())
     ideal = shares(scenario, active)
-    if expect.figure == "total_bytes_per_s":
+    if expect.figure in ("total_bytes_per_s", "total_cost_per_s"):
         return total
-    if expect.figure == "fairness_index":
+    if expect.figure in ("fairness_index", "cost_fairness_index"):
         return jain(rates[name] / share for name, share in ideal.items())
     if not total:
         return None
-    if expect.figure == "share":
+    if expect.figure in ("share", "cost_share"):
         return rates[expect.tenant] / total if expect.tenant else None
     return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
 

@@ -136,7 +136,7 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
                 with _io_cost(setting) as lines:
                     yield config | lines | setting.weights("io.weight")
             case "kyber-fairness":
-                yield config | setting.weights("io.fairlane.weight")
+                yield config | setting.weights("io.fairlane.weight") | _prices(setting)
             case _:
                 yield config
 
@@ -178,6 +178,15 @@ def scheduler(device: str, name: str) -> Iterator[None]:
         for key, value in tunables(device).items():
             if key in tuned and tuned[key] != value:
                 _write(file.parent / "iosched" / key, tuned[key])
+
+
+def _prices(setting: Setting) -> dict[str, str]:
+    """Have one of our schedulers charge by the scenario's price list, if it has one."""
+    if setting.scenario.cost is None:
+        return {}
+    text = setting.scenario.cost.text()
+    _write(SYS_BLOCK / setting.device / "queue/iosched/prices", text)
+    return {"prices": text}
 
 
 def _bfq(setting: Setting) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Tenant:
     iops: float
     read_bytes_per_s: float
     write_bytes_per_s: float
-    cost_per_s: float | None = None
+    cost_per_s: float | None = None  # reference requests; None when the scenario has no price list
     lat_us: dict[str, float | None] = field(default_factory=dict)  # keys: LATENCIES
     series: Series | None = None
 

@@ -3,7 +3,8 @@
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
                cores (of the host that --on sim simulates)
-    [device]   profile (a file in profiles/), and parameters of that profile to change
+    [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
+               name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
     [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
@@ -22,7 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlane import ssd
+from fairlane import cost, ssd
+from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,8 +33,9 @@ SCENARIOS = ROOT / "scenarios"
 
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
-FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io")
-TENANT_FIGURES = ("share", "lat_p99_us")
+COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "cost_share")
+FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", *COST_FIGURES[:-1])
+TENANT_FIGURES = ("share", "cost_share", "lat_p99_us")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
 KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness")
 
@@ -141,6 +144,7 @@ class Scenario:
     seed: int = 1
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
+    cost: PriceList | None = None  # None: bytes are what counts
     description: str = ""
 
     @property
@@ -195,6 +199,9 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
     def expect(e: Mapping[str, Any]) -> Expect:
         return Expect(**{**e, "between": (e["between"][0], e["between"][1]) if e["between"] else None})
 
+    def prices(c: Mapping[str, Any]) -> PriceList:
+        return PriceList(**{**c, "read": tuple(c["read"]), "write": tuple(c["write"])})
+
     return Scenario(
         **{
             **data,
@@ -203,6 +210,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "groups": tuple(Cgroup(**g) for g in data["groups"]),
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
+            "cost": prices(data["cost"]) if data["cost"] else None,
         }
     )
 
@@ -255,10 +263,12 @@ def load(path: Path) -> Scenario:
     if sweep and groups:
         raise run.error("cgroups", "a sweep cannot be combined with [[cgroup]] tables")
     _check_tree(path, groups, tenants)
+    device = _Table(path, "[device]", data.get("device", {}))
     return Scenario(
         name=_name(path),
         description=top.take("description", _text, ""),
-        profile=_device(_Table(path, "[device]", data.get("device", {}))),
+        profile=_device(device),
+        cost=device.take("cost", _cost(path), None),
         tenants=tenants,
         groups=groups,
         expects=tuple(_expect(t, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
@@ -315,8 +325,20 @@ def _device(table: _Table) -> Profile:
         profile = load_profile(name)
     except FairlaneError as error:
         raise table.error("profile", str(error)) from error
-    table.only(("profile", *DEVICE_KEYS[profile.kind]))
+    table.only(("profile", "cost", *DEVICE_KEYS[profile.kind]))
     return replace(profile, params={**profile.params, **_params(table, profile.kind)})
+
+
+def _cost(path: Path) -> Callable[[object], PriceList]:
+    """How to read the price list that the scenario at that path names."""
+
+    def convert(value: object) -> PriceList:
+        try:
+            return cost.load(_text(value), path.parent)
+        except FairlaneError as error:
+            raise ValueError(str(error)) from error
+
+    return convert
 
 
 def _params(table: _Table, kind: str) -> dict[str, int]:

@@ -62,6 +62,14 @@ def run(
     return results
 
 
+def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
+    """Run each without a scheduler, on its own drive, once; OUT/0, OUT/1 and so on keep what fl-sim was given."""
+    build()
+    costs = tomllib.loads(COSTS.read_text())
+    jobs = [_Job(what, what.profile, "none", None, 0, out / str(i)) for i, what in enumerate(scenarios)]
+    return _run_all(jobs, costs, progress)
+
+
 def check_knobs(knobs: Sequence[str]) -> None:
     others = [name for name in knobs if name not in KNOBS]
     if others:
@@ -160,6 +168,7 @@ def _run_one(job: _Job, costs: dict[str, Any], watch: _Watch, number: int) -> Ru
 def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -172,6 +181,7 @@ def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "costs": costs_of(job, costs),
+        **cost,
         "drive": drive(job.profile, whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],

@@ -697,6 +697,38 @@ static ssize_t fl_var_store(struct elevator_queue *e, unsigned int i, const char
 	return count;
 }
 
+/*
+ * prices: the price list, as fl_cost_parse() takes it. The queue is frozen
+ * while it is replaced: requests in flight are waited for, and new ones wait,
+ * so none is charged one price and given back another.
+ */
+static ssize_t fl_prices_show(struct elevator_queue *e, char *page)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+	int op, i, len = 0;
+
+	for (op = FL_READ; op <= FL_WRITE; op++) {
+		len += sysfs_emit_at(page, len, "%s", op == FL_READ ? "read" : "write");
+		for (i = 0; i < FL_COST_SIZES; i++)
+			len += sysfs_emit_at(page, len, " %u", kdev->dev.cost.price[op][i]);
+		len += sysfs_emit_at(page, len, "\n");
+	}
+	return len;
+}
+
+static ssize_t fl_prices_store(struct elevator_queue *e, const char *page, size_t count)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+	struct fl_cost cost;
+
+	if (!fl_cost_parse(&cost, page))
+		return -EINVAL;
+	blk_mq_freeze_queue(kdev->q);
+	kdev->dev.cost = cost;
+	blk_mq_unfreeze_queue(kdev->q);
+	return count;
+}
+
 /* An elevator's attributes are not told which one is meant: one pair of functions for each. */
 #define FL_VAR(i)                                                                                 \
 	static ssize_t fl_show_##i(struct elevator_queue *e, char *page)                          \
@@ -715,7 +747,7 @@ FL_VARS(FL_VAR)
 #define FL_VAR_OPS(i) { .show = fl_show_##i, .store = fl_store_##i },
 static const struct elv_fs_entry fl_var_ops[FL_MAX_VARS] = { FL_VARS(FL_VAR_OPS) };
 
-/* Fill @attrs, which has room for FL_MAX_VARS and a terminator, from the table of @sched. */
+/* Fill @attrs, of which there are FL_NR_ATTRS: prices, and the table of @sched. */
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 {
 	const struct fl_var *var;
@@ -728,6 +760,7 @@ int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 		attrs[i].attr.name = var->name;
 		attrs[i].attr.mode = fl_var_tunable(var) ? 0644 : 0444;
 	}
+	attrs[i] = (struct elv_fs_entry)__ATTR(prices, 0644, fl_prices_show, fl_prices_store);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(fl_attrs_init);

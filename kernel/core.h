@@ -94,6 +94,7 @@ void fl_tags_wake(struct fl_queue *queue);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_MAX_VARS 24
+#define FL_NR_ATTRS (FL_MAX_VARS + 2) /* with prices and a terminator */
 
 /* ---- The services of env.h ---- */
 

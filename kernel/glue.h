@@ -261,7 +261,7 @@ static void fl_exit_sched(struct elevator_queue *e)
 	fl_kdev_exit(kdev);
 }
 
-static struct elv_fs_entry fl_attrs[FL_MAX_VARS + 1];
+static struct elv_fs_entry fl_attrs[FL_NR_ATTRS];
 
 static struct elevator_type fl_elevator = {
 	.ops = {

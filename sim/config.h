@@ -7,6 +7,8 @@
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
  *	costs                     struct costs, below
+ *	cost                      a price list: read and write, each of 12 prices
+ *	                          (libfairlane/cost.h); or absent
  *	drive                     kind "ssd": the fields of struct ssd_profile,
  *	                          time_scale, precondition
  *	                          kind "null": size, latency_ns, interval_ps
@@ -76,6 +78,8 @@ struct config {
 	const json_t *point;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
 	struct costs costs;
+	bool priced; /* there is a price list: cost */
+	struct fl_cost cost;
 	struct drive_config drive;
 	unsigned int nr_cgroups, nr_tenants;
 	struct node_config *cgroups; /* parents before children */

@@ -194,6 +194,8 @@ static bool allocate(struct sim *sim)
 	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
 	sim_set_clock(sim);
 	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (sim->dev && c->priced)
+		sim->dev->cost = c->cost;
 	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
 	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
 }
@@ -204,7 +206,6 @@ bool sim_init(struct sim *sim)
 
 	sim->begin_ns = c->warmup_ns;
 	sim->end_ns = c->warmup_ns + c->run_ns;
-	sim->note_ns = sim->begin_ns;
 	for (sim->bin_ns = BIN_NS; c->run_ns / sim->bin_ns >= MAX_BINS;)
 		sim->bin_ns *= 2;
 	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
