@@ -5,6 +5,7 @@
                cores (of the host that --on sim simulates)
     [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
                name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
+    [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
     [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
@@ -37,7 +38,8 @@ COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "
 FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", *COST_FIGURES[:-1])
 TENANT_FIGURES = ("share", "cost_share", "lat_p99_us")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
-KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness")
+OURS = ("kyber-fairness", "mqflashfq", "flashfq")
+KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", *OURS)
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_SECONDS = 7 * 24 * 3600.0
@@ -145,6 +147,7 @@ class Scenario:
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
     cost: PriceList | None = None  # None: bytes are what counts
+    tunables: dict[str, dict[str, int]] = field(default_factory=dict)  # knob -> name -> value
     description: str = ""
 
     @property
@@ -251,7 +254,7 @@ def load(path: Path) -> Scenario:
     """Read and check a scenario file."""
     data = _toml(path, "a scenario")
     top = _Table(path, "top level", data)
-    top.only(("description", "run", "device", "cgroup", "tenant", "expect"))
+    top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
     run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
@@ -269,6 +272,7 @@ def load(path: Path) -> Scenario:
         description=top.take("description", _text, ""),
         profile=_device(device),
         cost=device.take("cost", _cost(path), None),
+        tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
         expects=tuple(_expect(t, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
@@ -339,6 +343,13 @@ def _cost(path: Path) -> Callable[[object], PriceList]:
             raise ValueError(str(error)) from error
 
     return convert
+
+
+def _tunables(path: Path, data: object) -> dict[str, dict[str, int]]:
+    top = _Table(path, "[tunable]", data)
+    top.only(OURS)
+    tables = [(knob, _Table(path, f"[tunable.{knob}]", values)) for knob, values in top.data.items()]
+    return {knob: {name: table.need(name, _integer(0, 2**63 - 1)) for name in table.data} for knob, table in tables}
 
 
 def _params(table: _Table, kind: str) -> dict[str, int]:

@@ -22,9 +22,9 @@ from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run
-from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, load_profile
+from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, load_profile
 
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", *OURS)
 PROFILE = "p4500"  # the drive of a scenario that does not itself ask for a modelled one
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -182,6 +182,7 @@ def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
         "run_ns": round(whole.seconds * NS),
         "costs": costs_of(job, costs),
         **cost,
+        "tunables": whole.tunables.get(job.knob, {}),
         "drive": drive(job.profile, whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],

@@ -383,7 +383,9 @@ static void mf_age(struct mf_dev *mf)
 
 static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
 {
-	return fl_vt_before(atomic64_read(&a->vt), atomic64_read(&b->vt));
+	u64 vt = atomic64_read(&a->vt);
+
+	return fl_vt_before(vt, atomic64_read(&b->vt));
 }
 
 /* Of those that are waited for, the one that is furthest ahead or behind, or NULL. */
@@ -712,10 +714,10 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 /* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
 static void mf_test_held(struct mf_hwq *mhq)
 {
-	struct mf_dev *mf = to_mf_dev(mhq->hwq.dev);
+	const struct mf_slot *other = READ_ONCE(mhq->held_for);
+	u64 vt = READ_ONCE(mhq->held_vt);
 
-	if (!READ_ONCE(mhq->held) ||
-	    mf_must_wait(mf, READ_ONCE(mhq->held_for), READ_ONCE(mhq->held_vt)))
+	if (!READ_ONCE(mhq->held) || mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt))
 		return;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);

@@ -343,10 +343,13 @@ static void read_all(struct reader *r, struct config *config)
 	config->priced = cost;
 	if (cost)
 		config->cost = read_cost(r, cost);
+	config->tunables = get(&t, "tunables");
+	if (config->tunables && !json_is_object(config->tunables))
+		fail(r, "the run: tunables must be an object");
 	config->drive = read_drive(r, get(&t, "drive"), config->cores);
 	read_nodes(r, &t, config);
 	no_more(&t, "scenario, version, knob, seed, repeat, cores, warmup_ns, run_ns, point, "
-		    "costs, cost, drive, cgroups, tenants");
+		    "costs, cost, tunables, drive, cgroups, tenants");
 }
 
 bool config_read(struct config *config, FILE *file, char *error, size_t size)

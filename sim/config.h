@@ -9,6 +9,7 @@
  *	costs                     struct costs, below
  *	cost                      a price list: read and write, each of 12 prices
  *	                          (libfairlane/cost.h); or absent
+ *	tunables                  of the scheduler: whole numbers by name; or absent
  *	drive                     kind "ssd": the fields of struct ssd_profile,
  *	                          time_scale, precondition
  *	                          kind "null": size, latency_ns, interval_ps
@@ -75,7 +76,7 @@ struct tenant_config {
 struct config {
 	json_t *json;
 	const char *scenario, *version, *knob;
-	const json_t *point;
+	const json_t *point, *tunables;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
 	struct costs costs;
 	bool priced; /* there is a price list: cost */

@@ -59,6 +59,23 @@ static bool check_size(struct sim *sim)
 	return true;
 }
 
+static bool set_tunables(struct sim *sim)
+{
+	const json_t *value;
+	const char *name;
+
+	json_object_foreach ((json_t *)sim->config.tunables, name, value) {
+		json_int_t n = json_integer_value(value);
+
+		if (json_is_integer(value) && n >= 0 && fl_set(sim->dev, name, n))
+			continue;
+		snprintf(sim->error, sizeof(sim->error), "tunables: %s has no %s, or not of that value",
+			 sim->sched->name, name);
+		return false;
+	}
+	return true;
+}
+
 static bool make_flows(struct sim *sim)
 {
 	const struct config *c = &sim->config;
@@ -214,6 +231,8 @@ bool sim_init(struct sim *sim)
 		return false;
 	if (!allocate(sim))
 		return fail(sim, "out of memory");
+	if (!set_tunables(sim))
+		return false;
 	end_phases(sim);
 	set_up_cores(sim);
 	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };
