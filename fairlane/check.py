@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from fairlane.results import Outcome, Results, Run, Tenant, jain
-from fairlane.scenario import COST_FIGURES, Expect, Scenario, shares
+from fairlane.scenario import COST_FIGURES, Expect, Scenario, below, shares
 
 Point = int | None
 
@@ -141,7 +141,7 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
     if not total:
         return None
     if expect.figure in ("share", "cost_share"):
-        return rates[expect.tenant] / total if expect.tenant else None
+        return sum(rates[name] for name in below(scenario, expect.tenant)) / total if expect.tenant else None
     return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
 
 

@@ -127,7 +127,7 @@ def _run(args: argparse.Namespace) -> int:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     if backend == "sim":
         sim.check_knobs(names)
-    scenarios = [scenario.load(path) for path in args.scenarios]
+    scenarios = [what for path in args.scenarios for what in scenario.load_all(path)]
     if args.cost:
         prices = cost.load(args.cost)
         scenarios = [replace(what, cost=prices) for what in scenarios]

@@ -2,7 +2,7 @@
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
-               cores (of the host that --on sim simulates)
+               cores (of the host that --on sim simulates), cases (names: the file is a scenario for each, FILE-CASE)
     [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
                name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
@@ -12,7 +12,8 @@
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
 rate is "1000 iops" or "8MiB/s"; bs = "min" is the smallest block that the device takes. A tenant with stop before
-start is active until stop, idle in between, and active again from start on.
+start is active until stop, idle in between, and active again from start on. A cgroup, tenant or expect with
+cases = ["A", ...] is only in those.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Expect:
     figure: str
     knob: str
     of: str | None = None
-    tenant: str | None = None
+    tenant: str | None = None  # or a cgroup: all below it, where that is a share
     at_least: float | None = None
     at_most: float | None = None
     across: str | None = None  # "cgroups": the worst point of the sweep relative to the first
@@ -195,6 +196,14 @@ def to_dict(scenario: Scenario) -> dict[str, Any]:
     return asdict(scenario)
 
 
+def below(scenario: Scenario, name: str) -> set[str]:
+    """The tenant of that name, or all in the cgroup of that name."""
+    inside = {name}
+    for _ in scenario.groups:
+        inside |= {group.name for group in scenario.groups if group.parent in inside}
+    return {tenant.name for tenant in scenario.tenants if tenant.name in inside or tenant.parent in inside}
+
+
 def from_dict(data: Mapping[str, Any]) -> Scenario:
     def tenant(t: Mapping[str, Any]) -> TenantSpec:
         return TenantSpec(**{**t, "rate": Rate(**t["rate"]) if t["rate"] else None, "cores": tuple(t["cores"])})
@@ -250,9 +259,40 @@ class _Table:
         return self.need(key, convert) if key in self.data else default
 
 
-def load(path: Path) -> Scenario:
-    """Read and check a scenario file."""
+def load_all(path: Path) -> list[Scenario]:
+    """Read and check a scenario file: one scenario, or one for each of its cases."""
     data = _toml(path, "a scenario")
+    run = _Table(path, "[run]", data.get("run", {}))
+    cases = run.take("cases", _list(_identifier), ())
+    run.data.pop("cases", None)
+    if not cases:
+        return [_scenario(path, data, _name(path))]
+    return [_scenario(path, _of_case(path, data, case, cases), f"{_name(path)}-{case}") for case in cases]
+
+
+def load(path: Path) -> Scenario:
+    """Read and check a scenario file that has no cases."""
+    found = load_all(path)
+    if len(found) != 1:
+        raise FairlaneError(f"{path}: [run] cases: has several, where one scenario is needed")
+    return found[0]
+
+
+def _of_case(path: Path, data: dict[str, Any], case: str, cases: Sequence[str]) -> dict[str, Any]:
+    """The file without the tables that are for other cases."""
+    kept: dict[str, Any] = {}
+    for key in ("cgroup", "tenant", "expect"):
+        tables = _tables(path, data, key)
+        where = [table.take("cases", _list(_one_of(cases)), tuple(cases)) for table in tables]
+        kept[key] = [
+            {name: value for name, value in table.data.items() if name != "cases"}
+            for table, only in zip(tables, where, strict=True)
+            if case in only
+        ]
+    return {**data, **kept}
+
+
+def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
     top = _Table(path, "top level", data)
     top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
@@ -268,14 +308,14 @@ def load(path: Path) -> Scenario:
     _check_tree(path, groups, tenants)
     device = _Table(path, "[device]", data.get("device", {}))
     return Scenario(
-        name=_name(path),
+        name=name,
         description=top.take("description", _text, ""),
         profile=_device(device),
         cost=device.take("cost", _cost(path), None),
         tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
-        expects=tuple(_expect(t, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
+        expects=tuple(_expect(t, groups, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
         seconds=seconds,
         warmup=run.take("warmup", parse_time, Scenario.warmup),
         repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
@@ -428,13 +468,15 @@ def _check_tree(path: Path, groups: Sequence[Cgroup], tenants: Sequence[TenantSp
             parent = parents[parent]
 
 
-def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float) -> Expect:
+def _expect(
+    table: _Table, groups: Sequence[Cgroup], tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float
+) -> Expect:
     table.only(tuple(Expect.__dataclass_fields__))
     expect = Expect(
         figure=table.need("figure", _one_of((*FIGURES, *TENANT_FIGURES))),
         knob=table.need("knob", _one_of(KNOBS)),
         of=table.take("of", _one_of(KNOBS), None),
-        tenant=table.take("tenant", _one_of([tenant.name for tenant in tenants]), None),
+        tenant=table.take("tenant", _one_of([*(t.name for t in tenants), *(g.name for g in groups)]), None),
         at_least=table.take("at_least", _number, None),
         at_most=table.take("at_most", _number, None),
         across=table.take("across", _one_of(("cgroups",)), None),
@@ -450,6 +492,8 @@ def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], 
             else f"{expect.figure} is not of one tenant"
         )
         raise table.error("tenant", needed)
+    if expect.tenant in [group.name for group in groups] and "share" not in expect.figure:
+        raise table.error("tenant", f"{expect.tenant} is a cgroup, which has no {expect.figure}")
     if expect.tenant is not None and sweep:
         raise table.error("tenant", "a sweep replicates tenants, so none can be named")
     if expect.across and not sweep:
