@@ -84,9 +84,9 @@
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
- * that is so: for two windows nobody waits, and when the drive then does
- * clearly more, whoever is furthest behind is called limited, and for 64 to
- * 512 ms nobody waits for it. If it was not the only one, the next trial finds
+ * that is so: for 24 ms nobody waits, and when the drive then does
+ * clearly more, whoever is furthest behind is called limited, and for 0.1 to
+ * 1 s nobody waits for it. If it was not the only one, the next trial finds
  * the next. What is dispatched in a trial is charged, and waited for later.
  * But what limited flows did not use they do not get back: in the end they
  * are brought level with the furthest behind of the others.
@@ -104,12 +104,11 @@
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
 
 /* For so long nobody waits for some flow, once that was found to be waste. */
-#define MF_LIMITED_NS (64ull * NSEC_PER_MSEC)
-#define MF_MAX_LIMITED_NS (512ull * NSEC_PER_MSEC)
+#define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
+#define MF_MAX_LIMITED_NS (1024ull * NSEC_PER_MSEC)
 
-/* How far ahead flows may get in a trial: so many batches, or so much work of the drive. */
-#define MF_TRIAL_BATCHES 16
-#define MF_TRIAL_NS (50ull * NSEC_PER_MSEC)
+/* So many batches may flows get ahead in any trial, since it is not known what the drive can do. */
+#define MF_TRIAL_BATCHES 64
 
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
@@ -421,6 +420,7 @@ static void mf_end_limits(struct mf_dev *mf)
 	struct mf_slot *slot;
 
 	mf->limited_until_ns = 0;
+	fl_trial_forget(&mf->trial);
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
 		s64 vt = atomic64_read(&slot->vt);
 
@@ -431,11 +431,12 @@ static void mf_end_limits(struct mf_dev *mf)
 	}
 }
 
-/* Nobody waits up to the virtual time of the furthest ahead, and a bit. */
+/* Nobody gets further ahead than by what is its own until the next trial. */
 static void mf_begin_trial(struct mf_dev *mf)
 {
 	const struct mf_slot *first = mf_furthest(mf, true);
-	u64 ahead = mul_u64_u64_div_u64(mf->trial.usual.cost, MF_TRIAL_NS, NSEC_PER_SEC);
+	u64 cost = max_t(u64, mf->trial.usual.cost, mf->trial.average.cost);
+	u64 ahead = mul_u64_u64_div_u64(cost, mf->trial.every * FL_WINDOW_NS, NSEC_PER_SEC);
 
 	ahead = max_t(u64, ahead, MF_TRIAL_BATCHES * READ_ONCE(mf->batch) * mf->busy);
 	WRITE_ONCE(mf->trial_vt, (first ? atomic64_read(&first->vt) : 0) + ahead);

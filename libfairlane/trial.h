@@ -5,19 +5,22 @@
  * A scheduler that has flows wait for one that is behind cannot see whether
  * that one is kept back by the others, in the drive, or could not do more
  * anyway: it has one request at a time, a limited rate, a hardware queue that
- * is full. But it can try. In a trial nobody waits for two windows of time. In
- * the first, the drive does what it had before. If in the second it does
- * clearly more than before the trial, it had been running dry.
+ * is full. But it can try. In a trial nobody waits for three windows of time.
+ * In the first two, the drive does what it had before, and fills its write
+ * buffer: those of today take tens of MiB, or some 10 ms. If in the third it
+ * does clearly more than before the trial, it had been running dry.
  *
- *	64 in flight, 640 done in 2 ms. A heavy tenant with one request at
- *	a time falls behind, the others wait: 1 in flight, 20 done. 2 ms later a
- *	trial begins, and 4 ms after that it is known that waiting is waste.
+ *	64 in flight, 2560 done in 8 ms. A heavy tenant with one request at
+ *	a time falls behind, the others wait: 1 in flight, 80 done. 8 ms later a
+ *	trial begins, and 24 ms after that it is known that waiting is waste.
  *
- * There is a trial when somebody is held and the drive does clearly less than
- * is usual in two windows running. Usual is what it did in the last trial, or
- * where nobody is held. And there is one in 64 windows anyway. As long as
- * trials show no gain, there is one in 128, 256, ... 4096, or after 4, 8, ...
- * 128 running.
+ * What it does before is an average of up to 16 windows, since one window says
+ * little: programs take milliseconds, collections tens of them.
+ *
+ * There is a trial when somebody is held and the drive on average does clearly
+ * less than is usual: than in the last trial, or than where nobody is held.
+ * And there is one in 64 windows anyway. As long as trials show no gain, there
+ * is one in 128, 256, ... 4096, and after 4, 8, ... 128 at the soonest.
  *
  * All of this is the slow path, under dev->lock, except that `on` is read
  * without: a stale one misjudges one batch.
@@ -27,17 +30,19 @@
 
 #include "fairlane.h"
 
-/* A window ends when the drive has done 64 requests, or should have done 128; in 2 to 20 ms. */
-#define FL_WINDOW_NS (2ull * NSEC_PER_MSEC)
-#define FL_MAX_WINDOW_NS (20ull * NSEC_PER_MSEC)
+/* A window ends when the drive has done 64 requests, or should have done 128; in 8 to 24 ms. */
+#define FL_WINDOW_NS (8ull * NSEC_PER_MSEC)
+#define FL_MAX_WINDOW_NS (24ull * NSEC_PER_MSEC)
 #define FL_WINDOW_REQUESTS 64
 
 /* In windows: a trial; from one to the next. */
-#define FL_TRIAL 2
+#define FL_TRIAL 3
 #define FL_TRY_EVERY 64
 #define FL_TRY_SELDOM 4096
-/* When it does less than is usual in 1/32 of those running. */
+/* Not before so many less, even if the drive does less than is usual. */
 #define FL_TRY_SOONER 32
+/* Windows that count in the average. */
+#define FL_AVERAGE 16
 
 /* What a drive did so far, or does in a second. */
 struct fl_work {
@@ -49,10 +54,10 @@ struct fl_trial {
 	u64 window_ns; /* when the window began */
 	struct fl_work window; /* done until then */
 	unsigned int looks, held; /* in it; those at which somebody was */
-	struct fl_work before; /* in the window before the trial */
 	struct fl_work usual;
 	unsigned int windows, every; /* since the last trial with somebody held; so many are enough */
-	unsigned int dry; /* the last so many of them, in which it did clearly less than is usual */
+	struct fl_work average; /* of the last of these */
+	unsigned int averaged;
 };
 
 enum fl_verdict { FL_TRIAL_GO_ON, FL_TRIAL_BEGINS, FL_TRIAL_NO_GAIN, FL_TRIAL_GAIN };
@@ -70,16 +75,31 @@ static inline bool fl_work_clearly_less(const struct fl_work *a, const struct fl
 	return 8 * a->requests < 7 * b->requests && 8 * a->cost < 7 * b->cost;
 }
 
+/* Waiting is no longer what it was: what the drive did before does not count. */
+static inline void fl_trial_forget(struct fl_trial *t)
+{
+	t->windows = 0;
+	t->averaged = 0;
+}
+
+/* Let @work count 1/@n in @average. */
+static inline void __fl_work_average(struct fl_work *average, const struct fl_work *work, s64 n)
+{
+	average->requests += div64_s64((s64)(work->requests - average->requests), n);
+	average->cost += div64_s64((s64)(work->cost - average->cost), n);
+}
+
 static inline enum fl_verdict __fl_trial_end(struct fl_trial *t, const struct fl_work *work)
 {
-	bool gain = fl_work_clearly_less(&t->before, work);
-
-	t->every = gain ? max_t(unsigned int, t->every / 2, FL_TRY_EVERY) :
-			  min_t(unsigned int, t->every * 2, FL_TRY_SELDOM);
 	t->usual = *work;
 	t->windows = 0;
-	t->dry = 0;
-	return gain ? FL_TRIAL_GAIN : FL_TRIAL_NO_GAIN;
+	if (!fl_work_clearly_less(&t->average, work)) {
+		t->every = min_t(unsigned int, t->every * 2, FL_TRY_SELDOM);
+		return FL_TRIAL_NO_GAIN;
+	}
+	t->every = max_t(unsigned int, t->every / 2, FL_TRY_EVERY);
+	fl_trial_forget(t);
+	return FL_TRIAL_GAIN;
 }
 
 /* A window is over, in which the drive did @work a second. @held: somebody was, for 1/8 of it. */
@@ -91,14 +111,15 @@ static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct
 		return t->on ? FL_TRIAL_GO_ON : __fl_trial_end(t, work);
 	}
 	if (!held) {
-		t->usual.requests += (s64)(work->requests - t->usual.requests) >> 2;
-		t->usual.cost += (s64)(work->cost - t->usual.cost) >> 2;
+		__fl_work_average(&t->usual, work, 4);
 		return FL_TRIAL_GO_ON;
 	}
-	t->dry = fl_work_clearly_less(work, &t->usual) ? t->dry + 1 : 0;
-	if (++t->windows < t->every && t->dry < t->every / FL_TRY_SOONER)
+	t->windows++;
+	t->averaged = min_t(unsigned int, t->averaged + 1, FL_AVERAGE);
+	__fl_work_average(&t->average, work, t->averaged);
+	if (t->windows < t->every && (t->windows < t->every / FL_TRY_SOONER ||
+				      !fl_work_clearly_less(&t->average, &t->usual)))
 		return FL_TRIAL_GO_ON;
-	t->before = *work;
 	WRITE_ONCE(t->on, FL_TRIAL);
 	return FL_TRIAL_BEGINS;
 }

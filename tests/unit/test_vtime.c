@@ -231,7 +231,7 @@ static void test_extreme_weights(void)
 	queue_in_drive(&fl_mqflashfq, 2);
 	t[0] = drive_tenant(&d, NULL, 10000, 64);
 	t[1] = drive_tenant(&d, NULL, 10, 64);
-	settle_and_measure(10 * NSEC_PER_SEC);
+	settle_and_measure(40 * NSEC_PER_SEC); /* a trial may lend the light one half a second's worth */
 	CHECK_NEAR(drive_share(&d, t[1]), 10 / 10010.0, 0.02);
 	drive_exit(&d);
 }
