@@ -84,7 +84,7 @@
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
- * that is so: for 24 ms nobody waits, and when the drive then does
+ * that is so: for 32 ms nobody waits, and when the drive then does
  * clearly more, whoever is furthest behind is called limited, and for 0.1 to
  * 1 s nobody waits for it. If it was not the only one, the next trial finds
  * the next. What is dispatched in a trial is charged, and waited for later.

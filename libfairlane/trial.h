@@ -5,17 +5,18 @@
  * A scheduler that has flows wait for one that is behind cannot see whether
  * that one is kept back by the others, in the drive, or could not do more
  * anyway: it has one request at a time, a limited rate, a hardware queue that
- * is full. But it can try. In a trial nobody waits for three windows of time.
+ * is full. But it can try. In a trial nobody waits for four windows of time.
  * In the first two, the drive does what it had before, and fills its write
- * buffer: those of today take tens of MiB, or some 10 ms. If in the third it
- * does clearly more than before the trial, it had been running dry.
+ * buffer: those of today take tens of MiB, or some 10 ms. If in the other two
+ * it does clearly more than before the trial, it had been running dry.
  *
  *	64 in flight, 2560 done in 8 ms. A heavy tenant with one request at
  *	a time falls behind, the others wait: 1 in flight, 80 done. 8 ms later a
- *	trial begins, and 24 ms after that it is known that waiting is waste.
+ *	trial begins, and 32 ms after that it is known that waiting is waste.
  *
- * What it does before is an average of up to 16 windows, since one window says
- * little: programs take milliseconds, collections tens of them.
+ * One window says little: programs take milliseconds, collections tens of them.
+ * So what it did before is an average of up to 16 windows, and clearly more is
+ * a seventh more, and twice as much more as windows usually are off that average.
  *
  * There is a trial when somebody is held and the drive on average does clearly
  * less than is usual: than in the last trial, or than where nobody is held.
@@ -36,7 +37,8 @@
 #define FL_WINDOW_REQUESTS 64
 
 /* In windows: a trial; from one to the next. */
-#define FL_TRIAL 3
+#define FL_TRIAL 4
+#define FL_TRIAL_COUNTS 2 /* the last ones of it */
 #define FL_TRY_EVERY 64
 #define FL_TRY_SELDOM 4096
 /* Not before so many less, even if the drive does less than is usual. */
@@ -56,8 +58,9 @@ struct fl_trial {
 	unsigned int looks, held; /* in it; those at which somebody was */
 	struct fl_work usual;
 	unsigned int windows, every; /* since the last trial with somebody held; so many are enough */
-	struct fl_work average; /* of the last of these */
+	struct fl_work average, off; /* of the last of these; how far they are off that, on average */
 	unsigned int averaged;
+	struct fl_work tried; /* in the windows of the trial that count */
 };
 
 enum fl_verdict { FL_TRIAL_GO_ON, FL_TRIAL_BEGINS, FL_TRIAL_NO_GAIN, FL_TRIAL_GAIN };
@@ -69,10 +72,13 @@ static inline void fl_trial_init(struct fl_trial *t, u64 now_ns)
 	t->windows = FL_TRY_EVERY - 1; /* the first comes soon */
 }
 
-/* 7/8, by both measures: the price list may be wrong. */
-static inline bool fl_work_clearly_less(const struct fl_work *a, const struct fl_work *b)
+/* By both measures: the price list may be wrong. */
+static inline bool __fl_trial_dry(const struct fl_trial *t, const struct fl_work *could)
 {
-	return 8 * a->requests < 7 * b->requests && 8 * a->cost < 7 * b->cost;
+	return 7 * could->requests > 8 * t->average.requests &&
+	       7 * could->cost > 8 * t->average.cost &&
+	       could->requests > t->average.requests + 2 * t->off.requests &&
+	       could->cost > t->average.cost + 2 * t->off.cost;
 }
 
 /* Waiting is no longer what it was: what the drive did before does not count. */
@@ -89,11 +95,32 @@ static inline void __fl_work_average(struct fl_work *average, const struct fl_wo
 	average->cost += div64_s64((s64)(work->cost - average->cost), n);
 }
 
-static inline enum fl_verdict __fl_trial_end(struct fl_trial *t, const struct fl_work *work)
+static inline u64 __fl_apart(u64 a, u64 b)
 {
-	t->usual = *work;
+	return a > b ? a - b : b - a;
+}
+
+static inline void __fl_trial_average(struct fl_trial *t, const struct fl_work *work)
+{
+	struct fl_work off;
+
+	t->averaged = min_t(unsigned int, t->averaged + 1, FL_AVERAGE);
+	__fl_work_average(&t->average, work, t->averaged);
+	off.requests = __fl_apart(work->requests, t->average.requests);
+	off.cost = __fl_apart(work->cost, t->average.cost);
+	__fl_work_average(&t->off, &off, t->averaged);
+}
+
+static inline enum fl_verdict __fl_trial_goes_on(struct fl_trial *t, const struct fl_work *work)
+{
+	if (t->on <= FL_TRIAL_COUNTS)
+		__fl_work_average(&t->tried, work, FL_TRIAL_COUNTS + 1 - t->on);
+	WRITE_ONCE(t->on, t->on - 1);
+	if (t->on)
+		return FL_TRIAL_GO_ON;
+	t->usual = t->tried;
 	t->windows = 0;
-	if (!fl_work_clearly_less(&t->average, work)) {
+	if (!__fl_trial_dry(t, &t->tried)) {
 		t->every = min_t(unsigned int, t->every * 2, FL_TRY_SELDOM);
 		return FL_TRIAL_NO_GAIN;
 	}
@@ -106,19 +133,16 @@ static inline enum fl_verdict __fl_trial_end(struct fl_trial *t, const struct fl
 static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct fl_work *work,
 						bool held)
 {
-	if (t->on) {
-		WRITE_ONCE(t->on, t->on - 1);
-		return t->on ? FL_TRIAL_GO_ON : __fl_trial_end(t, work);
-	}
+	if (t->on)
+		return __fl_trial_goes_on(t, work);
 	if (!held) {
 		__fl_work_average(&t->usual, work, 4);
 		return FL_TRIAL_GO_ON;
 	}
 	t->windows++;
-	t->averaged = min_t(unsigned int, t->averaged + 1, FL_AVERAGE);
-	__fl_work_average(&t->average, work, t->averaged);
-	if (t->windows < t->every && (t->windows < t->every / FL_TRY_SOONER ||
-				      !fl_work_clearly_less(&t->average, &t->usual)))
+	__fl_trial_average(t, work);
+	if (t->windows < t->every &&
+	    (t->windows < t->every / FL_TRY_SOONER || !__fl_trial_dry(t, &t->usual)))
 		return FL_TRIAL_GO_ON;
 	WRITE_ONCE(t->on, FL_TRIAL);
 	return FL_TRIAL_BEGINS;
