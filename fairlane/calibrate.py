@@ -398,7 +398,7 @@ def file_text(found: Calibration, command: str) -> str:
     lines = [
         f"# Made by {command}",
         f"# with fairlane {__version__}, {made}. A write of one page, the reference request, costs 1.",
-        "# The kernel takes prices in /sys/block/DEV/queue/iosched/prices, io_cost_model after MAJ:MIN in io.cost.model.",
+        "# What Linux takes: prices in queue/iosched/prices of a drive, io_cost_model after MAJ:MIN in io.cost.model.",
         *_keys(head),
     ]
     tables: dict[str, Mapping[str, Any]] = {f"price.{op}": found.price[op] for op in OPS}

@@ -89,6 +89,9 @@ def refused(text: bytes) -> str:
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"cores": 1.5}, "cores must be a whole number from 1 to 1024"),
         ({"knob": "bfq"}, "only none and kyber-fairness"),
+        ({"cost": {"read": [1] * 12}}, "cost: write must be a list"),
+        ({"cost": {"read": [1] * 11, "write": [1] * 12}}, "cost: read must have 12 prices"),
+        ({"cost": {"read": [1] * 12, "write": [0] * 12}}, "cost: write must be whole numbers from 1 to 16777216"),
         ({"speed": 1}, "unknown; valid are scenario, version"),
         ({"tenants": []}, "there is none"),
         ({"tenants": [tenant(bytes=1000)]}, "a: bytes must be a multiple of 512"),
@@ -148,6 +151,7 @@ def mutate(description: Json, rng: random.Random) -> None:
 @settings(max_examples=300, deadline=None)
 def test_a_run_with_anything_in_it_changed_is_run_or_refused(seed: int, knob: str, null: bool) -> None:
     description = copy.deepcopy(mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4)))
+    description["cost"] = {"read": [1] * 12, "write": [1 << 24] * 12}
     mutate(description, random.Random(seed))
     done = start(json.dumps(description).encode(), ASAN)
     if done.returncode:
