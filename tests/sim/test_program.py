@@ -17,7 +17,7 @@ from simkit import ASAN, Json, null_drive, output, run_of, ssd_drive, start, ten
 from fairlane.results import Results
 
 GOLDEN = Path(__file__).parent / "golden.json"
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", "kyber-fairness", "mqflashfq", "flashfq")
 MAPPED = {"size": 1 << 28, "map": 1 << 28, "spare": 250, "block_pages": 32, "page": 4096}
 
 
@@ -88,7 +88,8 @@ def refused(text: bytes) -> str:
     [
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"cores": 1.5}, "cores must be a whole number from 1 to 1024"),
-        ({"knob": "bfq"}, "only none and kyber-fairness"),
+        ({"knob": "bfq"}, "only none, kyber-fairness, mqflashfq and flashfq"),
+        ({"tunables": {"depth": 1}}, "tunables: none has no depth"),
         ({"cost": {"read": [1] * 12}}, "cost: write must be a list"),
         ({"cost": {"read": [1] * 11, "write": [1] * 12}}, "cost: read must have 12 prices"),
         ({"cost": {"read": [1] * 12, "write": [0] * 12}}, "cost: write must be whole numbers from 1 to 16777216"),
