@@ -30,13 +30,12 @@
  *
  * The tunable `flow` says what has a virtual time: 1, a core - a hardware
  * queue, as in the paper - or 0, a cgroup; a change counts from when nothing
- * is backlogged. A core has no weight of its own;
- * its virtual time advances by each request's cost divided by the share of
- * the cgroup that the request is from, so that cores to which tenants are
- * pinned have their tenants' weights. A cgroup's requests may be on many
- * hardware queues at once. They all advance one virtual time, with one atomic
- * addition for a batch, which each hardware queue draws for itself: what it
- * has drawn it spends on requests without touching anything that is shared.
+ * is backlogged. A core has no weight: its virtual time advances by each
+ * request's cost divided by the share of the cgroup that the request is from,
+ * so that cores to which tenants are pinned have their tenants' weights. A
+ * cgroup's requests may be on many hardware queues at once. They all advance
+ * one virtual time, with one atomic addition for a batch, which each hardware
+ * queue draws for itself and spends without touching anything that is shared.
  * Among the cgroups of one hardware queue no sampling is needed, since its
  * lock is held: they are sorted, and the first one takes the test.
  *
@@ -44,8 +43,8 @@
  *
  * The test is taken when a request arrives, when one is completed, and every
  * 200 us. Whoever passes it may dispatch a batch, its cost up to the base
- * batch size times the weight; that is to say, its virtual time advances by
- * the same step whoever it is. The weight counts relative to the average:
+ * batch size times the weight (relative to the average); that is to say, its
+ * virtual time advances by the same step whoever it is:
  *
  *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
  *     the batches are 72 and 24 KiB
@@ -55,11 +54,11 @@
  * dispatched.
  *
  * One addition: who fails the test goes on comparing itself with the same
- * flow until it is no longer ahead of that one. With a new sample each time,
- * it would only have to try often enough to find one that is even further
- * ahead, and two could overtake each other for ever while a third is left
- * behind. So of two backlogged flows none is ever further ahead of the other
- * than a step, or its dearest request on each hardware queue.
+ * flow until it is no longer ahead of that one. With a new sample each time it
+ * would only have to try often enough to find one that is even further ahead,
+ * and two could overtake each other for ever while a third is left behind. So
+ * of two backlogged flows none is ever further ahead (but for 6) than a
+ * step, or its dearest request on each hardware queue.
  *
  * 4. Backlogged and idle
  *
@@ -84,12 +83,12 @@
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
- * that is so: for 32 ms nobody waits, and when the drive then does
- * clearly more, whoever is furthest behind is called limited, and for 0.1 to
- * 1 s nobody waits for it. If it was not the only one, the next trial finds
- * the next. What is dispatched in a trial is charged, and waited for later.
- * But what limited flows did not use they do not get back: in the end they
- * are brought level with the furthest behind of the others.
+ * that is so: for 32 ms nobody waits, and when the drive then does clearly
+ * more, whoever is furthest behind is called limited, and for 0.1 to 1 s
+ * nobody waits for it. If it was not the only one, the next trial finds the
+ * next. What is dispatched in a trial is charged, and waited for later. But
+ * what limited flows did not use they do not get back: in the end they are
+ * brought level with the furthest behind of the others.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
@@ -387,13 +386,13 @@ static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
 	return fl_vt_before(vt, atomic64_read(&b->vt));
 }
 
-/* Of those that are waited for, the one that is furthest ahead or behind, or NULL. */
+/* The furthest ahead of all, or the furthest behind of those that are waited for; or NULL. */
 static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
 {
 	struct mf_slot *slot, *found = NULL;
 
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
-		if (slot->used && !slot->limited &&
+		if (slot->used && (ahead || !slot->limited) &&
 		    (!found || (ahead ? mf_is_before(found, slot) : mf_is_before(slot, found))))
 			found = slot;
 	return found;
@@ -438,9 +437,11 @@ static void mf_begin_trial(struct mf_dev *mf)
 	u64 cost = max_t(u64, mf->trial.usual.cost, mf->trial.average.cost);
 	u64 ahead = mul_u64_u64_div_u64(cost, mf->trial.every * FL_WINDOW_NS, NSEC_PER_SEC);
 
-	ahead = max_t(u64, ahead, MF_TRIAL_BATCHES * READ_ONCE(mf->batch) * mf->busy);
-	WRITE_ONCE(mf->trial_vt, (first ? atomic64_read(&first->vt) : 0) + ahead);
 	mf->trials++;
+	if (!first)
+		return;
+	ahead = max_t(u64, ahead, MF_TRIAL_BATCHES * READ_ONCE(mf->batch) * mf->busy);
+	WRITE_ONCE(mf->trial_vt, atomic64_read(&first->vt) + ahead);
 }
 
 /* On every tick. @held: somebody is. */
