@@ -42,7 +42,8 @@
  * 3. The test and the batch
  *
  * The test is taken when a request arrives, when one is completed, and every
- * 200 us. Whoever passes it may dispatch a batch, its cost up to the base
+ * 200 us; and, since a fast drive may have nothing of a flow left by then, when
+ * the one advances that it was ahead of. Whoever passes it may dispatch a batch, its cost up to the base
  * batch size times the weight (relative to the average); that is to say, its
  * virtual time advances by the same step whoever it is:
  *
@@ -121,6 +122,8 @@ struct mf_slot {
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	int limited; /* nobody waits for it */
+	/* The last hardware queue that began to wait for it, and 1; or 0. A lost one waits for the tick. */
+	unsigned int waiter;
 } ____cacheline_aligned_in_smp;
 
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
@@ -145,7 +148,7 @@ struct mf_queue {
 	u64 key; /* its virtual time when it was sorted in: it has not become less */
 	u64 budget; /* drawn and not spent, in virtual time */
 	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
-	const struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
+	struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
 	u64 held_since_ns; /* 0: not held */
 };
 
@@ -215,14 +218,14 @@ static unsigned int mf_random(u64 *state, unsigned int n)
 }
 
 /* A random backlogged flow other than @self that may be waited for; NULL when there is none. */
-static const struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random)
+static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random)
 {
 	unsigned int nr = READ_ONCE(mf->nr_slots), i = 0, n;
 
 	if (!nr)
 		return NULL;
 	for (n = 0; n < MF_TRIES + nr; n++) {
-		const struct mf_slot *slot;
+		struct mf_slot *slot;
 
 		i = n < MF_TRIES ? mf_random(random, nr) : i + 1 < nr ? i + 1 : 0;
 		slot = &mf->slots[i];
@@ -524,9 +527,32 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 	return NULL;
 }
 
+/* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
+static bool mf_test_held(struct mf_hwq *mhq)
+{
+	const struct mf_slot *other = READ_ONCE(mhq->held_for);
+	u64 vt = READ_ONCE(mhq->held_vt);
+
+	if (!READ_ONCE(mhq->held))
+		return true;
+	if (mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt))
+		return false;
+	WRITE_ONCE(mhq->held, false);
+	fl_hwq_run(&mhq->hwq);
+	return true;
+}
+
+/* @slot has advanced, which @waiter, a hardware queue's index and 1, waits for. */
+static void mf_tell(struct mf_dev *mf, struct mf_slot *slot, unsigned int waiter)
+{
+	if (mf_test_held(to_mf_hwq(mf->dev.hwqs[waiter - 1])))
+		WRITE_ONCE(slot->waiter, 0);
+}
+
 /* @mq, the first, has to wait. */
 static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
+	WRITE_ONCE(mq->waits_for->waiter, mhq->hwq.index + 1);
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
 	WRITE_ONCE(mhq->held, true);
@@ -572,11 +598,15 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 {
 	struct mf_slot *slot = mf_slot(mq);
 	u64 step = max_t(u64, READ_ONCE(mf->step), advance - mq->budget);
+	unsigned int waiter;
 
 	if (!mf_passes(mf, mhq, mq, slot))
 		return false;
 	atomic64_add(step, &slot->vt);
 	mq->budget += step;
+	waiter = READ_ONCE(slot->waiter);
+	if (waiter)
+		mf_tell(mf, slot, waiter);
 	return true;
 }
 
@@ -712,18 +742,6 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 }
 
 /* ---- Completion ---------------------------------------------------------------- */
-
-/* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
-static void mf_test_held(struct mf_hwq *mhq)
-{
-	const struct mf_slot *other = READ_ONCE(mhq->held_for);
-	u64 vt = READ_ONCE(mhq->held_vt);
-
-	if (!READ_ONCE(mhq->held) || mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt))
-		return;
-	WRITE_ONCE(mhq->held, false);
-	fl_hwq_run(&mhq->hwq);
-}
 
 static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 {
