@@ -107,8 +107,8 @@
 #define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
 #define MF_MAX_LIMITED_NS (1024ull * NSEC_PER_MSEC)
 
-/* So many batches may flows get ahead in any trial, since it is not known what the drive can do. */
-#define MF_TRIAL_BATCHES 64
+/* So many batches may a flow send in any trial, since it is not known what the drive can do. */
+#define MF_TRIAL_BATCHES 16
 
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
@@ -173,7 +173,7 @@ struct mf_hwq {
 	 * a stale read costs a test, or waits for the tick.
 	 */
 	bool held;
-	u64 held_vt;
+	u64 held_vt, held_reciprocal;
 	const struct mf_slot *held_for;
 	struct mf_entity core;
 	/* What the drive has given back. Added to by completions, summed by the tick. */
@@ -188,7 +188,8 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
 	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
-	u64 trial_vt; /* up to here nobody waits in a trial */
+	/* In a trial nobody waits until it is ahead of this by so much cost of its own, or so far. */
+	u64 trial_vt, trial_cost, trial_most;
 	struct fl_trial trial;
 	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
 	/* The rest is under dev->lock. */
@@ -235,11 +236,15 @@ static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, 
 	return NULL;
 }
 
-/* Must whoever is at @vt wait for @other? */
-static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt)
+/* Must whoever is at @vt, with the share of that @reciprocal, wait for @other? */
+static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt, u64 reciprocal)
 {
-	if (unlikely(READ_ONCE(mf->trial.on)))
-		return fl_vt_before(READ_ONCE(mf->trial_vt), vt);
+	if (unlikely(READ_ONCE(mf->trial.on))) {
+		u64 ahead = fl_vt_advance(READ_ONCE(mf->trial_cost), reciprocal);
+
+		ahead = min_t(u64, ahead, READ_ONCE(mf->trial_most));
+		return fl_vt_before(READ_ONCE(mf->trial_vt) + ahead, vt);
+	}
 	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used) &&
 	       !READ_ONCE(other->limited);
 }
@@ -433,18 +438,29 @@ static void mf_end_limits(struct mf_dev *mf)
 	}
 }
 
-/* Nobody gets further ahead than by what is its own until the next trial. */
+/*
+ * Nobody gets further ahead than by what the drive does in a trial, and not by more
+ * than is its own until the next one. What is queued in a slow drive stays little.
+ * What a drive can do that was dry is seen in the first windows of the trial.
+ */
+static void mf_lend(struct mf_dev *mf)
+{
+	const struct fl_trial *t = &mf->trial;
+	u64 rate = max_t(u64, t->last.cost, max_t(u64, t->usual.cost, t->average.cost));
+	u64 cost = mul_u64_u64_div_u64(rate, FL_TRIAL * FL_WINDOW_NS, NSEC_PER_SEC);
+
+	cost = clamp_t(u64, cost, MF_TRIAL_BATCHES * READ_ONCE(mf->batch), 1u << 30);
+	WRITE_ONCE(mf->trial_cost, cost);
+	WRITE_ONCE(mf->trial_most, cost * max_t(u64, t->every / FL_TRIAL, mf->busy));
+}
+
 static void mf_begin_trial(struct mf_dev *mf)
 {
 	const struct mf_slot *first = mf_furthest(mf, true);
-	u64 cost = max_t(u64, mf->trial.usual.cost, mf->trial.average.cost);
-	u64 ahead = mul_u64_u64_div_u64(cost, mf->trial.every * FL_WINDOW_NS, NSEC_PER_SEC);
 
+	if (first)
+		WRITE_ONCE(mf->trial_vt, atomic64_read(&first->vt));
 	mf->trials++;
-	if (!first)
-		return;
-	ahead = max_t(u64, ahead, MF_TRIAL_BATCHES * READ_ONCE(mf->batch) * mf->busy);
-	WRITE_ONCE(mf->trial_vt, atomic64_read(&first->vt) + ahead);
 }
 
 /* On every tick. @held: somebody is. */
@@ -467,6 +483,8 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		mf_limit_last(mf, now);
 	else if (verdict == FL_TRIAL_NO_GAIN && !mf->limited_until_ns)
 		mf->limited_ns = MF_LIMITED_NS;
+	if (mf->trial.on)
+		mf_lend(mf);
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -480,6 +498,11 @@ static struct mf_entity *mf_entity(const struct mf_queue *mq)
 static struct mf_slot *mf_slot(const struct mf_queue *mq)
 {
 	return READ_ONCE(mf_entity(mq)->slot);
+}
+
+static u64 mf_reciprocal(const struct mf_queue *mq)
+{
+	return READ_ONCE(to_mf_flow(mq->q.flow)->reciprocal);
 }
 
 static u64 mf_vt(const struct mf_queue *mq)
@@ -531,11 +554,11 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 static bool mf_test_held(struct mf_hwq *mhq)
 {
 	const struct mf_slot *other = READ_ONCE(mhq->held_for);
-	u64 vt = READ_ONCE(mhq->held_vt);
+	u64 vt = READ_ONCE(mhq->held_vt), reciprocal = READ_ONCE(mhq->held_reciprocal);
 
 	if (!READ_ONCE(mhq->held))
 		return true;
-	if (mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt))
+	if (mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt, reciprocal))
 		return false;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);
@@ -555,6 +578,7 @@ static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 	WRITE_ONCE(mq->waits_for->waiter, mhq->hwq.index + 1);
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
+	WRITE_ONCE(mhq->held_reciprocal, mf_reciprocal(mq));
 	WRITE_ONCE(mhq->held, true);
 	if (mq->held_since_ns)
 		return;
@@ -587,7 +611,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 		return true;
 	if (!mq->waits_for)
 		mq->waits_for = mf_sample(mf, self, &mhq->random);
-	if (mq->waits_for && mf_must_wait(mf, mq->waits_for, mq->key))
+	if (mq->waits_for && mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq)))
 		return false;
 	mq->waits_for = NULL;
 	return true;
@@ -666,7 +690,7 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 {
 	struct fl_req *rq = mf_next(mq);
 	u64 cost = fl_cost(&mf->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
-	u64 advance = fl_vt_advance(cost, READ_ONCE(to_mf_flow(mq->q.flow)->reciprocal));
+	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
 
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;

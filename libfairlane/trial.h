@@ -56,6 +56,7 @@ struct fl_trial {
 	u64 window_ns; /* when the window began */
 	struct fl_work window; /* done until then */
 	unsigned int looks, held; /* in it; those at which somebody was */
+	struct fl_work last; /* in the last window */
 	struct fl_work usual;
 	unsigned int windows, every; /* since the last trial with somebody held; so many are enough */
 	struct fl_work average, off; /* of the last of these; how far they are off that, on average */
@@ -167,6 +168,7 @@ static inline enum fl_verdict fl_trial_look(struct fl_trial *t, u64 now_ns,
 		return FL_TRIAL_GO_ON;
 	work.requests = mul_u64_u64_div_u64(requests, NSEC_PER_SEC, ns);
 	work.cost = mul_u64_u64_div_u64(done->cost - t->window.cost, NSEC_PER_SEC, ns);
+	t->last = work;
 	held = 8 * t->held > t->looks;
 	t->window_ns = now_ns;
 	t->window = *done;
