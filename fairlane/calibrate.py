@@ -34,6 +34,7 @@ from fairlane.scenario import Profile, Scenario, TenantSpec, load_profile
 
 STATES = ("fresh", "steady", "as-is")
 CORES = 6  # the paper's
+PROFILE = "p4500"  # the modelled drive, if none is named
 DEPTH = 64  # outstanding requests of each core; the paper's
 PAGE = 16 << 10  # of a drive that does not say: the paper's choice for all of its three
 SIM_S, SIM_WARMUP_S = 2.0, 1.0  # of each mix: virtual time
@@ -188,7 +189,7 @@ def plan(
     destroy_data: str | None = None,
 ) -> Plan:
     """Complete what was asked for, or say what of it cannot be."""
-    profile = NULL if on == "host" else _profile(load_profile(where or sim.PROFILE), on, state)
+    profile = NULL if on == "host" else _profile(load_profile(where or PROFILE), on, state)
     name = where if on == "host" and where else profile.name
     page = page or profile.params.get("page", PAGE)
     largest = _largest(name) if on == "host" else SIZES[-1]
