@@ -277,7 +277,7 @@ def _only_where_it_counts(args: argparse.Namespace, backend: str) -> None:
 
 
 def _backend(on: str, profile_in_vm: bool = False) -> tuple[str, str | None]:
-    """Which backend, and on which drive: a block device, or a modelled drive's profile (None: its own, or a default)."""
+    """Which backend, and on which drive: a device, or a modelled drive by its profile (None: its own, or a default)."""
     backend, colon, where = on.partition(":")
     modelled = ("sim", "vm") if profile_in_vm else ("sim",)
     if on == "vm" or (backend in modelled and bool(where) == bool(colon)):
