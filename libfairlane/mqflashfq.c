@@ -826,6 +826,7 @@ static void mf_init_dev(struct fl_dev *dev)
 
 		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
+		mhq->held_for = mf->slots; /* mf_test_held() may read it just before it is held first */
 		mhq->random = i + 1;
 	}
 	fl_trial_init(&mf->trial, fl_now_ns());

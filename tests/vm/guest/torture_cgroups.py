@@ -26,7 +26,7 @@ def moved_and_removed() -> None:
         with kit.readers_of(disk, [readers_in] * 24) as readers:
             kit.wait_for(lambda: deep_in.requests(disk) > 20 and heavy.requests(disk) > 20, "all do I/O")
             kit.wait_all_read(readers, "every reader gets on before the first move")
-            for turn in range(30):
+            for turn in range(kit.often(30)):
                 inside = parent if turn % 3 else None
                 if turn % 2:
                     old, readers_in = readers_in, Cgroup(numbers.choice((1, 100, 10000)), inside)
