@@ -32,7 +32,7 @@ def switched_over_and_over() -> None:
         cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
         fios = load(disk, cgroups)
         for scheduler in itertools.islice(
-            (name for other in itertools.cycle(OTHERS) for name in (other, OURS)), kit.often(100)
+            (name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 2 * kit.often(50)
         ):
             kit.set_scheduler(disk, scheduler)
             kit.wait_flow(disk, f"under {scheduler}")
