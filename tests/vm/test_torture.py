@@ -22,7 +22,7 @@ SCRIPTS = Path(__file__).parent / "guest"
 
 # What differs between our schedulers; the rest they share with the first, which has it all.
 EACH = (
-    "switching:switched_over_and_over,depth_and_cpus_change,drive_removed,reloaded_over_and_over",
+    "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
     "cgroups:moved_and_removed",
     "data:every_scheduler_in_turn",
     "interface:one_request_at_a_time",

@@ -52,9 +52,11 @@ def sections(*tests: Callable[[], None]) -> None:
             print(test.__name__, f"{time.monotonic() - start:.1f} s", flush=True)
 
 
+FIRST = ALL_OURS.index(OURS) == 0  # it goes through everything; the others share most of it with it
+
+
 def often(times: int) -> int:
-    """So many times; fewer for the schedulers that share with the first one most of what is tested."""
-    return times if ALL_OURS.index(OURS) == 0 else times // 4
+    return times if FIRST else times // 4
 
 
 def wait_for(look: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
