@@ -96,6 +96,7 @@ def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
         "of\nnone": _or_dash(row.vs_none, "{:.2f}x"),
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
+        **({"fair by\ncost": f"{row.cost_fairness:.4f}"} if row.cost_fairness is not None else {}),
         "worst\noff by": _or_dash(row.share_error, "{:.0%}"),
         "p99\nms": f"{min(p99) / 1000:.0f}..{max(p99) / 1000:.0f}" if p99 else "-",
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
