@@ -38,9 +38,9 @@ DEPTH = 64  # outstanding requests of each core; the paper's
 PAGE = 16 << 10  # of a drive that does not say: the paper's choice for all of its three
 SIM_S, SIM_WARMUP_S = 2.0, 1.0  # of each mix: virtual time
 HOST_S, HOST_WARMUP_S = 10.0, 3.0
-# Of the virtual SSD in a VM, so much slower than real that an emulated CPU keeps up with it: a warm-up of the drive's
-# 60 ms fills its buffer.
-VM_TIME_SCALE, VM_S, VM_WARMUP_S = 50, 4.0, 3.0
+# Of the virtual SSD in a VM, so much slower than real that an emulated CPU keeps up with it. 80 ms of the drive's own
+# time is about what it takes for its bursts of programs not to look like a speed that changes.
+VM_TIME_SCALE, VM_S, VM_WARMUP_S = 50, 4.0, 2.0
 ROUNDS, WINDOW = 25, 5  # steady state: looked for in so many measurements, and found in so many in a row
 DIGITS = 4  # of a price, after the point
 RANGE, SLOPE = 0.2, 0.1  # how far these may be apart, and their best line rise or fall, of their mean (SNIA PTS)

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane import cli, cost
 
-ARGS = ("--sizes", "16KiB", "--cores", "2", "--seconds", "3")
+ARGS = ("--sizes", "16KiB", "--cores", "2")
 
 
 def test_costs_in_a_vm_are_those_of_the_simulator(tmp_path: Path) -> None:
