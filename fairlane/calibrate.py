@@ -188,10 +188,11 @@ def plan(
     destroy_data: str | None = None,
 ) -> Plan:
     """Complete what was asked for, or say what of it cannot be."""
-    profile = NULL if on == "host" else _profile(load_profile(where or sim.PROFILE), on, state)
-    name = where if on == "host" and where else profile.name
+    if not where:
+        raise FairlaneError(f"--on {on}: of which drive? give its profile, such as {on}:p3700 (fairlane profiles)")
+    profile = NULL if on == "host" else _profile(load_profile(where), on, state)
     page = page or profile.params.get("page", PAGE)
-    largest = _largest(name) if on == "host" else SIZES[-1]
+    largest = _largest(where) if on == "host" else SIZES[-1]
     taken = [size for size in SIZES if page <= size <= largest]
     if page not in taken:
         raise FairlaneError(f"a page of {page} bytes: must be a power of two from 512 bytes to {NAMES[max(SIZES)]}")
@@ -199,7 +200,7 @@ def plan(
         if size not in taken:
             valid = ", ".join(NAMES[size] for size in taken)
             raise FairlaneError(
-                f"--sizes {size}: {name} can be calibrated for {valid}; less than a page is in proportion"
+                f"--sizes {size}: {where} can be calibrated for {valid}; less than a page is in proportion"
             )
     most = os.cpu_count() or 1
     times = {"sim": (SIM_S, SIM_WARMUP_S), "vm": (VM_S, VM_WARMUP_S), "host": (HOST_S, HOST_WARMUP_S)}[on]
@@ -208,7 +209,7 @@ def plan(
         raise FairlaneError(f"--cores {cores}: this machine has {most}")
     return Plan(
         on=on,
-        where=name,
+        where=where,
         page=page,
         sizes=tuple(sorted({page, *sizes})) if sizes else tuple(taken),
         state=state,

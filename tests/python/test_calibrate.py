@@ -146,6 +146,7 @@ def test_all_powers_of_two_from_a_page_on_are_measured_both_ways() -> None:
         (["--on", "sim:p3700", "--sizes", "4KiB"], "p3700 can be calibrated for 16KiB, 32KiB"),
         (["--on", "sim:p3700", "--sizes", "4 apples"], "--sizes: '4 apples' is not a size"),
         (["--on", "sim:p3700", "--page", "5000B"], "must be a power of two"),
+        (["--on", "sim"], "of which drive? give its profile, such as sim:p3700"),
         (["--on", "sim:moon"], "unknown profile 'moon'"),
         (["--on", "sim:p3700", "--cores", "0"], "--cores 0: must be more than 0"),
         (["--on", "sim:p3700", "--seconds", "nan"], "--seconds nan: must be more than 0"),

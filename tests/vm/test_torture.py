@@ -23,5 +23,5 @@ SCRIPTS = Path(__file__).parent / "guest"
 @pytest.mark.parametrize("what", ["switching-cgroups", "data-interface"])
 def test_torture(guest_run: GuestRun, kernel: str, what: str) -> None:
     modules = kernels.build_modules(kernels.ensure(kernel))
-    outcome = guest_run(SCRIPTS / "torture.py", modules, *what.split("-"), kernel=kernel, timeout_s=400)
+    outcome = guest_run(SCRIPTS / "torture.py", modules, *what.split("-"), kernel=kernel, timeout_s=600)
     print(outcome.check().stdout)
