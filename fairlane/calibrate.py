@@ -38,9 +38,9 @@ DEPTH = 64  # outstanding requests of each core; the paper's
 PAGE = 16 << 10  # of a drive that does not say: the paper's choice for all of its three
 SIM_S, SIM_WARMUP_S = 2.0, 1.0  # of each mix: virtual time
 HOST_S, HOST_WARMUP_S = 10.0, 3.0
-# Of the virtual SSD in a VM, so much slower than real that an emulated CPU keeps up with it. 80 ms of the drive's own
-# time is about what it takes for its bursts of programs not to look like a speed that changes.
-VM_TIME_SCALE, VM_S, VM_WARMUP_S = 50, 4.0, 2.0
+# Of the virtual SSD in a VM: so slow that an emulated CPU keeps up with it on a machine that does other things, too; and
+# for 80 ms of the drive's own time, in less of which its bursts of programs look like a speed that changes.
+VM_TIME_SCALE, VM_S, VM_WARMUP_S = 200, 16.0, 4.0
 ROUNDS, WINDOW = 25, 5  # steady state: looked for in so many measurements, and found in so many in a row
 DIGITS = 4  # of a price, after the point
 RANGE, SLOPE = 0.2, 0.1  # how far these may be apart, and their best line rise or fall, of their mean (SNIA PTS)
@@ -71,6 +71,7 @@ class Plan:
     seconds: float = SIM_S
     warmup: float = SIM_WARMUP_S
     profile: Profile = NULL
+    io_cost: bool = True  # measure io.cost's coefficients, too
     kernel: str = vm.KERNEL
     destroy_data: str | None = None
 
@@ -106,7 +107,11 @@ class Plan:
     def loads(self) -> list[Scenario]:
         """Everything to be measured. What the writers get alone is measured for each kind: drives change with time."""
         mixes = [self.mix(kind, k) for kind in self.kinds for k in range(self.cores + 1)]
-        return mixes + [self.coefficient(name) for name in measure.COEFFICIENTS]
+        return mixes + [self.coefficient(name) for name in self.coefficients]
+
+    @property
+    def coefficients(self) -> list[str]:
+        return list(measure.COEFFICIENTS) if self.io_cost else []
 
     @property
     def estimate_s(self) -> float | None:
@@ -157,8 +162,9 @@ class Calibration:
         return cost.PriceList("", self.page, *tables).text()
 
     @property
-    def io_cost_model(self) -> str:
-        return measure.io_cost_line(self.io_cost)
+    def io_cost_model(self) -> str | None:
+        """What io.cost.model takes after MAJ:MIN; None when that was not measured."""
+        return measure.io_cost_line(self.io_cost) if self.io_cost else None
 
     def doubts(self) -> Iterator[str]:
         """What of it should be measured again."""
@@ -184,6 +190,7 @@ def plan(
     sizes: Sequence[int] = (),
     cores: int | None = None,
     seconds: float | None = None,
+    io_cost: bool = True,
     kernel: str = vm.KERNEL,
     destroy_data: str | None = None,
 ) -> Plan:
@@ -217,6 +224,7 @@ def plan(
         seconds=seconds or times[0],
         warmup=times[1],
         profile=profile,
+        io_cost=io_cost,
         kernel=kernel,
         destroy_data=destroy_data,
     )
@@ -362,7 +370,7 @@ def conclude(found: Calibration, what: Plan, runs: Sequence[Run]) -> None:
         found.mixes += mixes
         found.price[kind.op][NAMES[kind.size]] = round(max(costs), DIGITS)
         found.average[kind.op][NAMES[kind.size]] = round(sum(costs) / len(costs), DIGITS)
-    for name, run in zip(measure.COEFFICIENTS, runs[len(what.kinds) * each :], strict=True):
+    for name, run in zip(what.coefficients, runs[len(what.kinds) * each :], strict=True):
         found.io_cost[name] = round(run.total_bytes_per_s if name.endswith("bps") else run.total_iops)
 
 

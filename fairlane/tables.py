@@ -159,7 +159,8 @@ def calibration(found: Calibration, out: Console) -> None:
     for doubt in found.doubts():
         out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
     out.print(f"queue/iosched/prices of our schedulers:\n{found.prices}", end="")
-    out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
+    if found.io_cost_model:
+        out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
 
 
 def listing(rows: Sequence[tuple[str, ...]], headings: Sequence[str], out: Console) -> None:
