@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
     sub = command("calibrate", _calibrate, "Measure what each kind of request takes from a drive: its price list.")
-    sub.add_argument("--on", required=True, metavar="sim[:PROFILE]|vm[:PROFILE]|host:DEV", help="the drive")
+    sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
     sub.add_argument("--out", type=Path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
     sub.add_argument(
         "--state",
@@ -277,7 +277,7 @@ def _only_where_it_counts(args: argparse.Namespace, backend: str) -> None:
 
 
 def _backend(on: str, profile_in_vm: bool = False) -> tuple[str, str | None]:
-    """Which backend, and on which drive: a device, or a modelled drive by its profile (None: its own, or a default)."""
+    """Which backend, and on which drive: a block device, or a modelled drive's profile (None: the scenario's)."""
     backend, colon, where = on.partition(":")
     modelled = ("sim", "vm") if profile_in_vm else ("sim",)
     if on == "vm" or (backend in modelled and bool(where) == bool(colon)):

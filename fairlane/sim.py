@@ -76,10 +76,9 @@ def run(
 
 
 def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
-    """Run each without a scheduler, on its own drive, once; OUT keeps what fl-sim was given and what it found."""
+    """Run each once, on its own drive and without a scheduler; OUT keeps what fl-sim was given and what it found."""
     build()
-    out.mkdir(parents=True, exist_ok=True)
-    jobs = [Job(what, what.profile, "none", None, 0, f"{i}-") for i, what in enumerate(scenarios)]
+    jobs = [Job(what, what.profile, "none", None, i) for i, what in enumerate(scenarios)]
     return _run_all(jobs, out, load_costs(), progress)
 
 
@@ -161,11 +160,10 @@ class Job:
     knob: str
     point: int | None
     repeat: int
-    before: str = ""  # in its name, where scenarios share a folder
 
     @property
     def name(self) -> str:
-        return self.before + self.knob + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
+        return self.knob + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
 
 
 @dataclass

@@ -101,6 +101,7 @@ def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
         "of\nnone": _or_dash(row.vs_none, "{:.2f}x"),
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
+        **({"fair by\ncost": f"{row.cost_fairness:.4f}"} if row.cost_fairness is not None else {}),
         "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
         "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
@@ -158,7 +159,8 @@ def calibration(found: Calibration, out: Console) -> None:
     for doubt in found.doubts():
         out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
     out.print(f"queue/iosched/prices of our schedulers:\n{found.prices}", end="")
-    out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
+    if found.io_cost_model:
+        out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
 
 
 def listing(rows: Sequence[tuple[str, ...]], headings: Sequence[str], out: Console) -> None:

@@ -127,8 +127,8 @@
  *
  * When to use it: many tenants with deep queues on a fast drive, where exact
  * shares and throughput matter more than the last microseconds of latency.
- * When not: a lone tenant (none is faster), or a drive so slow that 100 ms is
- * a short time.
+ * When not: a lone tenant (none is faster), or where a light tenant's latency
+ * matters more than everyone's share.
  */
 #include "fairlane.h"
 #include "weight.h"
@@ -208,7 +208,7 @@ struct kf_flow {
 	u64 seen_cost; /* charged up to the last prediction */
 	/* See 4 above. */
 	unsigned int unspent_periods; /* running */
-	bool on_trial; /* limited by the last trial */
+	bool on_trial; /* limited by the last trial: until that is over */
 	bool late; /* had most of its grant left when the first flow was throttled */
 	unsigned int limited; /* for so many more periods */
 	unsigned int belief; /* for how many the next time */
@@ -580,7 +580,7 @@ static bool kf_slowed(struct kf_dev *kf, const struct kf_io *io)
 	return 4 * took > 5 * usual || !took;
 }
 
-/* By the probes of the round, could the drive clearly have done more than it did in @window? */
+/* By the round's probes, could the drive clearly have done more than it did? Under dev->lock. */
 static bool kf_wasted(struct kf_dev *kf, const struct kf_io *io)
 {
 	/* ns: what the probes took, and what so many requests took on average in the round. */
@@ -634,7 +634,7 @@ static void kf_end_trial(struct kf_dev *kf, u64 now, u64 done)
 			kf_not_limited(to_kf_flow(flow));
 }
 
-/* A round of @window ends, with @done. Under dev->lock. */
+/* A round of @window ns ends at @now; the drive has done @done so far. Under dev->lock. */
 static void kf_end_probe(struct kf_dev *kf, u64 now, u64 window, u64 done)
 {
 	struct kf_io io = kf_io_since(kf, &kf->round_io);

@@ -57,6 +57,19 @@ def test_what_a_tenant_got_is_priced_by_the_list(knob: str) -> None:
     assert [t["cost_per_s"] for t in simulate(description)["tenants"]] == [None] * 3
 
 
+def test_fairness_by_cost_is_printed_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.toml"
+    jobs = [f'[[tenant]]\nname = "{rw}"\nrw = "rand{rw}"\niodepth = 64\n' for rw in cost.OPS]
+    file.write_text('[run]\nseconds = 0.5\n[device]\nprofile = "p3700"\n' + "".join(jobs))
+    args = ["run", str(file), "--on", "sim", "--knobs", "none", "--out", str(tmp_path)]
+    assert cli.main(args) == 0
+    assert "fair by" not in capsys.readouterr().out
+    assert cli.main([*args, "--cost", "p3700"]) == 0
+    assert "fair by" in capsys.readouterr().out
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "by cost 0." in (tmp_path / "report.html").read_text()
+
+
 def test_a_scheduler_shares_what_the_price_list_says() -> None:
     """A reader and a writer of equal weight: shares of cost, and four times as many reads as writes."""
     tenants = [tenant("r", depth=64), tenant("w", depth=64, read_percent=0)]
