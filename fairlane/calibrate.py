@@ -38,8 +38,8 @@ DEPTH = 64  # outstanding requests of each core; the paper's
 PAGE = 16 << 10  # of a drive that does not say: the paper's choice for all of its three
 SIM_S, SIM_WARMUP_S = 2.0, 1.0  # of each mix: virtual time
 HOST_S, HOST_WARMUP_S = 10.0, 3.0
-# Of the virtual SSD in a VM: so slow that an emulated CPU keeps up with it on a machine that does other things, too; and
-# for 80 ms of the drive's own time, in less of which its bursts of programs look like a speed that changes.
+# Of the virtual SSD in a VM: so slow that an emulated CPU keeps up with it on a machine that does other things, too;
+# and for 80 ms of the drive's own time, in less of which its bursts of programs look like a speed that changes.
 VM_TIME_SCALE, VM_S, VM_WARMUP_S = 200, 16.0, 4.0
 ROUNDS, WINDOW = 25, 5  # steady state: looked for in so many measurements, and found in so many in a row
 DIGITS = 4  # of a price, after the point

@@ -133,6 +133,9 @@ def _run(args: argparse.Namespace) -> int:
     if backend == "sim":
         sim.check_knobs(names)
     scenarios = [what for path in args.scenarios for what in scenario.load_all(path)]
+    traces = [f"{what.name}: [[tenant]] {tenant.name}" for what in scenarios for tenant in what.tenants if tenant.trace]
+    if traces and backend != "sim":
+        raise FairlaneError(f"{traces[0]} trace: only the simulator plays traces; use --on sim")
     if args.cost:
         prices = cost.load(args.cost)
         scenarios = [replace(what, cost=prices) for what in scenarios]

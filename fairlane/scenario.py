@@ -7,7 +7,8 @@
                name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
-    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
+    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
+               trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime)
     [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
@@ -32,8 +33,10 @@ from fairlane.errors import FairlaneError
 ROOT = Path(__file__).resolve().parent.parent
 PROFILES = ROOT / "profiles"
 SCENARIOS = ROOT / "scenarios"
+TRACES = ROOT / "traces"
 
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
+TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
 COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "cost_share")
 FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", *COST_FIGURES[:-1])
@@ -107,6 +110,7 @@ class TenantSpec:
     poisson: bool = False  # the rate is that of a Poisson process; else I/Os come at equal intervals
     thinktime: float = 0.0  # s between a job's I/Os
     cores: tuple[int, ...] = ()  # empty: anywhere
+    trace: str | None = None  # plays the recorded requests of that file, whatever TRACE_SAYS
 
     @property
     def reads(self) -> float:
@@ -434,7 +438,13 @@ def _tenant(table: _Table, seconds: float) -> TenantSpec:
         poisson=table.take("poisson", _boolean, TenantSpec.poisson),
         thinktime=table.take("thinktime", parse_time, TenantSpec.thinktime),
         cores=table.take("cores", _list(_integer(0, 8191)), ()),
+        trace=table.take("trace", _trace(table.path), None),
     )
+    for key in TRACE_SAYS:
+        if tenant.trace and key in table.data:
+            raise table.error(key, "has no meaning beside a trace, which says what is requested and when")
+    if tenant.trace and tenant.jobs != 1:
+        raise table.error("jobs", "a trace is played by one job; leave jobs out")
     if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
         raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
     if tenant.poisson and tenant.rate is None:
@@ -545,6 +555,19 @@ def _one_of(valid: Sequence[str]) -> Callable[[object], str]:
         if not isinstance(value, str) or value not in valid:
             raise ValueError(f"{value!r} is unknown; valid are {', '.join(valid)}")
         return value
+
+    return convert
+
+
+def _trace(scenario: Path) -> Callable[[object], str]:
+    """A file beside the scenario, or else one of the project's."""
+
+    def convert(value: object) -> str:
+        places = [folder.resolve() / _text(value) for folder in (scenario.parent, TRACES)]
+        for file in places:
+            if file.is_file():
+                return str(file)
+        raise ValueError(f"{' and '.join(dict.fromkeys(map(str, places)))}: no such file")
 
     return convert
 
