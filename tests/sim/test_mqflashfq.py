@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fairlane import check, scenario, sim
+from fairlane.results import jain
 
 FOLDER = scenario.SCENARIOS / "mqflashfq"
 KNOBS = ("none", "mqflashfq")
@@ -21,3 +23,17 @@ def test_it_shows_what_it_says(name: str, tmp_path: Path) -> None:
         found = sim.run(what, None, KNOBS, tmp_path, lambda _: None)
         wrong = check.failed(check.evaluate(what, found, KNOBS))
         assert not wrong, [(what.name, each.text, each.measured, each.bound) for each in wrong]
+
+
+@pytest.mark.parametrize("knob", ["mqflashfq", "kyber-fairness"])
+def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) -> None:
+    """Without a price list our schedulers count bytes."""
+    for what in scenario.load_all(FOLDER / "two.toml"):
+        assert what.cost
+        [found] = sim.run(replace(what, cost=None), None, [knob], tmp_path, lambda _: None).runs
+        assert found.fairness_index > 0.99
+        taken = [
+            each.iops * what.cost.cost(spec.rw.removeprefix("rand"), spec.bs)
+            for each, spec in zip(found.tenants, what.tenants, strict=True)
+        ]
+        assert jain(taken) < 0.97
