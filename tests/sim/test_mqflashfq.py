@@ -31,9 +31,9 @@ def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) ->
     for what in scenario.load_all(FOLDER / "two.toml"):
         assert what.cost
         [found] = sim.run(replace(what, cost=None), None, [knob], tmp_path, lambda _: None).runs
-        assert found.fairness_index > 0.99
+        assert found.fairness_index and found.fairness_index > 0.99
         taken = [
             each.iops * what.cost.cost(spec.rw.removeprefix("rand"), spec.bs)
             for each, spec in zip(found.tenants, what.tenants, strict=True)
         ]
-        assert jain(taken) < 0.97
+        assert (jain(taken) or 1) < 0.97
