@@ -43,36 +43,34 @@
  *
  * The test is taken when a request arrives, when one is completed, and every
  * 200 us; and, since a fast drive may have nothing of a flow left by then, when
- * the one advances that it was ahead of. Whoever passes it may dispatch a batch, its cost up to the base
- * batch size times the weight (relative to the average); that is to say, its
- * virtual time advances by the same step whoever it is:
+ * the one advances that it was ahead of. Whoever passes it may dispatch a
+ * batch, its cost up to the base batch size times the weight (relative to the
+ * average): its virtual time advances by the same step whoever it is.
  *
  *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
  *     the batches are 72 and 24 KiB
  *
- * A cgroup's batch is divided by the number of hardware queues. A request
- * that costs more than a batch is a batch. Everything is charged before it is
- * dispatched.
+ * A cgroup's batch is divided by the number of hardware queues. A request that
+ * costs more is a batch. Everything is charged before it is dispatched.
  *
  * One addition: who fails the test goes on comparing itself with the same
  * flow until it is no longer ahead of that one. With a new sample each time it
- * would only have to try often enough to find one that is even further ahead,
- * and two could overtake each other for ever while a third is left behind. So
- * of two backlogged flows none is ever further ahead (but for 6) than a
- * step, or its dearest request on each hardware queue.
+ * would find one that is even further ahead sooner or later, and two could
+ * overtake each other for ever while a third is left behind. So of two
+ * backlogged flows none is ever further ahead (but for 6) than a step, or its
+ * dearest request on each hardware queue.
  *
  * 4. Backlogged and idle
  *
  * A flow is backlogged while it has queued or outstanding requests and for
  * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
  * sends the next is not idle in between (deceptive idleness). Only backlogged
- * flows are sampled. An idle flow that becomes backlogged starts at the
- * virtual time of a sample: it has lost what it did not use.
+ * flows are sampled. Who becomes backlogged starts at the virtual time of a
+ * sample: it has lost what it did not use.
  *
- * The virtual times of backlogged flows are in an array of slots that belongs
- * to the device, so that whoever samples may do so from any context and finds,
- * when the flow has just gone, at worst an old number. Whoever comes when all
- * slots are taken is not sampled, but samples.
+ * The virtual times of backlogged flows are in slots that belong to the device,
+ * so that a sample of a flow that has just gone is at worst an old number.
+ * Whoever comes when all slots are taken is not sampled, but samples.
  *
  * 5. Reads and writes
  *
@@ -495,19 +493,14 @@ static struct mf_entity *mf_entity(const struct mf_queue *mq)
 							     &to_mf_flow(mq->q.flow)->entity;
 }
 
-static struct mf_slot *mf_slot(const struct mf_queue *mq)
+static u64 mf_vt(const struct mf_queue *mq)
 {
-	return READ_ONCE(mf_entity(mq)->slot);
+	return atomic64_read(&READ_ONCE(mf_entity(mq)->slot)->vt);
 }
 
 static u64 mf_reciprocal(const struct mf_queue *mq)
 {
 	return READ_ONCE(to_mf_flow(mq->q.flow)->reciprocal);
-}
-
-static u64 mf_vt(const struct mf_queue *mq)
-{
-	return atomic64_read(&mf_slot(mq)->vt);
 }
 
 static struct mf_queue *mf_queue_of(struct list_head *ready)
@@ -565,13 +558,6 @@ static bool mf_test_held(struct mf_hwq *mhq)
 	return true;
 }
 
-/* @slot has advanced, which @waiter, a hardware queue's index and 1, waits for. */
-static void mf_tell(struct mf_dev *mf, struct mf_slot *slot, unsigned int waiter)
-{
-	if (mf_test_held(to_mf_hwq(mf->dev.hwqs[waiter - 1])))
-		WRITE_ONCE(slot->waiter, 0);
-}
-
 /* @mq, the first, has to wait. */
 static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
@@ -588,13 +574,11 @@ static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 
 static void mf_not_held(struct mf_queue *mq)
 {
-	u64 since = mq->held_since_ns;
-
-	if (likely(!since))
+	if (likely(!mq->held_since_ns))
 		return;
-	mq->held_since_ns = 0;
-	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - since);
+	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - mq->held_since_ns);
 	WRITE_ONCE(mq->q.throttled, false);
+	mq->held_since_ns = 0;
 }
 
 /* The root cgroup's go on, ahead or not: swapping and metadata are in everybody's way. */
@@ -620,7 +604,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 /* Take the test for the next batch, which has to pay @advance at least. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
-	struct mf_slot *slot = mf_slot(mq);
+	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
 	u64 step = max_t(u64, READ_ONCE(mf->step), advance - mq->budget);
 	unsigned int waiter;
 
@@ -629,14 +613,14 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	atomic64_add(step, &slot->vt);
 	mq->budget += step;
 	waiter = READ_ONCE(slot->waiter);
-	if (waiter)
-		mf_tell(mf, slot, waiter);
+	if (waiter && mf_test_held(to_mf_hwq(mf->dev.hwqs[waiter - 1])))
+		WRITE_ONCE(slot->waiter, 0);
 	return true;
 }
 
-static int mf_which(struct fl_req *rq)
+static int mf_which(enum fl_op op)
 {
-	return fl_req_op(rq) == FL_READ ? MF_RQ : MF_WQ;
+	return op == FL_READ ? MF_RQ : MF_WQ;
 }
 
 /* From RQ or WQ? Whichever is not before its turn. */
@@ -695,38 +679,30 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
 	mq->budget -= advance;
-	mf_take_turn(mf, mq, mf_which(rq), cost);
+	mf_take_turn(mf, mq, mf_which(fl_req_op(rq)), cost);
 	mf_send(mhq, mq, rq);
 	fl_queue_account(&mq->q, rq, cost);
 	return rq;
-}
-
-/* Everybody is held; the root is not. */
-static struct fl_req *mf_try_root(struct mf_dev *mf, struct mf_hwq *mhq)
-{
-	struct mf_queue *mq;
-
-	list_for_each_entry(mq, &mhq->ready, ready)
-		if (mf_is_exempt(mq))
-			return mf_try(mf, mhq, mq);
-	return NULL;
 }
 
 static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 {
 	struct mf_dev *mf = to_mf_dev(hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(hwq);
-	struct mf_queue *mq = mf_first(mhq);
+	struct mf_queue *first = mf_first(mhq), *mq;
 	struct fl_req *rq;
 
-	if (!mq)
+	if (!first)
 		return NULL;
-	rq = mf_try(mf, mhq, mq);
-	if (!rq)
-		rq = mf_try_root(mf, mhq);
-	if (!rq)
-		mf_hold(mhq, mq);
-	return rq;
+	rq = mf_try(mf, mhq, first);
+	if (rq)
+		return rq;
+	/* Everybody has to wait but the root. */
+	list_for_each_entry(mq, &mhq->ready, ready)
+		if (mf_is_exempt(mq))
+			return mf_try(mf, mhq, mq);
+	mf_hold(mhq, first);
+	return NULL;
 }
 
 static bool mf_has_work(struct fl_hwq *hwq)
@@ -743,7 +719,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
 	struct mf_queue *mq = to_mf_queue(queue);
-	struct list_head *rqs = &mq->rqs[mf_which(rq)];
+	struct list_head *rqs = &mq->rqs[mf_which(fl_req_op(rq))];
 
 	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
 	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes + fl_req_bytes(rq));
@@ -762,7 +738,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 {
-	return &to_mf_queue(queue)->rqs[op == FL_READ ? MF_RQ : MF_WQ];
+	return &to_mf_queue(queue)->rqs[mf_which(op)];
 }
 
 /* ---- Completion ---------------------------------------------------------------- */
