@@ -23,10 +23,13 @@ from fairlane.scenario import Scenario
 FILES = [*sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")), scenario.SCENARIOS / "mqflashfq" / "vm.toml"]
 SCENARIOS = {what.name.partition("/")[2]: what for path in FILES for what in scenario.load_all(path)}
 ALSO_ON_6_12 = ("nvme", "vm-weights")
-LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "vm-sizes", "vm-directions")
+LONG = {
+    "6.1": ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "vm-sizes", "vm-directions"),
+    "6.12": ("vm-weights",),
+}
 CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
-    pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in LONG else [])
+    pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in LONG[kernel] else [])
     for kernel, name in CASES
 ]
 

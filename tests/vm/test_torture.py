@@ -20,7 +20,7 @@ GuestRun = Callable[..., Any]  # see conftest.py
 SCRIPTS = Path(__file__).parent / "guest"
 
 
-# What differs between our schedulers; the rest they share with the first, which has it all.
+# What differs between our schedulers; the rest they share with the first, which has it all. Long: the baseline's.
 EACH = (
     "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
     "cgroups:moved_and_removed",
@@ -31,8 +31,12 @@ EACH = (
 
 @pytest.mark.parametrize(
     "what",
-    [("switching", "cgroups"), ("data", "interface"), ("@mqflashfq", *EACH, "@flashfq", *EACH)],
-    ids=["switching-cgroups", "data-interface", "mqflashfq-flashfq"],
+    [
+        pytest.param(("switching", "cgroups"), id="switching-cgroups"),
+        pytest.param(("data", "interface"), id="data-interface"),
+        pytest.param(("@mqflashfq", *EACH), id="mqflashfq"),
+        pytest.param(("@flashfq", *EACH), id="flashfq", marks=pytest.mark.long),
+    ],
 )
 def test_torture(guest_run: GuestRun, kernel: str, what: tuple[str, ...]) -> None:
     modules = kernels.build_modules(kernels.ensure(kernel))
