@@ -14,7 +14,7 @@ from fairlane.results import jain
 FOLDER = scenario.SCENARIOS / "mqflashfq"
 KNOBS = ("none", "mqflashfq")
 # Not the figures that take a minute: those on a drive that collects, and those with thousands of requests at a time.
-QUICK = ("fig4a", "fig4b", "fig6a", "fig6b", "fig8", "weights", "two", "conserve")
+QUICK = ("fig4a", "fig4b", "fig6a", "fig6b", "fig8", "weights", "two", "vm", "conserve")
 
 
 @pytest.mark.parametrize("name", QUICK)
