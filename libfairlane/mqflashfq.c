@@ -87,7 +87,8 @@
  * nobody waits for it. If it was not the only one, the next trial finds the
  * next. What is dispatched in a trial is charged, and waited for later. But
  * what limited flows did not use they do not get back: in the end they are
- * brought level with the furthest behind of the others.
+ * brought level with the furthest behind of the others; unless the drive has
+ * not done more all that time, so that the trial was wrong.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
@@ -418,8 +419,11 @@ static void mf_limit_last(struct mf_dev *mf, u64 now)
 	mf->limits++;
 }
 
-/* What limited flows did not use they do not get back: bring them level with the others. */
-static void mf_end_limits(struct mf_dev *mf)
+/*
+ * What limited flows did not use they do not get back: bring them level with the others;
+ * but if it was of no use not to wait for them, wait until they have it.
+ */
+static void mf_end_limits(struct mf_dev *mf, bool level)
 {
 	const struct mf_slot *last = mf_furthest(mf, false);
 	struct mf_slot *slot;
@@ -429,7 +433,7 @@ static void mf_end_limits(struct mf_dev *mf)
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
 		s64 vt = atomic64_read(&slot->vt);
 
-		while (last && slot->limited && mf_is_before(slot, last) &&
+		while (level && last && slot->limited && mf_is_before(slot, last) &&
 		       !atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)))
 			;
 		WRITE_ONCE(slot->limited, 0);
@@ -473,7 +477,7 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
 	if (mf->limited_until_ns && now >= mf->limited_until_ns)
-		mf_end_limits(mf);
+		mf_end_limits(mf, fl_trial_gain_lasts(&mf->trial, now, &done));
 	verdict = fl_trial_look(&mf->trial, now, &done, held && READ_ONCE(mf->conserve));
 	if (verdict == FL_TRIAL_BEGINS)
 		mf_begin_trial(mf);

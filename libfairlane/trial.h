@@ -62,6 +62,9 @@ struct fl_trial {
 	struct fl_work average, off; /* of the last of these; how far they are off that, on average */
 	unsigned int averaged;
 	struct fl_work tried; /* in the windows of the trial that count */
+	/* Of the last trial with a gain: the average before it; when it ended, and what was done then. */
+	struct fl_work before, gained;
+	u64 gain_ns;
 };
 
 enum fl_verdict { FL_TRIAL_GO_ON, FL_TRIAL_BEGINS, FL_TRIAL_NO_GAIN, FL_TRIAL_GAIN };
@@ -126,6 +129,9 @@ static inline enum fl_verdict __fl_trial_goes_on(struct fl_trial *t, const struc
 		return FL_TRIAL_NO_GAIN;
 	}
 	t->every = max_t(unsigned int, t->every / 2, FL_TRY_EVERY);
+	t->before = t->average;
+	t->gained = t->window;
+	t->gain_ns = t->window_ns;
 	fl_trial_forget(t);
 	return FL_TRIAL_GAIN;
 }
@@ -175,6 +181,22 @@ static inline enum fl_verdict fl_trial_look(struct fl_trial *t, u64 now_ns,
 	t->looks = 0;
 	t->held = 0;
 	return __fl_trial_window(t, &work, held);
+}
+
+/*
+ * Has the drive, which has done @done so far, done clearly more ever since the last trial
+ * with a gain than before it? If not, what it did in the trial was something else, as
+ * filling a large write buffer.
+ */
+static inline bool fl_trial_gain_lasts(const struct fl_trial *t, u64 now_ns,
+				       const struct fl_work *done)
+{
+	u64 ns = max_t(u64, now_ns - t->gain_ns, 1);
+
+	return 7 * mul_u64_u64_div_u64(done->requests - t->gained.requests, NSEC_PER_SEC, ns) >
+		       8 * t->before.requests &&
+	       7 * mul_u64_u64_div_u64(done->cost - t->gained.cost, NSEC_PER_SEC, ns) >
+		       8 * t->before.cost;
 }
 
 #endif

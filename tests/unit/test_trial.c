@@ -77,11 +77,37 @@ static void test_a_busy_drive_is_left_alone(void)
 	}
 }
 
+/* Three times as much in the trial, and then @after a second, without anybody held. */
+static bool gain_lasts(u64 after)
+{
+	u64 now, gain_ns = 0, look = 200 * NSEC_PER_USEC;
+	struct fl_trial t = { 0 };
+	struct fl_work done = { 0 };
+
+	fl_trial_init(&t, 0);
+	for (now = look; now < (gain_ns ? gain_ns + 128 * NSEC_PER_MSEC : NSEC_PER_SEC);
+	     now += look) {
+		done.requests += (gain_ns ? after : t.on ? 300000 : 100000) * look / NSEC_PER_SEC;
+		done.cost = done.requests * FL_COST_ONE;
+		if (fl_trial_look(&t, now, &done, !gain_ns && !t.on) == FL_TRIAL_GAIN)
+			gain_ns = now;
+	}
+	CHECK(gain_ns, "no gain");
+	return fl_trial_gain_lasts(&t, now, &done);
+}
+
+static void test_what_only_filled_a_buffer_is_no_gain(void)
+{
+	CHECK(gain_lasts(300000), "it goes on doing more");
+	CHECK(!gain_lasts(100000), "it did more for the time of the trial only");
+}
+
 static const struct test tests[] = {
 	{ "a drive that runs dry is found out", test_a_drive_that_runs_dry_is_found_out },
 	{ "a quarter more is found in an unsteady drive",
 	  test_a_quarter_more_is_found_in_an_unsteady_drive },
 	{ "a busy drive is left alone", test_a_busy_drive_is_left_alone },
+	{ "what only filled a buffer is no gain", test_what_only_filled_a_buffer_is_no_gain },
 	{}
 };
 
