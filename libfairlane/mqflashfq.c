@@ -133,9 +133,6 @@ struct mf_entity {
 	 */
 	struct mf_slot *slot;
 	bool in; /* backlogged; written under dev->lock, read by every insert */
-	/* At the last look for idle ones, under dev->lock: had nothing; requests so far. */
-	bool quiet;
-	u64 seen;
 	struct mf_slot own; /* when idle, or all slots are taken */
 };
 
@@ -175,6 +172,7 @@ struct mf_hwq {
 	u64 held_vt, held_reciprocal;
 	const struct mf_slot *held_for;
 	struct mf_entity core;
+	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	/* What the drive has given back. Added to by completions, summed by the tick. */
 	atomic64_t done ____cacheline_aligned_in_smp;
 	atomic64_t done_bytes;
@@ -281,7 +279,6 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 			slot = &mf->slots[i];
 			break;
 		}
-	entity->quiet = false;
 	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
 	WRITE_ONCE(slot->limited, 0);
 	if (slot != &entity->own)
@@ -329,44 +326,32 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
-/* Has @entity had nothing for the timeout: not now, not at the last look, and not in between? */
-static bool mf_is_idle(struct mf_entity *entity, u64 inserted, bool has_requests)
-{
-	bool quiet = inserted == entity->seen && !has_requests, idle = quiet && entity->quiet;
-
-	entity->seen = inserted;
-	entity->quiet = quiet;
-	return idle;
-}
-
 static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 {
-	struct mf_entity *entity = &to_mf_flow(flow)->entity;
-	bool held;
-	u64 inserted = fl_flow_inserted(flow, mf->dev.sched, &held);
-
-	if (!mf_is_idle(entity, inserted, held))
+	if (fl_flow_wants(flow, mf->dev.sched))
 		return;
 	fl_flow_set_busy(flow, false);
 	/* A request that came just before saw the flow active: look again. */
 	smp_mb();
-	fl_flow_inserted(flow, mf->dev.sched, &held);
-	if (held)
+	if (fl_flow_wants(flow, mf->dev.sched))
 		fl_flow_set_busy(flow, true);
 	else
-		mf_leave(mf, entity);
+		mf_leave(mf, &to_mf_flow(flow)->entity);
 }
 
 /* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	u64 queued = READ_ONCE(mhq->queued_bytes);
+	u64 queued = READ_ONCE(mhq->queued_bytes), inserted = READ_ONCE(mhq->inserted);
 	u64 outstanding = READ_ONCE(mhq->sent_bytes) - atomic64_read(&mhq->done_bytes);
 
-	if (mf_is_idle(&mhq->core, READ_ONCE(mhq->inserted), queued || outstanding))
-		mf_leave(mf, &mhq->core);
 	mf->queued_bytes += queued;
 	mf->outstanding_bytes += outstanding;
+	if (queued || outstanding)
+		return;
+	if (inserted == mhq->seen)
+		mf_leave(mf, &mhq->core);
+	mhq->seen = inserted;
 }
 
 static void mf_age(struct mf_dev *mf)
