@@ -23,13 +23,16 @@ from fairlane.scenario import Scenario
 FILES = [*sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")), scenario.SCENARIOS / "mqflashfq" / "vm.toml"]
 SCENARIOS = {what.name.partition("/")[2]: what for path in FILES for what in scenario.load_all(path)}
 ALSO_ON_6_12 = ("nvme", "vm-weights")
-LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "vm-sizes", "vm-directions")
-LONG_ON_6_12 = ("vm-weights",)
+LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256")
 CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
-    pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in long else [])
+    pytest.param(
+        kernel,
+        name,
+        id=f"{name}-{kernel}",
+        marks=[pytest.mark.long] if name in LONG or name.startswith("vm-") else [],
+    )
     for kernel, name in CASES
-    for long in [LONG if kernel == "6.1" else LONG_ON_6_12]
 ]
 
 Measured = dict[tuple[str, str], Results]
