@@ -25,9 +25,9 @@ from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run, check_folder
-from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, load_profile
+from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, load_profile
 
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", *OURS)
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -127,6 +127,13 @@ def _in_the_scenarios_words(job: Job, given: Path, said: Sequence[str], status: 
     if where in names:
         return f"[[tenant]] {names[where]} {TENANT_KEYS.get(key, key)}{blank}{rest}"
     return why
+
+
+def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
+    """Run each once, on its own drive and without a scheduler; OUT keeps what fl-sim was given and what it found."""
+    build()
+    jobs = [Job(what, what.profile, "none", None, i) for i, what in enumerate(scenarios)]
+    return _run_all(jobs, out, load_costs(), progress)
 
 
 def check_knobs(knobs: Sequence[str]) -> None:
@@ -299,6 +306,7 @@ def _fl_sim(
 def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -311,6 +319,8 @@ def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "costs": costs_of(job, costs),
+        **cost,
+        "tunables": whole.tunables.get(job.knob, {}),
         "drive": drive(job.profile, whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],

@@ -229,6 +229,7 @@ static void end_request(struct sim *sim, struct request *r)
 		}
 		tenant->ios++;
 		tenant->bytes[r->rq.op == FL_WRITE] += r->rq.bytes;
+		tenant->cost += fl_cost(&sim->config.cost, r->rq.op, r->rq.bytes);
 		tenant->bins[sim->bin] += r->rq.bytes;
 		histogram_add(&tenant->latency_ns, latency_ns);
 	}
@@ -644,32 +645,17 @@ static void handle_drive(struct sim *sim)
 	}
 }
 
-/* What was charged and written by now, for what was within the window. */
-static void note(struct sim *sim)
+/* At @at, the window may have begun or ended: what was written by then, for what was within it. */
+static void note_writes(struct sim *sim, u64 at)
 {
-	struct drive_writes now = drive_writes(&sim->drive), *writes = &sim->writes;
-	unsigned int i;
+	while (unlikely(at >= sim->note_ns)) {
+		struct drive_writes now = drive_writes(&sim->drive), *writes = &sim->writes;
 
-	writes->host_bytes = now.host_bytes - writes->host_bytes;
-	writes->nand_bytes = now.nand_bytes - writes->nand_bytes;
-	writes->erases = now.erases - writes->erases;
-
-	for (i = 0; i < sim->config.nr_tenants; i++) {
-		struct tenant *tenant = &sim->tenants[i];
-
-		tenant->cost = sim_cost(sim, tenant) - tenant->cost;
-	}
-}
-
-/* Time goes on to @at. */
-static void pass_time(struct sim *sim, u64 at)
-{
-	if (unlikely(at >= sim->note_ns)) {
-		note(sim);
+		writes->host_bytes = now.host_bytes - writes->host_bytes;
+		writes->nand_bytes = now.nand_bytes - writes->nand_bytes;
+		writes->erases = now.erases - writes->erases;
 		sim->note_ns = sim->note_ns == sim->begin_ns ? sim->end_ns : SSD_NEVER;
-		pass_time(sim, at);
 	}
-	sim->now = at;
 }
 
 static bool step(struct sim *sim)
@@ -679,7 +665,8 @@ static bool step(struct sim *sim)
 
 	if (at == SSD_NEVER || sim->error[0] || (at > sim->end_ns && !sim->in_system))
 		return false;
-	pass_time(sim, at);
+	note_writes(sim, at);
+	sim->now = at;
 	if (event_ns == at)
 		handle_event(sim);
 	if (drive_next_ns(&sim->drive) <= at)
@@ -724,8 +711,7 @@ bool sim_run(struct sim *sim, void (*progress)(unsigned int permille))
 		told = sim->now / part;
 		progress(min_t(u64, told * 10, 1000));
 	}
-	if (sim->note_ns != SSD_NEVER)
-		pass_time(sim, sim->end_ns);
+	note_writes(sim, sim->end_ns);
 	return check(sim);
 }
 

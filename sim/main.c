@@ -91,8 +91,7 @@ int main(int argc, char **argv)
 		ret = fail(sim.config.scenario, sim.error);
 	else if (!write_results(&sim, out))
 		ret = fail(out ? out : "standard output", "cannot be written");
-	if (!only_check)
-		sim_exit(&sim);
+	sim_exit(&sim);
 	config_free(&sim.config);
 	return ret;
 }

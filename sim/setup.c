@@ -21,14 +21,15 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness };
+	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness, &fl_mqflashfq,
+						&fl_flashfq };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(scheds); i++)
 		if (!strcmp(scheds[i]->name, sim->config.knob))
 			sim->sched = scheds[i];
 	if (!sim->sched)
-		return fail(sim, "knob: the simulator has only none and kyber-fairness");
+		return fail(sim, "knob: the simulator has only none, kyber-fairness, mqflashfq and flashfq");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
 	if (sim->limit_tags)
@@ -110,6 +111,37 @@ static bool check_loads(struct sim *sim)
 	return true;
 }
 
+static bool set_tunables(struct sim *sim)
+{
+	const json_t *value;
+	const char *name;
+
+	json_object_foreach ((json_t *)sim->config.tunables, name, value) {
+		json_int_t n = json_integer_value(value);
+
+		if (json_is_integer(value) && n >= 0 && fl_set(sim->dev, name, n))
+			continue;
+		snprintf(sim->error, sizeof(sim->error), "tunables: %s has no %s, or not of that value",
+			 sim->sched->name, name);
+		return false;
+	}
+	return true;
+}
+
+static bool make_dev(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
+
+	sim_set_clock(sim);
+	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (!sim->dev)
+		return fail(sim, "out of memory");
+	if (c->priced)
+		sim->dev->cost = c->cost;
+	return true;
+}
+
 bool sim_check(struct sim *sim)
 {
 	const struct config *c = &sim->config;
@@ -120,7 +152,8 @@ bool sim_check(struct sim *sim)
 	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
 	for (i = 0; i < c->nr_tenants; i++)
 		sim->nr_jobs += c->tenants[i].jobs;
-	return find_scheduler(sim) && check_size(sim) && check_loads(sim);
+	return find_scheduler(sim) && check_size(sim) && check_loads(sim) && make_dev(sim) &&
+	       set_tunables(sim);
 }
 
 static bool make_flows(struct sim *sim)
@@ -254,16 +287,13 @@ static void end_phases(struct sim *sim)
 static bool allocate(struct sim *sim)
 {
 	const struct config *c = &sim->config;
-	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
 
 	sim->cores = calloc(c->cores, sizeof(*sim->cores));
 	sim->hwqs = calloc(c->drive.queues, sizeof(*sim->hwqs));
 	sim->cgroups = calloc(c->nr_cgroups + 1, sizeof(struct fl_flow *));
 	sim->tenants = calloc(c->nr_tenants, sizeof(*sim->tenants));
 	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
-	sim_set_clock(sim);
-	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
-	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
+	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs &&
 	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
 }
 

@@ -110,7 +110,7 @@ struct tenant {
 	struct wait_list *waiting; /* for each hardware queue: over the tenant's part of the tags */
 	/* Within the window. */
 	u64 bytes[2], ios; /* read and written */
-	u64 cost; /* charged, in cost units; before it begins: since the start */
+	u64 cost; /* of these, by the price list if there is one */
 	u64 *bins; /* bytes */
 	struct histogram latency_ns;
 };
@@ -137,13 +137,13 @@ struct sim {
 	bool tick_wanted; /* a core is to do it */
 	u64 tick_ns; /* when the timer is due, SSD_NEVER: it is not */
 	u64 lock_free_ns; /* when who holds the shared lock will have released it */
-	u64 note_ns; /* when costs and writes are noted next: at the window's begin and end */
+	u64 note_ns; /* when writes are noted next: at the window's begin and end */
 	u64 bin_ns;
 	unsigned int nr_bins, bin; /* the one that now is in */
 	u64 bin_end_ns;
 	/* Figures. */
 	u64 events, requests; /* handled; completed, warm-up and end included */
-	struct drive_writes writes; /* within the window; before it ends: as in tenant.cost */
+	struct drive_writes writes; /* within the window; before it ends: what to subtract */
 	u64 busy_ns, lock_wait_ns, lock_held_ns; /* of all cores within the window; parts of it */
 	/* Little's law, from the first arrival to the last completion. */
 	u64 in_system, changed_ns;
@@ -156,9 +156,12 @@ struct sim {
 void sim_run_hwq(void *ctx, unsigned int index);
 void sim_kick(void *ctx);
 
-/* Can sim->config be run? Reads its traces to their end. False with sim->error set. */
+/*
+ * Can sim->config be run? Reads its traces to their end. False with sim->error
+ * set; free it with sim_exit() in any case.
+ */
 bool sim_check(struct sim *sim);
-/* Set up the run in sim->config, which is checked first. False with sim->error set; free it with sim_exit() in any case. */
+/* The same, and set up the run. */
 bool sim_init(struct sim *sim);
 /* Have schedulers see the clock of @sim, of which there is one at a time. */
 void sim_set_clock(const struct sim *sim);
@@ -171,8 +174,6 @@ void sim_exit(struct sim *sim);
 
 /* Set sim->error: what trace->wrong says of the trace that a tenant of @c plays. */
 void sim_trace_failed(struct sim *sim, const struct tenant_config *c, const struct trace *trace);
-/* What its scheduler charged @tenant so far, in cost units. */
-u64 sim_cost(const struct sim *sim, const struct tenant *tenant);
 /* Write results.json; false when that does not work. */
 bool sim_print(const struct sim *sim, FILE *file);
 
