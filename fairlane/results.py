@@ -174,6 +174,8 @@ class Results:
 
 def check_folder(folder: Path, *files: str) -> None:
     """Make the folder, and refuse one in which those files cannot be written: before what they are to hold is made."""
+    if folder.exists() and not folder.is_dir():
+        raise FairlaneError(f"{folder}: is not a folder; choose another one with --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -126,7 +126,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_simulated(
     assert "invalid choice: '5.10' (choose from '6.1', '6.12')" in capsys.readouterr().err
     (tmp_path / "out").touch()
     assert trust.main(["compare", str(file), "--out", str(tmp_path / "out")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert f"{tmp_path / 'out' / 'sim'}: cannot be written (Not a directory)" in capsys.readouterr().err
 
 
 def test_what_plots_need_is_said(
