@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, pstdev
 
 from fairlane.results import Outcome, Results, Run, Tenant, jain
 from fairlane.scenario import Expect, Scenario, shares
@@ -45,7 +45,11 @@ def describe(expect: Expect) -> str:
         "share_error": "largest relative error of a share",
         "cpu_ns_per_io": "CPU time per I/O",
         "share": f"share of {expect.tenant}",
+        "lat_mean_us": f"mean latency of {expect.tenant} (us)",
         "lat_p99_us": f"p99 latency of {expect.tenant} (us)",
+        "lat_p99.9_us": f"p99.9 latency of {expect.tenant} (us)",
+        "spread": f"standard deviation of {expect.tenant}'s bytes in each bin, relative to their mean",
+        "counter": f"{expect.counter}",
     }[expect.figure]
     text = f"{expect.knob}: {what}"
     if expect.of:
@@ -61,8 +65,9 @@ def _judge(expect: Expect, scenario: Scenario, results: Results, asked: Sequence
     limits = ((expect.at_least, "at least"), (expect.at_most, "at most"))
     bound = " and ".join(f"{words} {limit:g}" for limit, words in limits if limit is not None)
     outcome = Outcome(describe(expect), expect.paper, None, bound, None)
+    wanted = {run.name for knob in asked for run in scenario.runs_of(knob)}
     for knob in filter(None, (expect.knob, expect.of)):
-        if knob not in asked:
+        if knob not in wanted:
             outcome.note = f"{knob} was not asked for"
             return outcome
         if knob not in results.knobs:
@@ -117,8 +122,13 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
             return run.cpu_ns_per_io
         case "total_iops":
             return run.total_iops
-        case "lat_p99_us":
-            return next(tenant.lat_us.get("p99") for tenant in run.tenants if tenant.name == expect.tenant)
+        case "lat_mean_us" | "lat_p99_us" | "lat_p99.9_us":
+            which = expect.figure.removeprefix("lat_").removesuffix("_us")
+            return next(tenant.lat_us.get(which) for tenant in run.tenants if tenant.name == expect.tenant)
+        case "counter":
+            return _counter(expect, run)
+        case "spread":
+            return _spread(next(tenant for tenant in run.tenants if tenant.name == expect.tenant), expect.between)
     begin, end = expect.between or (0.0, run.seconds)
     active = {spec.name for spec in scenario.tenants if _active(spec.phases(run.seconds), begin, end)}
     rates = {}
@@ -138,6 +148,24 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
     if expect.figure == "share":
         return rates[expect.tenant] / total if expect.tenant else None
     return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
+
+
+def _counter(expect: Expect, run: Run) -> float | None:
+    """Its value at the end, or its mean over the seconds of a part of the window."""
+    if expect.between is None:
+        value = run.counters.get("device", {}).get(expect.counter)
+        return None if value is None else float(value)
+    samples = run.counters.get("each_second", {}).get(expect.counter, [])
+    first, last = (round(t) for t in expect.between)
+    return fmean(samples[first:last]) if samples[first:last] else None
+
+
+def _spread(tenant: Tenant, between: tuple[float, float] | None) -> float | None:
+    if tenant.series is None:
+        return None
+    first, last = (round(t * 1000 / tenant.series.bin_ms) for t in between) if between else (0, None)
+    values = tenant.series.bytes[first:last]
+    return pstdev(values) / fmean(values) if sum(values) else None
 
 
 def _active(phases: Sequence[tuple[float, float]], begin: float, end: float) -> bool:

@@ -96,6 +96,20 @@ TABLE = {
             ("io.fairlane.weight",),
             modules=("fairlane", "kyber-fairness"),
         ),
+        Knob(
+            "d2fq",
+            "d2fq",
+            "D2FQ: shares by io.fairlane.weight, kept by the drive's own WRR arbitration",
+            ("io.fairlane.weight",),
+            modules=("fairlane", "d2fq"),
+        ),
+        Knob(
+            "mqfq",
+            "mqfq",
+            "MQFQ: shares by io.fairlane.weight, with start tags and a queue for each core",
+            ("io.fairlane.weight",),
+            modules=("fairlane", "mqfq"),
+        ),
     )
 }
 assert tuple(TABLE) == KNOBS

@@ -2,11 +2,13 @@
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
-               cores (of the host that --on sim simulates)
+               cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer)
     [device]   profile (a file in profiles/), and parameters of that profile to change
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
-    [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
+    [[variant]] name, knob, set: that knob once more, with its scheduler's tunables set to other values, and called by
+               that name; one that has the knob's own name takes the place of the knob
+    [[expect]] figure, knob, of, tenant, counter, at_least, at_most, across, between, paper; knob and of may be variants
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
 rate is "1000 iops" or "8MiB/s"; bs = "min" is the smallest block that the device takes. A tenant with stop before
@@ -31,10 +33,10 @@ SCENARIOS = ROOT / "scenarios"
 
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
-FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io")
-TENANT_FIGURES = ("share", "lat_p99_us")
-SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
-KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness")
+FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", "counter")
+TENANT_FIGURES = ("share", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
+SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share", "counter", "spread")
+KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness", "d2fq", "mqfq")
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_SECONDS = 7 * 24 * 3600.0
@@ -114,6 +116,15 @@ class TenantSpec:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A knob with tunables of its scheduler set."""
+
+    name: str
+    knob: str
+    set: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Expect:
     """A bound on a figure of one knob, or on its ratio to the same figure of another knob in the same boot."""
 
@@ -121,6 +132,7 @@ class Expect:
     knob: str
     of: str | None = None
     tenant: str | None = None
+    counter: str | None = None  # a variable of the scheduler; with between, its mean there
     at_least: float | None = None
     at_most: float | None = None
     across: str | None = None  # "cgroups": the worst point of the sweep relative to the first
@@ -134,6 +146,7 @@ class Scenario:
     profile: Profile
     tenants: tuple[TenantSpec, ...]
     groups: tuple[Cgroup, ...] = ()
+    variants: tuple[Variant, ...] = ()
     expects: tuple[Expect, ...] = ()
     seconds: float = 10.0
     warmup: float = 2.0
@@ -141,6 +154,7 @@ class Scenario:
     seed: int = 1
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
+    queues: int | None = None  # hardware queues that those share; None: one for each
     description: str = ""
 
     @property
@@ -150,6 +164,12 @@ class Scenario:
     @property
     def writes(self) -> bool:
         return any(tenant.reads < 1 for tenant in self.tenants)
+
+    def runs_of(self, knob: str) -> list[Variant]:
+        """What is run when the knob is asked for: itself, and its variants."""
+        found = [variant for variant in self.variants if variant.knob == knob]
+        own = [] if any(variant.name == knob for variant in found) else [Variant(knob, knob)]
+        return [*own, *found]
 
     def at(self, cgroups: int | None) -> Scenario:
         """The scenario at one point of its sweep: tenants replicated, in turn, to that many cgroups."""
@@ -201,6 +221,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "profile": Profile(**data["profile"]),
             "tenants": tuple(tenant(t) for t in data["tenants"]),
             "groups": tuple(Cgroup(**g) for g in data["groups"]),
+            "variants": tuple(Variant(**v) for v in data["variants"]),
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
         }
@@ -243,12 +264,13 @@ def load(path: Path) -> Scenario:
     """Read and check a scenario file."""
     data = _toml(path, "a scenario")
     top = _Table(path, "top level", data)
-    top.only(("description", "run", "device", "cgroup", "tenant", "expect"))
+    top.only(("description", "run", "device", "cgroup", "tenant", "variant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores"))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
+    variants = _variants(_tables(path, data, "variant"))
     if not tenants:
         raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
     sweep = run.take("cgroups", _list(_integer(1, 4096)), ())
@@ -261,13 +283,15 @@ def load(path: Path) -> Scenario:
         profile=_device(_Table(path, "[device]", data.get("device", {}))),
         tenants=tenants,
         groups=groups,
-        expects=tuple(_expect(t, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
+        variants=variants,
+        expects=tuple(_expect(t, tenants, variants, sweep, seconds) for t in _tables(path, data, "expect")),
         seconds=seconds,
         warmup=run.take("warmup", parse_time, Scenario.warmup),
         repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
         seed=run.take("seed", _integer(0, 2**31), Scenario.seed),
         sweep=sweep,
         cores=run.take("cores", _integer(1, 1024), Scenario.cores),
+        queues=run.take("queues", _integer(1, 1024), None),
     )
 
 
@@ -395,13 +419,36 @@ def _check_tree(path: Path, groups: Sequence[Cgroup], tenants: Sequence[TenantSp
             parent = parents[parent]
 
 
-def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float) -> Expect:
+def _variants(tables: Sequence[_Table]) -> tuple[Variant, ...]:
+    found: list[Variant] = []
+    for table in tables:
+        table.only(tuple(Variant.__dataclass_fields__))
+        variant = Variant(
+            name=table.need("name", _identifier),
+            knob=table.need("knob", _one_of(KNOBS)),
+            set=table.need("set", _sizes),
+        )
+        if variant.name in {other.name for other in found} | (set(KNOBS) - {variant.knob}):
+            raise table.error("name", f"{variant.name!r} is taken")
+        found.append(variant)
+    return tuple(found)
+
+
+def _expect(
+    table: _Table,
+    tenants: Sequence[TenantSpec],
+    variants: Sequence[Variant],
+    sweep: Sequence[int],
+    seconds: float,
+) -> Expect:
     table.only(tuple(Expect.__dataclass_fields__))
+    knobs = tuple(dict.fromkeys((*KNOBS, *(variant.name for variant in variants))))
     expect = Expect(
         figure=table.need("figure", _one_of((*FIGURES, *TENANT_FIGURES))),
-        knob=table.need("knob", _one_of(KNOBS)),
-        of=table.take("of", _one_of(KNOBS), None),
+        knob=table.need("knob", _one_of(knobs)),
+        of=table.take("of", _one_of(knobs), None),
         tenant=table.take("tenant", _one_of([tenant.name for tenant in tenants]), None),
+        counter=table.take("counter", _text, None),
         at_least=table.take("at_least", _number, None),
         at_most=table.take("at_most", _number, None),
         across=table.take("across", _one_of(("cgroups",)), None),
@@ -419,6 +466,8 @@ def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], 
         raise table.error("tenant", needed)
     if expect.tenant is not None and sweep:
         raise table.error("tenant", "a sweep replicates tenants, so none can be named")
+    if (expect.counter is not None) != (expect.figure == "counter"):
+        raise table.error("counter", "goes with figure = \"counter\", and that with it")
     if expect.across and not sweep:
         raise table.error("across", "the scenario has no sweep; add cgroups = [1, 4, ...] to [run]")
     if expect.between and (expect.figure not in SERIES_FIGURES or expect.between[1] > seconds):
@@ -470,6 +519,12 @@ def _one_of(valid: Sequence[str]) -> Callable[[object], str]:
         return value
 
     return convert
+
+
+def _sizes(value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a table of tunables and their values")
+    return {key: parse_size(item) for key, item in value.items()}
 
 
 def _list(convert: Callable[[object], T]) -> Callable[[object], tuple[T, ...]]:

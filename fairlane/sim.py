@@ -22,9 +22,10 @@ from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run
-from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, load_profile
+from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
 
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", "kyber-fairness", "d2fq", "mqfq")
+ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 PROFILE = "p4500"  # the drive of a scenario that does not itself ask for a modelled one
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -45,20 +46,25 @@ def run(
     """
     check_knobs(knobs)
     drive = profile_of(scenario, profile)
+    results = Results(scenario.name, "sim", scenario.seed, __version__)
+    results.unavailable = {knob: why for knob in knobs if (why := unavailable(knob, drive))}
+    usable = [knob for knob in dict.fromkeys(knobs) if knob not in results.unavailable]
+    if not usable:
+        raise FairlaneError("; ".join(f"{knob}: {why}" for knob, why in results.unavailable.items()))
     build()
     costs = tomllib.loads(COSTS.read_text())
     jobs = [
-        _Job(scenario, drive, knob, point, repeat, out)
+        _Job(scenario, drive, variant, point, repeat, out)
         for repeat in range(scenario.repeats)
         for point in scenario.points
-        for knob in dict.fromkeys(knobs)
+        for knob in usable
+        for variant in scenario.runs_of(knob)
     ]
-    results = Results(scenario.name, "sim", scenario.seed, __version__)
     results.device = {"profile": drive.name, "description": drive.description, **drive.params}
     results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
     results.runs = _run_all(jobs, costs, progress)
     for job, found in zip(jobs, results.runs, strict=True):
-        results.config.setdefault(found.knob, {"costs": costs_of(job, costs)})
+        results.config.setdefault(found.knob, {"tunables": job.variant.set, "costs": costs_of(job, costs)})
     return results
 
 
@@ -69,6 +75,13 @@ def check_knobs(knobs: Sequence[str]) -> None:
             f"the simulator has only our schedulers, not {', '.join(others)};"
             f" with --on sim, --knobs can name {', '.join(KNOBS)}"
         )
+
+
+def unavailable(knob: str, drive: Profile) -> str | None:
+    """Why that drive cannot be shared so, or None."""
+    if knob in ROUTING and (drive.kind != "ssd" or not drive.params.get("wrr", ssd.PROFILE["wrr"].default)):
+        return f"{drive.name} has no weighted round robin arbitration, and {knob} leaves all to that"
+    return None
 
 
 def profile_of(scenario: Scenario, name: str | None) -> Profile:
@@ -92,7 +105,7 @@ class _Job:
 
     scenario: Scenario
     profile: Profile
-    knob: str
+    variant: Variant
     point: int | None
     repeat: int
     out: Path
@@ -100,7 +113,7 @@ class _Job:
     @property
     def file(self) -> Path:
         point = f"-{self.point}" if self.point is not None else ""
-        return self.out / f"{self.knob}{point}-{self.repeat}.sim.json"
+        return self.out / f"{self.variant.name}{point}-{self.repeat}.sim.json"
 
 
 @dataclass
@@ -119,7 +132,7 @@ class _Watch:
 
 
 def _run_all(jobs: Sequence[_Job], costs: dict[str, Any], progress: Callable[[Progress], None]) -> list[Run]:
-    step = f"simulating {', '.join(dict.fromkeys(job.knob for job in jobs))}"
+    step = f"simulating {', '.join(dict.fromkeys(job.variant.name for job in jobs))}"
     watch = _Watch([0.0] * len(jobs), lambda part: progress(Progress(step, part)))
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
@@ -164,15 +177,17 @@ def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
     return {
         "scenario": whole.name,
         "version": __version__,
-        "knob": job.knob,
+        "knob": job.variant.knob,
+        "label": job.variant.name,
         "seed": whole.seed + job.repeat,
         "repeat": job.repeat,
         **point,
         "cores": whole.cores,
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
+        "tunables": job.variant.set,
         "costs": costs_of(job, costs),
-        "drive": drive(job.profile, whole.cores),
+        "drive": drive(job.profile, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],
     }
@@ -188,9 +203,9 @@ def _depth(scenario: Scenario, name: str) -> int:
 
 def costs_of(job: _Job, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
-    mine = costs["scheduler"][job.knob]
+    mine = costs["scheduler"][job.variant.knob]
     flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
-    queues = drive(job.profile, job.scenario.cores)["queues"]
+    queues = drive(job.profile, job.scenario.queues or job.scenario.cores)["queues"]
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
     enough_queues = [row for row in rows if row[1] >= queues] or rows
@@ -206,7 +221,7 @@ def costs_of(job: _Job, costs: dict[str, Any]) -> dict[str, int]:
 
 
 def drive(profile: Profile, cores: int) -> dict[str, Any]:
-    """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core."""
+    """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core, or group of cores."""
     if profile.kind == "ssd":
         values = {name: profile.params.get(name, known.default) for name, known in ssd.PROFILE.items()}
         played = {name: profile.params.get(name, ssd.PLAYED[name].default) for name in ("queue_depth", "time_scale")}

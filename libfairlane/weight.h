@@ -62,6 +62,20 @@ static inline u32 fl_flow_share(const struct fl_flow *flow)
 }
 
 /*
+ * The weight of an active flow as a part of FL_WEIGHT_MAX: of FL_SHARE_ONE, as
+ * a share is. Unlike a share it does not change with every flow that comes
+ * and goes; of a flow deep down it is its part of what its uppermost cgroup has.
+ */
+static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
+{
+	const struct fl_flow *root = flow;
+
+	while (root->parent)
+		root = root->parent;
+	return div64_u64((u64)flow->share * root->active_weight, FL_WEIGHT_MAX);
+}
+
+/*
  * Recompute every share. Left to the scheduler's slow path: activity and
  * weights may change many times between two points where shares matter.
  */

@@ -301,6 +301,10 @@ static void read_all(struct reader *r, struct config *config)
 	config->scenario = text(&t, "scenario");
 	config->version = text(&t, "version");
 	config->knob = text(&t, "knob");
+	config->label = text(&t, "label");
+	config->tunables = get(&t, "tunables");
+	if (!json_is_object(config->tunables))
+		fail(r, "the run: tunables must be an object");
 	config->seed = number(&t, "seed", 0, INT64_MAX);
 	config->repeat = number(&t, "repeat", 0, INT32_MAX);
 	config->cores = number(&t, "cores", 1, MAX_CORES);
@@ -312,9 +316,8 @@ static void read_all(struct reader *r, struct config *config)
 	config->costs = read_costs(r, get(&t, "costs"));
 	config->drive = read_drive(r, get(&t, "drive"), config->cores);
 	read_nodes(r, &t, config);
-	no_more(&t, "scenario, version, knob, seed, repeat, cores, warmup_ns, run_ns, point, "
-		    "costs, drive, cgroups, "
-		    "tenants");
+	no_more(&t, "scenario, version, knob, label, seed, repeat, cores, warmup_ns, run_ns, point, "
+		    "tunables, costs, drive, cgroups, tenants");
 }
 
 bool config_read(struct config *config, FILE *file, char *error, size_t size)

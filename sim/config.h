@@ -3,9 +3,11 @@
  * What one run simulates, read from JSON and checked in full. Times are in
  * ns, sizes in bytes. The text is an object:
  *
- *	scenario, version, knob   texts; knob is "none" or "kyber-fairness"
+ *	scenario, version, knob, label   texts; knob is one of the schedulers'; label
+ *	                          is what the results call it
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
+ *	tunables                  {name: value} of the scheduler's
  *	costs                     struct costs, below
  *	drive                     kind "ssd": the fields of struct ssd_profile,
  *	                          time_scale, precondition
@@ -72,8 +74,8 @@ struct tenant_config {
 
 struct config {
 	json_t *json;
-	const char *scenario, *version, *knob;
-	const json_t *point;
+	const char *scenario, *version, *knob, *label;
+	const json_t *point, *tunables;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
 	struct costs costs;
 	struct drive_config drive;

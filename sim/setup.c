@@ -6,6 +6,8 @@
 
 #define BIN_NS (10ull * NSEC_PER_MSEC)
 #define MAX_BINS 8192 /* a run longer than 82 s has wider ones */
+#define MAX_SAMPLES 4096
+#define SAMPLE_NS ((u64)NSEC_PER_SEC)
 #define MAX_BYTES (1ull << 30)
 
 /* As blk-mq: an elevator gets twice the drive's tags, counting at most 128 of those. */
@@ -19,17 +21,22 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness };
+	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness, &fl_d2fq, &fl_mqfq };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(scheds); i++)
 		if (!strcmp(scheds[i]->name, sim->config.knob))
 			sim->sched = scheds[i];
 	if (!sim->sched)
-		return fail(sim, "knob: the simulator has only none and kyber-fairness");
+		return fail(sim, "knob: the simulator has only none, kyber-fairness, d2fq and mqfq");
+	if (!sim->sched->route)
+		sim->config.drive.profile.wrr = 0;
+	else if (!sim->config.drive.profile.wrr)
+		return fail(sim, "drive: it has no weighted round robin arbitration (wrr), which "
+				 "this knob needs");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
-	if (sim->limit_tags)
+	if (sim->limit_tags && !sim->sched->route)
 		sim->tags = 2 * min_t(u64, sim->tags, ELEVATOR_TAGS);
 	return true;
 }
@@ -56,6 +63,18 @@ static bool check_size(struct sim *sim)
 			sim,
 			"neither the drive nor the host takes any time, so time would stand still");
 	return true;
+}
+
+static bool make_samples(struct sim *sim)
+{
+	const struct fl_var *var;
+	unsigned int nr = 0;
+
+	for (var = sim->sched->vars; var->name; var++)
+		nr++;
+	sim->max_samples = min_t(u64, sim->config.run_ns / SAMPLE_NS, MAX_SAMPLES);
+	sim->samples = calloc((size_t)nr * sim->max_samples + 1, sizeof(*sim->samples));
+	return sim->samples;
 }
 
 static bool make_flows(struct sim *sim)
@@ -181,7 +200,9 @@ static void end_phases(struct sim *sim)
 static bool allocate(struct sim *sim)
 {
 	const struct config *c = &sim->config;
-	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
+	struct fl_host host = {
+		.run = sim_run_hwq, .kick = sim_kick, .weights = sim_set_weights, .ctx = sim
+	};
 	unsigned int i;
 
 	for (i = 0; i < c->nr_tenants; i++)
@@ -192,9 +213,27 @@ static bool allocate(struct sim *sim)
 	sim->tenants = calloc(c->nr_tenants, sizeof(*sim->tenants));
 	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
 	sim_set_clock(sim);
+	if (!drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)))
+		return false;
 	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
 	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
-	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
+	       make_flows(sim) && make_samples(sim);
+}
+
+static bool set_tunables(struct sim *sim)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)sim->config.tunables, name, value) {
+		if (json_is_integer(value) && json_integer_value(value) >= 0 &&
+		    fl_set(sim->dev, name, json_integer_value(value)))
+			continue;
+		snprintf(sim->error, sizeof(sim->error),
+			 "%s has no tunable %.40s, or not of that value", sim->sched->name, name);
+		return false;
+	}
+	return true;
 }
 
 bool sim_init(struct sim *sim)
@@ -208,10 +247,13 @@ bool sim_init(struct sim *sim)
 		sim->bin_ns *= 2;
 	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
 	sim->bin_end_ns = sim->begin_ns + sim->bin_ns;
+	sim->sample_ns = sim->begin_ns + SAMPLE_NS;
 	if (!find_scheduler(sim) || !check_size(sim))
 		return false;
 	if (!allocate(sim))
 		return fail(sim, "out of memory");
+	if (!set_tunables(sim))
+		return false;
 	end_phases(sim);
 	set_up_cores(sim);
 	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };
@@ -234,6 +276,7 @@ void sim_exit(struct sim *sim)
 		next = chunk->next;
 		free(chunk);
 	}
+	free(sim->samples);
 	free(sim->heap.events);
 	free(sim->cores);
 	free(sim->hwqs);
