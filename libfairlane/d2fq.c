@@ -58,6 +58,12 @@
  * Medium is the square root of the ratio, low is 1. NVMe's weights go to 256,
  * which is where the ratio starts.
  *
+ * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
+ * use medium it says too little, the next period is unfair, and Eq. 2 puts it
+ * right: once more every few seconds. So, not in the paper, a ratio at which
+ * virtual times ran apart is not tried again for 64 periods, or until a flow
+ * becomes idle.
+ *
  * 4. The least virtual time, without looking at all of them (3.4)
  *
  * gvt is a word: a virtual time, and the flow that holds it. A completion
@@ -104,6 +110,9 @@
  */
 #define D2_MAX_GAP (1ll << 50)
 
+/* For so many periods a ratio that was too small is not tried again. */
+#define D2_FLOOR_PERIODS 64
+
 /* The high queues ran dry if low got 2 times its weight, and 1 / 8 of all requests. */
 #define D2_DRY_TIMES 2
 #define D2_DRY_PART 8
@@ -142,6 +151,8 @@ struct d2_dev {
 	/* The rest is under dev->lock. */
 	u64 ids[(D2_ID_MASK + 1) / 64] ____cacheline_aligned_in_smp; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
+	u64 floor; /* the ratio is not lowered below that, */
+	unsigned int floor_periods; /* for so many more periods */
 	u64 aged_ns, adjusted_ns;
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -332,6 +343,7 @@ static void d2_set_limited(struct d2_dev *d2, struct d2_flow *d2f, bool limited)
 static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	d2f->joined = false;
+	d2->floor_periods = 0;
 	d2_set_limited(d2, d2f, false);
 	if (d2f->id != D2_NO_HOLDER)
 		d2_release_gvt(d2, d2f->id);
@@ -380,7 +392,8 @@ static void d2_set_ratio(struct d2_dev *d2, u64 ratio)
 
 /* What the active flows did in a period. */
 struct d2_period {
-	struct d2_flow *max, *min; /* furthest ahead and behind, of those that were active all of it */
+	/* Furthest ahead and behind of those that were active all of it; NULL: there were none. */
+	struct d2_flow *max, *min;
 	s64 max_ahead, min_ahead;
 	u64 slowdown; /* the greatest */
 	u64 requests, in_low; /* of all flows */
@@ -476,12 +489,23 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 	return mul_u64_u64_div_u64(p->max->moved, d2->weight[FL_HIGH], p->min->moved) + 1;
 }
 
+static u64 d2_next_ratio(struct d2_dev *d2, const struct d2_period *p, bool unfair)
+{
+	if (unfair && p->max->moved > p->min->moved) {
+		d2->floor = d2->weight[FL_HIGH] + 1;
+		d2->floor_periods = D2_FLOOR_PERIODS;
+	} else if (!d2->floor_periods || !--d2->floor_periods) {
+		d2->floor = 1;
+	}
+	return max_t(u64, unfair ? d2_raised_ratio(d2, p) : p->slowdown, d2->floor);
+}
+
 static void d2_adjust(struct d2_dev *d2)
 {
-	u64 unfair = 2 * d2_threshold(d2), fixed = READ_ONCE(d2->fixed_ratio);
+	u64 fixed = READ_ONCE(d2->fixed_ratio), gap = 0;
 	struct d2_period p = { .slowdown = 1 };
 	struct fl_flow *flow;
-	u64 gap = 0;
+	bool unfair;
 
 	list_for_each_entry(flow, &d2->dev.flows, node)
 		if (to_d2_flow(flow)->joined)
@@ -491,10 +515,11 @@ static void d2_adjust(struct d2_dev *d2)
 		gap = p.max_ahead - p.min_ahead;
 	}
 	d2->max_gap = div64_u64(gap, FL_WEIGHT_MAX / FL_WEIGHT_DEFAULT);
-	if (gap > unfair && d2_high_is_dry(d2, &p))
+	unfair = gap > 2 * d2_threshold(d2);
+	if (unfair && d2_high_is_dry(d2, &p))
 		d2_find_limited(d2);
 	else if (!fixed && p.requests)
-		d2_set_ratio(d2, gap > unfair ? d2_raised_ratio(d2, &p) : p.slowdown);
+		d2_set_ratio(d2, d2_next_ratio(d2, &p, unfair));
 	if (fixed)
 		d2_set_ratio(d2, fixed);
 }
