@@ -89,9 +89,11 @@
  * regard to weight; and no ratio helps. But it shows: the low class gets more
  * than its weight only while the high queues are empty. When it does (and it
  * is not little), those that went to high all period long are not held back by
- * anybody. They are called limited: they do not hold gvt, are never behind it,
- * and so take what they need, in high. One that comes to be ahead of the
- * others has found its appetite and counts again.
+ * anybody. If they nevertheless move at less than half the pace of the foremost
+ * they are called limited: they do not hold gvt, are never behind it, and so
+ * take what they can, in high. One that comes to be ahead of the others has
+ * found its appetite and counts again; and, since it may have been others who
+ * kept it from showing that, so does any after 16, 32, 64, 64, ... periods.
  *
  * When to use it: a drive with WRR (nvme id-ctrl: CAP.AMS), and little CPU time
  * to spare. When not: where short-term fairness needs a bound, there is none.
@@ -112,6 +114,10 @@
 
 /* For so many periods a ratio that was too small is not tried again. */
 #define D2_FLOOR_PERIODS 64
+
+/* For how many periods a flow is believed to be limited, at first and at most. */
+#define D2_MIN_BELIEF 16
+#define D2_MAX_BELIEF 64
 
 /* The high queues ran dry if low got 2 times its weight, and 1 / 8 of all requests. */
 #define D2_DRY_TIMES 2
@@ -137,6 +143,7 @@ struct d2_flow {
 	bool joined; /* active, up to the last look at who still is */
 	bool whole; /* since before the period began */
 	bool unhindered; /* it was whole in the last period, and used nothing but high */
+	unsigned int limited_periods, belief; /* for so many more; for how many the next time */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
 	u64 seen_vt;
@@ -323,6 +330,7 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	/* Nothing of it is in flight, so nobody else writes vt; nor reads it before busy is set. */
 	atomic64_set(&d2f->vt, d2_vt(atomic64_read(&d2->gvt)));
 	d2f->joined = true;
+	d2f->belief = D2_MIN_BELIEF;
 	d2f->whole = false;
 	d2f->seen_vt = atomic64_read(&d2f->vt);
 	d2f->seen = d2_use(d2f);
@@ -428,6 +436,8 @@ static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 	p->in_low += use.requests[FL_LOW] - d2f->seen.requests[FL_LOW];
 	p->slowdown = max_t(u64, p->slowdown, d2_slowdown(d2, cost));
 	if (slow)
+		d2f->belief = D2_MIN_BELIEF;
+	if (d2f->limited && (slow || !--d2f->limited_periods))
 		d2_set_limited(d2, d2f, false);
 	d2f->moved = vt - d2f->seen_vt;
 	d2f->unhindered = d2f->whole && !slow;
@@ -453,16 +463,19 @@ static bool d2_high_is_dry(const struct d2_dev *d2, const struct d2_period *p)
 	       p->in_low * (d2->weight[FL_HIGH] + 1) > p->requests * D2_DRY_TIMES;
 }
 
-static void d2_find_limited(struct d2_dev *d2)
+static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
 {
 	struct fl_flow *flow;
 
 	list_for_each_entry(flow, &d2->dev.flows, node) {
 		struct d2_flow *d2f = to_d2_flow(flow);
 
-		if (!d2f->joined || !d2f->unhindered || d2f->limited)
+		if (!d2f->joined || !d2f->unhindered || d2f->limited ||
+		    2 * d2f->moved >= max->moved)
 			continue;
 		d2_set_limited(d2, d2f, true);
+		d2f->limited_periods = d2f->belief;
+		d2f->belief = min_t(unsigned int, 2 * d2f->belief, D2_MAX_BELIEF);
 		d2_release_gvt(d2, d2f->id);
 	}
 }
@@ -517,7 +530,7 @@ static void d2_adjust(struct d2_dev *d2)
 	d2->max_gap = div64_u64(gap, FL_WEIGHT_MAX / FL_WEIGHT_DEFAULT);
 	unfair = gap > 2 * d2_threshold(d2);
 	if (unfair && d2_high_is_dry(d2, &p))
-		d2_find_limited(d2);
+		d2_find_limited(d2, p.max);
 	else if (!fixed && p.requests)
 		d2_set_ratio(d2, d2_next_ratio(d2, &p, unfair));
 	if (fixed)

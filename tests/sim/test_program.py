@@ -17,7 +17,7 @@ from simkit import ASAN, Json, null_drive, output, run_of, ssd_drive, start, ten
 from fairlane.results import Results
 
 GOLDEN = Path(__file__).parent / "golden.json"
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", "kyber-fairness", "d2fq", "mqfq")
 MAPPED = {"size": 1 << 28, "map": 1 << 28, "spare": 250, "block_pages": 32, "page": 4096}
 
 
@@ -42,6 +42,8 @@ def mixed(knob: str, drive: Json) -> Json:
 @pytest.mark.parametrize("drive", [null_drive(2, 64, 50_000), ssd_drive(4), ssd_drive(4, **MAPPED)])
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_run_is_the_same_every_time_however_it_was_compiled(knob: str, drive: Json) -> None:
+    if knob == "d2fq" and drive["kind"] == "null":
+        pytest.skip("no drive for it")
     first = output(mixed(knob, drive))
     assert output(mixed(knob, drive)) == first
     assert output(mixed(knob, drive), ASAN) == first
@@ -88,7 +90,11 @@ def refused(text: bytes) -> str:
     [
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"cores": 1.5}, "cores must be a whole number from 1 to 1024"),
-        ({"knob": "bfq"}, "only none and kyber-fairness"),
+        ({"knob": "bfq"}, "only none, kyber-fairness, d2fq and mqfq"),
+        ({"knob": "d2fq", "drive": null_drive()}, "it has no weighted round robin arbitration"),
+        ({"knob": "d2fq", "drive": ssd_drive(wrr=0)}, "it has no weighted round robin arbitration"),
+        ({"knob": "d2fq", "tunables": {"fixed_ratio": 257}}, "d2fq has no tunable fixed_ratio, or not of that value"),
+        ({"knob": "mqfq", "tunables": {"fixed_ratio": 2}}, "mqfq has no tunable fixed_ratio"),
         ({"speed": 1}, "unknown; valid are scenario, version"),
         ({"tenants": []}, "there is none"),
         ({"tenants": [tenant(bytes=1000)]}, "a: bytes must be a multiple of 512"),
