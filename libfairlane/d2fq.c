@@ -59,10 +59,11 @@
  * which is where the ratio starts.
  *
  * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
- * use medium it says too little, the next period is unfair, and Eq. 2 puts it
- * right: once more every few seconds. So, not in the paper, a ratio at which
- * virtual times ran apart is not tried again for 64 periods, or until a flow
- * becomes idle.
+ * use medium it says too little, and the next period is unfair until Eq. 2 puts
+ * it right; what a flow got too much then, it pays back for many periods. So,
+ * not in the paper, the ratio is lowered by at most a quarter a period (or 1),
+ * and one at which virtual times ran apart is not tried again for 64 periods,
+ * or until a flow becomes idle.
  *
  * 4. The least virtual time, without looking at all of them (3.4)
  *
@@ -111,6 +112,9 @@
  * weight 100: far from the 2^55 at which a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
+
+/* In a period the ratio is lowered by at most 1 / this. */
+#define D2_LOWER_PART 4
 
 /* For so many periods a ratio that was too small is not tried again. */
 #define D2_FLOOR_PERIODS 64
@@ -504,13 +508,17 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 
 static u64 d2_next_ratio(struct d2_dev *d2, const struct d2_period *p, bool unfair)
 {
+	u64 ratio = d2->weight[FL_HIGH], least = ratio - max_t(u64, ratio / D2_LOWER_PART, 1);
+
 	if (unfair && p->max->moved > p->min->moved) {
-		d2->floor = d2->weight[FL_HIGH] + 1;
+		d2->floor = ratio + 1;
 		d2->floor_periods = D2_FLOOR_PERIODS;
 	} else if (!d2->floor_periods || !--d2->floor_periods) {
 		d2->floor = 1;
 	}
-	return max_t(u64, unfair ? d2_raised_ratio(d2, p) : p->slowdown, d2->floor);
+	if (unfair)
+		return max_t(u64, d2_raised_ratio(d2, p), d2->floor);
+	return max_t(u64, max_t(u64, p->slowdown, least), d2->floor);
 }
 
 static void d2_adjust(struct d2_dev *d2)
