@@ -59,11 +59,14 @@
  * which is where the ratio starts.
  *
  * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
- * use medium it says too little, and the next period is unfair until Eq. 2 puts
- * it right; what a flow got too much then, it pays back for many periods. So,
- * not in the paper, the ratio is lowered by at most a quarter a period (or 1),
- * and one at which virtual times ran apart is not tried again for 64 periods,
- * or until a flow becomes idle.
+ * share medium it says too little: lowered to that, whoever goes to low is
+ * alone there, and gets more than its due until Eq. 2 puts it right, every few
+ * seconds anew. So, not in the paper, the ratio is not lowered below the point
+ * where low, against high and medium, has the part of all requests that the
+ * flow of the greatest slowdown just had:
+ *
+ *     weights 8:6:4:2; the last one has 1 of 10 requests, and ratio 7 gives
+ *     low 1 of 7 + 3 + 1; Eq. 3 alone goes to 3, where it is 1 of 3 + 2 + 1
  *
  * 4. The least virtual time, without looking at all of them (3.4)
  *
@@ -113,12 +116,6 @@
  */
 #define D2_MAX_GAP (1ll << 50)
 
-/* In a period the ratio is lowered by at most 1 / this. */
-#define D2_LOWER_PART 4
-
-/* For so many periods a ratio that was too small is not tried again. */
-#define D2_FLOOR_PERIODS 64
-
 /* For how many periods a flow is believed to be limited, at first and at most. */
 #define D2_MIN_BELIEF 16
 #define D2_MAX_BELIEF 64
@@ -162,8 +159,6 @@ struct d2_dev {
 	/* The rest is under dev->lock. */
 	u64 ids[(D2_ID_MASK + 1) / 64] ____cacheline_aligned_in_smp; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
-	u64 floor; /* the ratio is not lowered below that, */
-	unsigned int floor_periods; /* for so many more periods */
 	u64 aged_ns, adjusted_ns;
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -355,7 +350,6 @@ static void d2_set_limited(struct d2_dev *d2, struct d2_flow *d2f, bool limited)
 static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	d2f->joined = false;
-	d2->floor_periods = 0;
 	d2_set_limited(d2, d2f, false);
 	if (d2f->id != D2_NO_HOLDER)
 		d2_release_gvt(d2, d2f->id);
@@ -407,7 +401,7 @@ struct d2_period {
 	/* Furthest ahead and behind of those that were active all of it; NULL: there were none. */
 	struct d2_flow *max, *min;
 	s64 max_ahead, min_ahead;
-	u64 slowdown; /* the greatest */
+	u64 slowdown, slow_requests; /* the greatest; requests of the flow that has it */
 	u64 requests, in_low; /* of all flows */
 };
 
@@ -427,18 +421,23 @@ static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
 /* Add what @d2f did, and begin its next period. */
 static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 {
-	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], slow;
+	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow, slowdown;
 	s64 ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
 	struct d2_use use = d2_use(d2f);
 	int c;
 
 	for (c = 0; c < FL_NR_CLASSES; c++) {
-		p->requests += use.requests[c] - d2f->seen.requests[c];
+		requests += use.requests[c] - d2f->seen.requests[c];
 		cost[c] = use.cost[c] - d2f->seen.cost[c];
 	}
 	slow = cost[FL_MEDIUM] + cost[FL_LOW];
 	p->in_low += use.requests[FL_LOW] - d2f->seen.requests[FL_LOW];
-	p->slowdown = max_t(u64, p->slowdown, d2_slowdown(d2, cost));
+	p->requests += requests;
+	slowdown = d2_slowdown(d2, cost);
+	if (slowdown > p->slowdown) {
+		p->slowdown = slowdown;
+		p->slow_requests = requests;
+	}
 	if (slow)
 		d2f->belief = D2_MIN_BELIEF;
 	if (d2f->limited && (slow || !--d2f->limited_periods))
@@ -506,19 +505,15 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 	return mul_u64_u64_div_u64(p->max->moved, d2->weight[FL_HIGH], p->min->moved) + 1;
 }
 
-static u64 d2_next_ratio(struct d2_dev *d2, const struct d2_period *p, bool unfair)
+/* Eq. 3, and the least ratio at which low has no more than the slowest flow had. */
+static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 {
-	u64 ratio = d2->weight[FL_HIGH], least = ratio - max_t(u64, ratio / D2_LOWER_PART, 1);
+	u64 ratio = p->slowdown;
 
-	if (unfair && p->max->moved > p->min->moved) {
-		d2->floor = ratio + 1;
-		d2->floor_periods = D2_FLOOR_PERIODS;
-	} else if (!d2->floor_periods || !--d2->floor_periods) {
-		d2->floor = 1;
-	}
-	if (unfair)
-		return max_t(u64, d2_raised_ratio(d2, p), d2->floor);
-	return max_t(u64, max_t(u64, p->slowdown, least), d2->floor);
+	while (ratio > 1 && ratio < d2->weight[FL_HIGH] &&
+	       (ratio + d2_root(ratio) + 1) * p->slow_requests < p->requests)
+		ratio++;
+	return ratio;
 }
 
 static void d2_adjust(struct d2_dev *d2)
@@ -540,7 +535,7 @@ static void d2_adjust(struct d2_dev *d2)
 	if (unfair && d2_high_is_dry(d2, &p))
 		d2_find_limited(d2, p.max);
 	else if (!fixed && p.requests)
-		d2_set_ratio(d2, d2_next_ratio(d2, &p, unfair));
+		d2_set_ratio(d2, unfair ? d2_raised_ratio(d2, &p) : d2_lowered_ratio(d2, &p));
 	if (fixed)
 		d2_set_ratio(d2, fixed);
 }

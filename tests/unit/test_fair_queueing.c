@@ -237,7 +237,7 @@ static void test_the_ratio_follows_what_is_needed(void)
 {
 	four_tenants(&fl_d2fq);
 	CHECK(drive_var(&d, "hl_ratio") == 256, "%lu", drive_var(&d, "hl_ratio"));
-	settle(10 * NSEC_PER_SEC);
+	settle(6 * NSEC_PER_SEC);
 	CHECK(drive_var(&d, "hl_ratio") >= 5 && drive_var(&d, "hl_ratio") <= 9, "%lu",
 	      drive_var(&d, "hl_ratio"));
 	CHECK(drive_var(&d, "medium_weight") * drive_var(&d, "medium_weight") < 14 &&
