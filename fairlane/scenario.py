@@ -6,8 +6,9 @@
     [device]   profile (a file in profiles/), and parameters of that profile to change
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
-    [[variant]] name, knob, set: that knob once more, with its scheduler's tunables set to other values, and called by
-               that name; one that has the knob's own name takes the place of the knob
+    [[variant]] name, knob, set, low_latency: that knob once more, with its scheduler's tunables set to other values, or
+               (with --on sim) on a host that has no block layer, and called by that name; one that has the knob's own
+               name takes the place of the knob
     [[expect]] figure, knob, of, tenant, counter, at_least, at_most, across, between, paper; knob and of may be variants
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
@@ -122,6 +123,7 @@ class Variant:
     name: str
     knob: str
     set: dict[str, int] = field(default_factory=dict)
+    low_latency: bool = False  # with the low-latency I/O stack instead of the block layer
 
 
 @dataclass(frozen=True)
@@ -426,7 +428,8 @@ def _variants(tables: Sequence[_Table]) -> tuple[Variant, ...]:
         variant = Variant(
             name=table.need("name", _identifier),
             knob=table.need("knob", _one_of(KNOBS)),
-            set=table.need("set", _sizes),
+            set=table.take("set", _sizes, {}),
+            low_latency=table.take("low_latency", _boolean, False),
         )
         if variant.name in {other.name for other in found} | (set(KNOBS) - {variant.knob}):
             raise table.error("name", f"{variant.name!r} is taken")
@@ -467,7 +470,7 @@ def _expect(
     if expect.tenant is not None and sweep:
         raise table.error("tenant", "a sweep replicates tenants, so none can be named")
     if (expect.counter is not None) != (expect.figure == "counter"):
-        raise table.error("counter", "goes with figure = \"counter\", and that with it")
+        raise table.error("counter", 'goes with figure = "counter", and that with it')
     if expect.across and not sweep:
         raise table.error("across", "the scenario has no sweep; add cgroups = [1, 4, ...] to [run]")
     if expect.between and (expect.figure not in SERIES_FIGURES or expect.between[1] > seconds):

@@ -212,6 +212,7 @@ def costs_of(job: _Job, costs: dict[str, Any]) -> dict[str, int]:
     _, _, insert, dispatch, done = fitting[0] if fitting else enough_queues[-1]
     return {
         **costs["host"],
+        **(costs["low_latency"] if job.variant.low_latency else {}),
         "insert_ns": round(insert),
         "dispatch_ns": round(dispatch),
         "done_ns": round(done),

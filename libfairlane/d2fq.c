@@ -58,6 +58,11 @@
  * Medium is the square root of the ratio, low is 1. NVMe's weights go to 256,
  * which is where the ratio starts.
  *
+ * With the ratio of Eq. 2 virtual times come together again, at a snail's pace:
+ * what a flow got too much in a second it would pay back for minutes, and never
+ * leave low. Not in the paper: as soon as they do not run apart any more, what
+ * is beyond low_threshold is forgiven.
+ *
  * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
  * share medium it says too little: lowered to that, whoever goes to low is
  * alone there, and gets more than its due until Eq. 2 puts it right, every few
@@ -111,7 +116,7 @@
 #define D2_NO_HOLDER 0
 
 /*
- * Nobody is further behind than that, 2^50 units of virtual time or 10 TiB at
+ * Nobody is further ahead than that, 2^50 units of virtual time or 10 TiB at
  * weight 100: far from the 2^55 at which a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
@@ -483,17 +488,20 @@ static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
 	}
 }
 
-static void d2_bound_gap(struct d2_dev *d2, const struct d2_flow *max)
+/* Nobody stays further ahead of @min than that. */
+static void d2_bound_gap(struct d2_dev *d2, const struct d2_flow *min, s64 most)
 {
-	s64 foremost = d2_word(atomic64_read(&max->vt), D2_NO_HOLDER), ahead;
+	s64 least = d2_word(min->seen_vt, D2_NO_HOLDER), ahead;
 	struct fl_flow *flow;
 
 	list_for_each_entry(flow, &d2->dev.flows, node) {
 		struct d2_flow *d2f = to_d2_flow(flow);
 
-		ahead = d2_ahead(atomic64_read(&d2f->vt), foremost);
-		if (d2f->joined && ahead < -D2_MAX_GAP)
-			atomic64_add(-D2_MAX_GAP - ahead, &d2f->vt);
+		ahead = d2_ahead(d2f->seen_vt, least);
+		if (!d2f->joined || ahead <= most)
+			continue;
+		d2f->seen_vt -= ahead - most;
+		atomic64_add(most - ahead, &d2f->vt);
 	}
 }
 
@@ -526,12 +534,13 @@ static void d2_adjust(struct d2_dev *d2)
 	list_for_each_entry(flow, &d2->dev.flows, node)
 		if (to_d2_flow(flow)->joined)
 			d2_add(d2, &p, to_d2_flow(flow));
-	if (p.max) {
-		d2_bound_gap(d2, p.max);
+	if (p.max)
 		gap = p.max_ahead - p.min_ahead;
-	}
 	d2->max_gap = div64_u64(gap, FL_WEIGHT_MAX / FL_WEIGHT_DEFAULT);
 	unfair = gap > 2 * d2_threshold(d2);
+	if (unfair)
+		d2_bound_gap(d2, p.min,
+			     p.max->moved > p.min->moved ? D2_MAX_GAP : (s64)d2_threshold(d2));
 	if (unfair && d2_high_is_dry(d2, &p))
 		d2_find_limited(d2, p.max);
 	else if (!fixed && p.requests)

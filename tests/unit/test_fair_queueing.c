@@ -182,9 +182,9 @@ static void test_a_new_weight_acts(void)
 		t[1] = drive_tenant(&d, NULL, 100, 128);
 		settle(3 * NSEC_PER_SEC);
 		fl_flow_weight(t[0]->flow, 400);
-		/* What D2FQ did until it had raised its ratio, it makes up for. */
+		drive_run(&d, 4 * NSEC_PER_SEC);
 		drive_mark(&d);
-		drive_run(&d, 20 * NSEC_PER_SEC);
+		drive_run(&d, 4 * NSEC_PER_SEC);
 		CHECK_NEAR(drive_share(&d, t[0]), 0.8, 0.02);
 		drive_exit(&d);
 	}
