@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlane import scenario
 from fairlane.errors import FairlaneError
-from fairlane.scenario import Cgroup, Profile, Rate, Scenario, TenantSpec
+from fairlane.scenario import Cgroup, Profile, Rate, Scenario, TenantSpec, Variant
 
 DEVICE = '[device]\nprofile = "null"\n'
 TENANT = '[[tenant]]\nname = "a"\n'
@@ -44,6 +44,16 @@ def test_values_with_units(tmp_path: Path) -> None:
     assert tenant.thinktime == pytest.approx(20e-6)
 
 
+def test_a_variant_is_its_knob_with_other_tunables_and_may_take_its_place(tmp_path: Path) -> None:
+    text = '[[variant]]\nname = "{}"\nknob = "d2fq"\nset = {{ low_threshold = "1MiB" }}\n'
+    found = parse(tmp_path, DEVICE + TENANT + text.format("small"))
+    small = Variant("small", "d2fq", {"low_threshold": 1 << 20})
+    assert found.runs_of("d2fq") == [Variant("d2fq", "d2fq"), small]
+    assert found.runs_of("none") == [Variant("none", "none")]
+    found = parse(tmp_path, DEVICE + TENANT + text.format("d2fq"))
+    assert found.runs_of("d2fq") == [Variant("d2fq", "d2fq", small.set)]
+
+
 def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None:
     params = parse(tmp_path, DEVICE + "hw_queue_depth = 8\n" + TENANT).profile.params
     assert params == scenario.load_profile("null").params | {"hw_queue_depth": 8}
@@ -53,6 +63,19 @@ def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None
     ("text", "where", "what"),
     [
         (DEVICE, "x.toml", "no [[tenant]]"),
+        (
+            DEVICE + TENANT + '[[variant]]\nname = "none"\nknob = "d2fq"\n',
+            "[[variant]] number 1 name",
+            "'none' is taken",
+        ),
+        (
+            DEVICE + TENANT + '[[variant]]\nname = "x"\nknob = "cfq"\n',
+            "[[variant]] number 1 knob",
+            "unknown; valid are",
+        ),
+        (DEVICE + TENANT + '[[variant]]\nname = "x"\nknob = "d2fq"\nset = 3\n', "number 1 set", "not a table"),
+        (DEVICE + TENANT + '[[expect]]\nfigure = "counter"\nknob = "d2fq"\nat_most = 1\n', "counter", "goes with"),
+        (DEVICE + TENANT + '[[expect]]\nfigure = "total_iops"\nknob = "x"\nat_most = 1\n', "knob", "valid are none"),
         (DEVICE + TENANT + "weigth = 5\n", "[[tenant]] number 1 weigth", "valid are name, weight"),
         (DEVICE + TENANT + "weight = 0\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
         (DEVICE + TENANT + "weight = 10001\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
