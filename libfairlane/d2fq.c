@@ -217,22 +217,28 @@ static void d2_update_gvt(struct d2_dev *d2, u64 vt, u16 id)
 	} while (!atomic64_try_cmpxchg(&d2->gvt, &old, d2_word(vt, id)));
 }
 
-/* No update of this flow is under way, and none begins before it holds gvt no more. */
 static void d2_release_gvt(struct d2_dev *d2, u16 id)
 {
 	s64 old = atomic64_read(&d2->gvt);
 
 	do {
-		if (d2_holder(old) != id)
+		if (d2_holder(old) != id || id == D2_NO_HOLDER)
 			return;
 	} while (!atomic64_try_cmpxchg(&d2->gvt, &old, d2_word(d2_vt(old), D2_NO_HOLDER)));
 }
 
 /* ---- Submission and completion: the hot path -------------------------- */
 
-/* A limited flow is not behind: if it was moved meanwhile, the next request does this. */
-static s64 d2_catch_up(struct d2_flow *d2f, s64 vt, s64 ahead)
+/*
+ * A limited flow is not behind; if its virtual time moves meanwhile, the next
+ * request sees to that. Nor does it hold gvt, unless an update was under way
+ * when it was found to be limited.
+ */
+static s64 d2_catch_up(struct d2_dev *d2, struct d2_flow *d2f, s64 vt, s64 ahead)
 {
+	d2_release_gvt(d2, d2f->id);
+	if (ahead >= 0)
+		return ahead;
 	atomic64_try_cmpxchg(&d2f->vt, &vt, vt - ahead);
 	return 0;
 }
@@ -247,8 +253,8 @@ static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
 	s64 vt = atomic64_read(&d2f->vt), ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
 	s64 threshold = d2_threshold(d2);
 
-	if (unlikely(READ_ONCE(d2f->limited)) && ahead < 0)
-		ahead = d2_catch_up(d2f, vt, ahead);
+	if (unlikely(READ_ONCE(d2f->limited)))
+		ahead = d2_catch_up(d2, d2f, vt, ahead);
 	if (ahead < threshold / 2)
 		return FL_HIGH;
 	return ahead < threshold ? FL_MEDIUM : FL_LOW;
@@ -356,8 +362,7 @@ static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	d2f->joined = false;
 	d2_set_limited(d2, d2f, false);
-	if (d2f->id != D2_NO_HOLDER)
-		d2_release_gvt(d2, d2f->id);
+	d2_release_gvt(d2, d2f->id); /* nothing of it is in flight: no update is under way */
 }
 
 static unsigned int d2_age(struct d2_dev *d2)
@@ -403,6 +408,7 @@ static void d2_set_ratio(struct d2_dev *d2, u64 ratio)
 
 /* What the active flows did in a period. */
 struct d2_period {
+	s64 gvt;
 	/* Furthest ahead and behind of those that were active all of it; NULL: there were none. */
 	struct d2_flow *max, *min;
 	s64 max_ahead, min_ahead;
@@ -427,7 +433,7 @@ static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
 static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 {
 	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow, slowdown;
-	s64 ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
+	s64 ahead = d2_ahead(vt, p->gvt);
 	struct d2_use use = d2_use(d2f);
 	int c;
 
@@ -484,7 +490,7 @@ static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
 		d2_set_limited(d2, d2f, true);
 		d2f->limited_periods = d2f->belief;
 		d2f->belief = min_t(unsigned int, 2 * d2f->belief, D2_MAX_BELIEF);
-		d2_release_gvt(d2, d2f->id);
+		d2_release_gvt(d2, d2f->id); /* see d2_catch_up() */
 	}
 }
 
@@ -527,7 +533,7 @@ static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 static void d2_adjust(struct d2_dev *d2)
 {
 	u64 fixed = READ_ONCE(d2->fixed_ratio), gap = 0;
-	struct d2_period p = { .slowdown = 1 };
+	struct d2_period p = { .gvt = atomic64_read(&d2->gvt), .slowdown = 1 };
 	struct fl_flow *flow;
 	bool unfair;
 

@@ -208,6 +208,50 @@ static void test_only_its_holder_raises_gvt_or_lets_go(void)
 	CHECK(!bad, "who is ahead changed it, in %lu orders", bad);
 }
 
+/* C is found to be limited while a request of it is completed. */
+static struct d2_flow limited;
+
+static void c_is_limited(void)
+{
+	WRITE_ONCE(limited.limited, true);
+	d2_release_gvt(&d2, C);
+}
+
+static void c_completes(void)
+{
+	bool may = !READ_ONCE(limited.limited);
+
+	interleave_point();
+	if (may)
+		update(C, 11);
+}
+
+static void limited_before(void)
+{
+	c_holds();
+	limited.id = C;
+	limited.limited = false;
+	atomic64_set(&limited.vt, begin_vt + (11ll << 20));
+}
+
+/* From its next request on, another can have it, and raise it. */
+static void c_lets_go(void)
+{
+	d2_class(&d2, &limited);
+	update(A, 15);
+	bad += atomic64_read(&d2.gvt) != d2_word(begin_vt + (15ull << 20), A);
+}
+
+static void test_who_is_limited_does_not_hold_it_up(void)
+{
+	static void (*const both[])(void) = { c_completes, c_is_limited };
+
+	bad = 0;
+	begin_vt = 1ull << 40;
+	CHECK(interleave(both, 2, ~0u, limited_before, c_lets_go) > 5, "too few orders");
+	CHECK(!bad, "it is stuck in %lu orders", bad);
+}
+
 /* ---- MQFQ: the tree of minima ---- */
 
 #define LEAVES 6 /* two levels above them: a root with four children, of which some have children */
@@ -323,6 +367,8 @@ static const struct test tests[] = {
 	{ "d2fq: the least virtual time is never stuck, in whatever order", test_gvt_in_every_order },
 	{ "d2fq: nobody but its holder raises the least virtual time, or lets go of it",
 	  test_only_its_holder_raises_gvt_or_lets_go },
+	{ "d2fq: a flow that is found to be limited does not hold it up",
+	  test_who_is_limited_does_not_hold_it_up },
 	{ "mqfq: the root is the least of the leaves, in whatever order",
 	  test_the_root_is_the_least_in_every_order },
 	{ "mqfq: the root is the least of any number of leaves",
