@@ -319,7 +319,7 @@ static void test_no_more_in_the_drive_than_its_depth(void)
 	drive_exit(&d);
 }
 
-/* In bytes by weight, two that always have requests are never further apart than T and a few requests. */
+/* By weight, two that always have requests are never further apart than T and a few requests. */
 static void test_no_flow_is_further_ahead_than_the_threshold(void)
 {
 	double most = 0;
@@ -339,7 +339,7 @@ static void test_no_flow_is_further_ahead_than_the_threshold(void)
 		apart = apart < 0 ? -apart : apart;
 		most = apart > most ? apart : most;
 	}
-	/* What is in the drive, of either, is not done yet: 64 requests, of weight 25 four times as much. */
+	/* What is in the drive is not done yet: 64 requests, of weight 25 four times as much. */
 	CHECK(most < 2 * ((64 << 10) + 4 * 64 * 4096), "%g bytes", most);
 	drive_exit(&d);
 }

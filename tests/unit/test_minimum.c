@@ -17,7 +17,7 @@
 enum { A = 1, B, C };
 
 static struct d2_dev d2;
-static u64 least_active[4]; /* virtual times of flows that are active in the end, by id; 0: is not */
+static u64 least_active[4]; /* virtual times of flows that are active in the end, by id; or 0 */
 static u64 begin_vt; /* of everything, for wrapping */
 static unsigned long bad;
 

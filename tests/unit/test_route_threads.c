@@ -18,7 +18,7 @@
 #define OUTSTANDING 64 /* per submitter */
 #define VISITS 200
 
-enum { FREE, SENT, IN_DRIVE }; /* who has a request: its submitter, the scheduler or nobody, the drive */
+enum { FREE, SENT, IN_DRIVE }; /* a request is its submitter's, the scheduler's, the drive's */
 
 struct request {
 	struct fl_req rq;
