@@ -38,8 +38,9 @@
  *     and use high for three of every five requests.
  *
  * A small threshold makes flows fair sooner, and has more of them wait in the
- * low queues for no good reason (3.3). It is given in bytes for a flow of
- * weight 100: one of weight 50 may be half as many bytes ahead.
+ * low queues for no good reason (3.3). It is given in bytes for a flow of the
+ * mean weight of those that are active: one of half that weight may be half as
+ * many bytes ahead.
  *
  * 3. How fast is high? (3.2)
  *
@@ -117,7 +118,7 @@
 
 /*
  * Nobody is further ahead than that, 2^50 units of virtual time or 10 TiB at
- * weight 100: far from the 2^55 at which a difference would change its sign.
+ * weight 100; nor are thresholds larger than a quarter of it: far from the 2^55 at which a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
 
@@ -160,9 +161,12 @@ struct d2_dev {
 	struct fl_dev dev;
 	/* Written by completions, by compare-and-swap; read by all. Stale: see d2_flow.vt. */
 	atomic64_t gvt ____cacheline_aligned_in_smp;
+	/* Written under dev->lock, read without: a few requests go by the last threshold. */
+	s64 threshold ____cacheline_aligned_in_smp; /* of low, in virtual time */
 
 	/* The rest is under dev->lock. */
-	u64 ids[(D2_ID_MASK + 1) / 64] ____cacheline_aligned_in_smp; /* taken */
+	u64 mean_reciprocal; /* of the active flows' mean weight */
+	u64 ids[(D2_ID_MASK + 1) / 64]; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
 	u64 aged_ns, adjusted_ns;
 
@@ -243,15 +247,10 @@ static s64 d2_catch_up(struct d2_dev *d2, struct d2_flow *d2f, s64 vt, s64 ahead
 	return 0;
 }
 
-static u64 d2_threshold(struct d2_dev *d2)
-{
-	return READ_ONCE(d2->low_threshold) * (FL_WEIGHT_MAX / FL_WEIGHT_DEFAULT);
-}
-
 static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	s64 vt = atomic64_read(&d2f->vt), ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
-	s64 threshold = d2_threshold(d2);
+	s64 threshold = READ_ONCE(d2->threshold);
 
 	if (unlikely(READ_ONCE(d2f->limited)))
 		ahead = d2_catch_up(d2, d2f, vt, ahead);
@@ -299,8 +298,13 @@ static void d2_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void d2_update_weights(struct d2_dev *d2)
 {
 	struct fl_flow *flow;
+	u64 threshold;
 
 	fl_flows_update_shares(&d2->dev);
+	d2->mean_reciprocal = fl_vt_reciprocal(fl_flows_mean_weight(&d2->dev));
+	threshold = mul_u64_u64_div_u64(READ_ONCE(d2->low_threshold), d2->mean_reciprocal,
+					1u << FL_VT_SHIFT);
+	WRITE_ONCE(d2->threshold, min_t(u64, threshold, D2_MAX_GAP / 4));
 	list_for_each_entry(flow, &d2->dev.flows, node)
 		if (flow->busy)
 			WRITE_ONCE(to_d2_flow(flow)->reciprocal,
@@ -542,11 +546,11 @@ static void d2_adjust(struct d2_dev *d2)
 			d2_add(d2, &p, to_d2_flow(flow));
 	if (p.max)
 		gap = p.max_ahead - p.min_ahead;
-	d2->max_gap = div64_u64(gap, FL_WEIGHT_MAX / FL_WEIGHT_DEFAULT);
-	unfair = gap > 2 * d2_threshold(d2);
+	d2->max_gap = mul_u64_u64_div_u64(gap, 1u << FL_VT_SHIFT, d2->mean_reciprocal);
+	unfair = gap > 2 * (u64)d2->threshold;
 	if (unfair)
 		d2_bound_gap(d2, p.min,
-			     p.max->moved > p.min->moved ? D2_MAX_GAP : (s64)d2_threshold(d2));
+			     p.max->moved > p.min->moved ? D2_MAX_GAP : d2->threshold);
 	if (unfair && d2_high_is_dry(d2, &p))
 		d2_find_limited(d2, p.max);
 	else if (!fixed && p.requests)
@@ -586,6 +590,7 @@ static void d2_init_dev(struct fl_dev *dev)
 	d2->ids[0] = 1ull << D2_NO_HOLDER;
 	d2->aged_ns = fl_now_ns();
 	d2->adjusted_ns = d2->aged_ns;
+	d2_update_weights(d2);
 	d2_set_ratio(d2, FL_CLASS_WEIGHT_MAX);
 }
 
@@ -623,8 +628,8 @@ static void d2_exit_flow(struct fl_flow *flow)
 	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct d2_dev, _name) }
 
 static const struct fl_var d2_vars[] = {
-	D2_TUNABLE(low_threshold, "bytes", 4096, 1ull << 40, 8ull << 20,
-		   "a flow of weight 100 that is so far ahead goes to the low queues"),
+	D2_TUNABLE(low_threshold, "bytes", 4096, 1ull << 32, 8ull << 20,
+		   "a flow of mean weight that is so far ahead goes to the low queues"),
 	D2_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 100ull * NSEC_PER_SEC, NSEC_PER_SEC,
 		   "between two adjustments of the H/L ratio"),
 	D2_TUNABLE(grace_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
@@ -633,7 +638,7 @@ static const struct fl_var d2_vars[] = {
 		   "the H/L ratio; 0: it follows what is needed"),
 	D2_COUNTER(hl_ratio, "", "weight of the high queues; that of the low ones is 1"),
 	D2_COUNTER(medium_weight, "", "weight of the medium queues"),
-	D2_COUNTER(max_gap, "bytes", "between the flows furthest ahead and behind, of weight 100"),
+	D2_COUNTER(max_gap, "bytes", "between the flows furthest ahead and behind, for one of mean weight"),
 	D2_COUNTER(raised, "times", "the H/L ratio"),
 	D2_COUNTER(lowered, "times", "the H/L ratio"),
 	D2_COUNTER(active_flows, "flows", "that are not idle"),

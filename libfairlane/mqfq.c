@@ -30,7 +30,8 @@
  *                  takes one of D slots.
  *
  * A large T lets cores run longer without regard to each other; a small one is
- * fair sooner. T is given in bytes for a flow of weight 100.
+ * fair sooner. T is given in bytes for a flow of the mean weight of those that
+ * are active.
  *
  * 2. The least start tag of all cores
  *
@@ -94,12 +95,16 @@ struct mq_hwq {
 	struct fl_mind_node nodes[FL_MIND_NODES];
 };
 
+/* Far from where a difference of virtual times would change its sign. */
+#define MQ_MAX_LIMIT (1ull << 48)
+
 /* In a request's word: it has a slot. */
 #define MQ_HAS_SLOT 1ul
 
 struct mq_dev {
 	struct fl_dev dev;
 	struct fl_mind mind;
+	s64 limit; /* T in virtual time; written under dev->lock: a stale one is the last one */
 	/* Written by dispatches: the last tag, for when nobody waits. A stale one is a bit older. */
 	s64 last_tag ____cacheline_aligned_in_smp;
 	/* The least tag of the cores that are throttled, or idle; see 4 above. */
@@ -197,9 +202,7 @@ static s64 mq_now(struct mq_dev *md)
 
 static bool mq_may_go(struct mq_dev *md, s64 tag)
 {
-	u64 limit = READ_ONCE(md->throttle_bytes) * (FL_WEIGHT_MAX / FL_WEIGHT_DEFAULT);
-
-	return fl_mind_ahead(tag, mq_now(md)) < (s64)limit;
+	return fl_mind_ahead(tag, mq_now(md)) < READ_ONCE(md->limit);
 }
 
 static u64 mq_price(struct mq_queue *mq, struct fl_req *rq, u64 *cost)
@@ -461,8 +464,12 @@ static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 static void mq_update_weights(struct mq_dev *md)
 {
 	struct fl_flow *flow;
+	u64 mean, limit;
 
 	fl_flows_update_shares(&md->dev);
+	mean = fl_vt_reciprocal(fl_flows_mean_weight(&md->dev));
+	limit = mul_u64_u64_div_u64(READ_ONCE(md->throttle_bytes), mean, 1u << FL_VT_SHIFT);
+	WRITE_ONCE(md->limit, min_t(u64, limit, MQ_MAX_LIMIT));
 	list_for_each_entry(flow, &md->dev.flows, node)
 		if (flow->busy)
 			WRITE_ONCE(to_mq_flow(flow)->reciprocal,
@@ -510,6 +517,7 @@ static u64 mq_tick(struct fl_dev *dev)
 		md->active_flows = fl_flows_age(dev, dev->sched);
 		mq_update_weights(md);
 		mq_set_depth(md, READ_ONCE(md->depth));
+		mq_wake(md); /* for whom a new limit may be enough */
 	}
 	if (md->active_flows)
 		next = md->aged_ns + grace - now;
@@ -523,6 +531,7 @@ static void mq_init_dev(struct fl_dev *dev)
 
 	fl_mind_init(&md->mind, (void **)dev->hwqs, dev->nr_hwqs, offsetof(struct mq_hwq, nodes));
 	atomic64_set(&md->wake_tag, FL_MIND_IDLE);
+	mq_update_weights(md);
 	md->nr_slots = md->depth;
 	atomic_set(&md->pool, (int)md->depth);
 	md->aged_ns = fl_now_ns();
@@ -549,8 +558,8 @@ static void mq_exit_flow(struct fl_flow *flow)
 
 /* T and D as the D2FQ paper set them. */
 static const struct fl_var mq_vars[] = {
-	MQ_TUNABLE(throttle_bytes, "bytes", 512, 1ull << 40, 45 << 10,
-		   "a flow of weight 100 may be so far ahead of the others (T)"),
+	MQ_TUNABLE(throttle_bytes, "bytes", 512, 1ull << 32, 45 << 10,
+		   "a flow of mean weight may be so far ahead of the others (T)"),
 	MQ_TUNABLE(depth, "requests", 1, 1 << 20, 64, "that may be in the drive (D)"),
 	MQ_TUNABLE(grace_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
 		   "a flow that brought nothing for so long is idle"),
