@@ -150,6 +150,25 @@ static void test_shares_are_the_product_along_the_path(void)
 	}
 }
 
+/* All below a cgroup of weight 1, alone beside the root: thresholds are not a hundredth of it. */
+static void test_weights_count_only_against_each_other(void)
+{
+	unsigned int s, i;
+
+	for (s = 0; s < ARRAY_SIZE(scheds); s++) {
+		struct fl_flow *group;
+
+		rig(scheds[s], 4);
+		group = fl_flow_create(d.dev, NULL, 1);
+		for (i = 0; i < 4; i++)
+			t[i] = drive_tenant(&d, group, weights[i], 64);
+		settle(6 * NSEC_PER_SEC);
+		drive_run(&d, 2 * NSEC_PER_SEC);
+		check_by_weight(0.02);
+		drive_exit(&d);
+	}
+}
+
 /* While the first was away, the others had all; what it has then is its share, and no more. */
 static void test_who_was_idle_has_no_credit(void)
 {
@@ -360,6 +379,8 @@ static const struct test tests[] = {
 	{ "d2fq, mqfq: a lone tenant has all of the drive", test_a_lone_tenant_has_all },
 	{ "d2fq, mqfq: shares are the product along the path",
 	  test_shares_are_the_product_along_the_path },
+	{ "d2fq, mqfq: weights count only against each other",
+	  test_weights_count_only_against_each_other },
 	{ "d2fq, mqfq: who was idle has no credit", test_who_was_idle_has_no_credit },
 	{ "d2fq, mqfq: a new weight acts", test_a_new_weight_acts },
 	{ "d2fq, mqfq: nobody waits for who does not want its share",
