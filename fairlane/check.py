@@ -11,20 +11,49 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
-from fairlane.results import Outcome, Results, Run, Tenant, jain
+from fairlane import sim
+from fairlane.results import Outcome, Part, Results, Run, Tenant, jain
 from fairlane.scenario import Expect, Scenario, shares
 
 Point = int | None
+OF_SHARES = ("fairness_index", "share_error")
 
 
 def evaluate(scenario: Scenario, results: Results, asked: Sequence[str]) -> list[Outcome]:
-    """One outcome for each [[expect]]; asked are the knobs that were to run."""
-    return [_judge(expect, scenario, results, asked) for expect in scenario.expects]
+    """One outcome for each [[expect]] whose knobs the backend has; asked are the knobs that were to run."""
+    return [_judge(e, scenario, results, asked) for e in scenario.expects if not _absent(e, scenario, results)]
+
+
+def _absent(expect: Expect, scenario: Scenario, results: Results) -> list[str]:
+    """The knobs that it is about and that can never run there."""
+    if results.backend != "sim":
+        return []
+    known = {run.name for knob in sim.KNOBS for run in scenario.runs_of(knob)}
+    return [knob for knob in (expect.knob, expect.of) if knob and knob not in known]
+
+
+def parts(scenario: Scenario) -> list[Part] | None:
+    """Where a tenant's share means something, because all active tenants can use theirs; None: in the whole window.
+
+    The scenario's expectations say so: where they bound shares or fairness. One that has expectations, but none of
+    these, has a tenant that cannot use its share; so has one without any where a tenant is limited, or comes and goes.
+    """
+    about = [expect for expect in scenario.expects if expect.figure in OF_SHARES]
+    limited = any(t.rate or t.thinktime or t.start or t.stop is not None for t in scenario.tenants)
+    if any(expect.between is None for expect in about) or not (scenario.expects or limited):
+        return None
+    spans = sorted({expect.between for expect in about if expect.between})
+    return [Part(start, stop, shares(scenario, _active(scenario, start, stop))) for start, stop in spans]
 
 
 def conclude(scenario: Scenario, results: Results, asked: Sequence[str], command: str, file: Path) -> None:
     """Complete what a backend returned, by the outcomes and by how to get it again, and write it."""
     results.expects = evaluate(scenario, results, asked)
+    for run in results.runs:
+        run.parts = parts(scenario.at(run.point["cgroups"] if run.point else None))
+    absent = list(dict.fromkeys(knob for expect in scenario.expects for knob in _absent(expect, scenario, results)))
+    if absent:
+        results.notes.append(f"The simulator has no {', '.join(absent)}; what the scenario expects of it is left out.")
     results.command = command
     if results.backend == "vm":
         profile = scenario.profile
@@ -130,7 +159,6 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
         case "spread":
             return _spread(next(tenant for tenant in run.tenants if tenant.name == expect.tenant), expect.between)
     begin, end = expect.between or (0.0, run.seconds)
-    active = {spec.name for spec in scenario.tenants if _active(spec.phases(run.seconds), begin, end)}
     rates = {}
     for tenant in run.tenants:
         rate = _bytes_per_s(tenant, expect.between)
@@ -138,7 +166,7 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
             return None
         rates[tenant.name] = rate
     total = sum(rates.values())
-    ideal = shares(scenario, active)
+    ideal = shares(scenario, _active(scenario, begin, end))
     if expect.figure == "total_bytes_per_s":
         return total
     if expect.figure == "fairness_index":
@@ -168,15 +196,15 @@ def _spread(tenant: Tenant, between: tuple[float, float] | None) -> float | None
     return pstdev(values) / fmean(values) if sum(values) else None
 
 
-def _active(phases: Sequence[tuple[float, float]], begin: float, end: float) -> bool:
-    return any(start < end and stop > begin for start, stop in phases)
+def _active(scenario: Scenario, begin: float, end: float) -> set[str]:
+    """The tenants that are active in some of that time."""
+    phases = {tenant.name: tenant.phases(scenario.seconds) for tenant in scenario.tenants}
+    return {name for name, spans in phases.items() if any(start < end and stop > begin for start, stop in spans)}
 
 
 def _bytes_per_s(tenant: Tenant, between: tuple[float, float] | None) -> float | None:
     """In that part of the measuring window, or in all of it; None when there is no series to tell."""
     if between is None:
         return tenant.bytes_per_s
-    if tenant.series is None:
-        return None
-    first, last = (round(t * 1000 / tenant.series.bin_ms) for t in between)
-    return sum(tenant.series.bytes[first:last]) / (between[1] - between[0])
+    moved = tenant.moved(*between)
+    return None if moved is None else moved / (between[1] - between[0])

@@ -54,7 +54,12 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("run", _run, "Run scenarios and write results.json.")
     sub.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario's TOML file")
-    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="where; default: %(default)s")
+    sub.add_argument(
+        "--on",
+        default="vm",
+        metavar="vm|host:DEV|sim[:PROFILE]",
+        help="where (sim: by default on the scenario's own drive); default: %(default)s",
+    )
     sub.add_argument("--knobs", metavar="A,B", help="default: all that the backend has")
     sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
@@ -197,7 +202,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _backend(on: str) -> tuple[str, str | None]:
-    """Which backend, and on which drive: a block device, or a profile of the simulator's (None: its default)."""
+    """Which backend, and on which drive: a block device, or a profile of the simulator's (None: the scenario's)."""
     backend, colon, where = on.partition(":")
     if on == "vm" or (backend == "sim" and bool(where) == bool(colon)):
         return backend, where or None

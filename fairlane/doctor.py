@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane import kernels, vm
+from fairlane import kernels, proc, sim, vm
 from fairlane.errors import FairlaneError
 
 CACHE_GIB = 3  # two kernels take 1 GiB, and their packages as much again while they are unpacked
+COMPILE_S = 30.0
 CGROUPS = Path("/sys/fs/cgroup")
 TOOLS = {
     "fio": "fio",
@@ -59,6 +60,7 @@ def checks() -> Iterator[Check]:
         detail = "built" if built else "not built yet; the first run does so"
         yield Check(f"modules {kernel.version}", built, detail, "make modules", needed=False)
     yield _kvm(found)
+    yield from _simulator()
     yield from _host_backend()
 
 
@@ -87,6 +89,23 @@ def _kvm(found: list[kernels.Kernel]) -> Check:
         return Check("kvm", False, str(error).splitlines()[0], todo, needed=False)
     detail = "a VM works under it" if verdict == "kvm" else "/dev/kvm is there, but no VM works under it for this user"
     return Check("kvm", verdict == "kvm", detail, todo, needed=False)
+
+
+def _simulator() -> Iterator[Check]:
+    """What `--on sim` needs: make, which is looked at above, a C compiler, and a library."""
+    todo = "make setup, or: apt-get install gcc libc6-dev"
+    where = _find("cc")
+    yield Check("cc", where is not None, where or "missing", todo)
+    if where is None:
+        return
+    try:
+        proc.output([where, "-xc", "-fsyntax-only", "-include", "jansson.h", os.devnull], what="", limit_s=COMPILE_S)
+        yield Check("libjansson", True, "its header is there")
+    except FairlaneError:
+        yield Check("libjansson", False, "no jansson.h", "make setup, or: apt-get install libjansson-dev")
+    built = sim.PROGRAM.is_file()
+    detail = str(sim.PROGRAM) if built else "not built yet; the first run does so"
+    yield Check("simulator", built, detail, "make -C sim", needed=False)
 
 
 def _host_backend() -> Iterator[Check]:

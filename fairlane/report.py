@@ -19,16 +19,19 @@ from typing import Any
 import jinja2
 
 from fairlane.errors import FairlaneError
-from fairlane.results import Results, Run, Tenant
+from fairlane.results import Results, Run, Tenant, jain
 
 OURS = "kyber-fairness"
 BASELINE = "none"
+SIMULATOR = "sim"
 # A page full of lines is read no better for more points; this many keep it well under a megabyte.
 SERIES_POINTS = 80_000
 # Bins folded into one for the bold line that is drawn over the faint 10 ms one.
 SMOOTH = 10
 # More tenants than this are drawn as a strip of points, not as one bar each.
 MAX_BARS = 8
+# A scheduler isolates, more or less, while every tenant is within so many percent of its share.
+WITHIN = 25
 LATENCIES = ("p50", "p99", "p99.9")
 KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", OURS)
 
@@ -38,7 +41,10 @@ KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", OURS
 
 @dataclass(frozen=True)
 class Share:
-    """One tenant under one knob. `error` is how far the received share is from the wanted one, relative to it."""
+    """One tenant under one knob, in the parts of the window where shares mean something, or else in all of it.
+
+    `error` is how far the received share is from the wanted one, relative to it; in the part where that is worst.
+    """
 
     name: str
     weight: int
@@ -78,18 +84,52 @@ def _cgroups(run: Run) -> int | None:
     return run.point["cgroups"] if run.point else None
 
 
+def _dealt(run: Run) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """What each tenant got, in bytes, and its ideal share: for each part of the window where shares mean something."""
+    if run.parts is None:
+        return [({t.name: t.bytes_per_s * run.seconds for t in run.tenants}, {t.name: t.share for t in run.tenants})]
+    dealt = []
+    for part in run.parts:
+        moved = {t.name: t.moved(part.start, part.stop) for t in run.tenants}
+        known = {name: float(got) for name, got in moved.items() if got is not None}
+        if len(known) == len(moved):
+            dealt.append((known, part.shares))
+    return dealt
+
+
+def _fairness(run: Run) -> float | None:
+    """In the part where it is worst."""
+    if run.parts is None:
+        return run.fairness_index
+    found = [jain(got[name] / share for name, share in ideal.items()) for got, ideal in _dealt(run)]
+    return min((value for value in found if value is not None), default=None)
+
+
+def _received(run: Run, tenant: Tenant) -> tuple[float | None, float, float | None]:
+    """The tenant's share of all that was dealt, what it should have been, and its worst error."""
+    errors, got, wanted, total = [], 0.0, 0.0, 0.0
+    for moved, ideal in _dealt(run):
+        part = sum(moved.values())
+        got, total = got + moved.get(tenant.name, 0.0), total + part
+        wanted += ideal.get(tenant.name, 0.0) * part
+        if part and ideal.get(tenant.name):
+            errors.append(moved[tenant.name] / part / ideal[tenant.name] - 1)
+    if not total:
+        return run.received(tenant), tenant.share, None
+    return got / total, wanted / total, max(errors, key=abs, default=None)
+
+
 def _share(same: Sequence[tuple[Run, Tenant]]) -> Share:
     """Fold one tenant's figures over the repeats."""
     first = same[0][1]
-    got = _median(run.received(t) for run, t in same)
-    ratio = _ratio(got, first.share)
+    got, wanted, errors = zip(*(_received(run, t) for run, t in same), strict=True)
     lat = {key: _median(t.lat_us.get(key) for _, t in same) for key in LATENCIES}
     return Share(
         name=first.name,
         weight=first.weight,
-        wanted=first.share,
-        got=got,
-        error=None if ratio is None else ratio - 1,
+        wanted=median(wanted),
+        got=_median(got),
+        error=_median(errors),
         lat_us={key: value for key, value in lat.items() if value},
     )
 
@@ -115,7 +155,7 @@ def points(results: Results) -> list[Point]:
                 bytes_per_s=total,
                 iops=median(r.total_iops for r in runs),
                 range_bytes_per_s=(min(totals), max(totals)) if len(totals) > 1 else None,
-                fairness=_median(r.fairness_index for r in runs),
+                fairness=_median(_fairness(r) for r in runs),
                 cpu_ns_per_io=_median(r.cpu_ns_per_io for r in runs),
                 shares=shares,
                 share_error=max(errors) if errors else None,
@@ -149,10 +189,10 @@ def fmt_share(value: float | None) -> str:
 
 
 def fmt_error(value: float | None) -> str:
-    """A relative deviation, without a sign."""
+    """A relative deviation, without a sign; whole percents are rounded up, in a table as they are in a sentence."""
     if value is None:
         return "–"
-    return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"
+    return f"{value * 100:.1f} %" if value < 0.0995 else f"{_percent_up(value)} %"
 
 
 def fmt_signed(value: float | None) -> str:
@@ -198,9 +238,9 @@ def _percent_up(error: float) -> int:
 
 def _within(error: float) -> str:
     percent = _percent_up(error)
-    return (
-        f"every tenant within {percent} % of its share" if percent <= 25 else f"a tenant is {percent} % off its share"
-    )
+    if percent <= WITHIN:
+        return f"every tenant within {percent} % of its share"
+    return f"a tenant is {fmt_error(error)} off its share"
 
 
 def _claim(point: Point) -> str:
@@ -214,9 +254,10 @@ def _claim(point: Point) -> str:
 
 def _aside(point: Point) -> str:
     """The same claim in few words, for what is put beside the headline."""
-    percent = _percent_up(point.share_error or 0)
+    error = point.share_error or 0
+    percent = _percent_up(error)
     cost = fmt_rate(point.bytes_per_s) if point.vs_none is None else f"{point.vs_none:.2f}"
-    return f"{point.knob} {f'within {percent} %' if percent <= 25 else f'up to {percent} % off'} at {cost}"
+    return f"{point.knob} {f'within {percent} %' if percent <= WITHIN else f'up to {fmt_error(error)} off'} at {cost}"
 
 
 def _by_error(found: Iterable[Point]) -> list[Point]:
@@ -228,6 +269,23 @@ def _subject(found: Sequence[Point]) -> Point | None:
     ours = [p for p in found if p.knob == OURS]
     fairest = _by_error(p for p in found if p.knob != BASELINE)
     return next(iter([*ours, *fairest, *found]), None)
+
+
+def judged(found: Results) -> str:
+    """Where shares are judged, as a sentence; nothing when that is everywhere."""
+    run = next(iter(found.runs), None)
+    if run is None or run.parts is None:
+        return ""
+    if not run.parts:
+        return (
+            "Shares are not judged: the scenario expects none of them, since a tenant in it cannot, or may not, use all"
+            " of its own (an [[expect]] on share_error or fairness_index says otherwise)."
+        )
+    spans = [f"{part.start:g} to {part.stop:g} s" for part in run.parts]
+    return (
+        f"Shares are judged in {len(spans)} part{'s' * (len(spans) > 1)} of the run ({', '.join(spans)}), as the"
+        " scenario says: there, all active tenants can use theirs. The worst part counts."
+    )
 
 
 def headline(found: Sequence[Point]) -> tuple[str, str]:
@@ -525,6 +583,9 @@ class Section:
     label: str
     headline: str
     beside: str
+    notes: list[str]
+    judged: bool  # shares mean something somewhere
+    simulated: bool
     results: Results
     points: list[Point]  # of a sweep: those with the most cgroups
     top_bytes_per_s: float
@@ -560,11 +621,11 @@ def _extremes(found: Sequence[Point]) -> tuple[int, int] | None:
 
 def _experiment(results: Results) -> dict[str, Any]:
     seconds = sorted({run.seconds for run in results.runs})
+    kernel = {"kernel": results.kernel, "virtualization": results.accel}
     return {
         "scenario": results.scenario,
         "backend": results.backend,
-        "kernel": results.kernel,
-        "virtualization": results.accel,
+        **(kernel if results.backend != SIMULATOR else {}),
         "fairlane": results.version,
         "seed": results.seed,
         "seconds per run": ", ".join(f"{s:g}" for s in seconds),
@@ -589,6 +650,9 @@ def _section(results: Results, label: str, anchor: str, fold: int) -> Section:
         label=label,
         headline=first,
         beside=second,
+        notes=[*filter(None, [judged(results)]), *results.notes],
+        judged=any(run.parts is None or run.parts for run in results.runs),
+        simulated=results.backend == SIMULATOR,
         results=results,
         points=last,
         top_bytes_per_s=max((p.bytes_per_s for p in last), default=0) or 1,
@@ -603,10 +667,26 @@ def _section(results: Results, label: str, anchor: str, fold: int) -> Section:
     )
 
 
+def _where(results: Results) -> str:
+    """What it ran on, beside the drive."""
+    if results.backend == SIMULATOR:
+        cores = results.machine.get("simulated_cores")
+        return f"simulated host{f' of {cores} cores' if cores else ''}"
+    accel = f" under {results.accel}" if results.accel else ""
+    return f"kernel {results.kernel or 'unknown'} · {results.backend}{accel}"
+
+
+def _place(results: Results) -> str:
+    """What tells it from another result of the same scenario."""
+    if results.backend == SIMULATOR:
+        return f"{SIMULATOR} of {results.device.get('profile')}"
+    return results.kernel or results.backend
+
+
 def _labels(results: Sequence[Results]) -> list[str]:
     """A name for each result: its scenario, and what tells it from another result of the same scenario."""
     names = [r.scenario for r in results]
-    full = [f"{r.scenario} · {r.kernel or r.backend}" if names.count(r.scenario) > 1 else r.scenario for r in results]
+    full = [f"{r.scenario} · {_place(r)}" if names.count(r.scenario) > 1 else r.scenario for r in results]
     return [f"{name} · no. {full[:n].count(name) + 1}" if full.count(name) > 1 else name for n, name in enumerate(full)]
 
 
@@ -645,6 +725,8 @@ def render(results: Sequence[Results]) -> str:
         ours=OURS,
         baseline=BASELINE,
         emulated=any(r.accel == "tcg" for r in results),
+        simulated=[r.backend == SIMULATOR for r in results],
+        where=_where(results[0]),
         knob_colour=_knob_colour,
         tenant_colour=_tenant_colour,
     )

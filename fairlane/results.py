@@ -44,6 +44,22 @@ class Tenant:
     lat_us: dict[str, float | None] = field(default_factory=dict)  # keys: LATENCIES
     series: Series | None = None
 
+    def moved(self, start: float, stop: float) -> int | None:
+        """Bytes from start to stop, in s of the measuring window, or None when there is no series to tell."""
+        if self.series is None:
+            return None
+        first, last = (round(t * 1000 / self.series.bin_ms) for t in (start, stop))
+        return sum(self.series.bytes[first:last])
+
+
+@dataclass
+class Part:
+    """A part of the measuring window in which the tenants named can all use their shares, and no other is active."""
+
+    start: float  # s
+    stop: float
+    shares: dict[str, float]  # tenant -> ideal fraction (0..1) of what is moved in this part
+
 
 @dataclass
 class Run:
@@ -62,6 +78,7 @@ class Run:
     )  # {"device": {name: value}, "tenants": {tenant: {name: value}}}
     point: dict[str, int] | None = None  # {"cgroups": N} in a sweep
     bad_dmesg: list[str] = field(default_factory=list)
+    parts: list[Part] | None = None  # where shares mean something; None: in all of it, []: nowhere (see check.parts)
 
     def received(self, tenant: Tenant) -> float | None:
         """The fraction of the run's total that the tenant got, or None when nothing was moved."""
@@ -94,6 +111,7 @@ class Results:
     unavailable: dict[str, str] = field(default_factory=dict)  # knob that was asked for -> why it could not run
     expects: list[Outcome] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # sentences that whoever reads the figures must know
     command: str | None = None
     schema: int = SCHEMA
 
@@ -143,7 +161,9 @@ class Results:
 
 
 def _run(data: dict[str, Any]) -> Run:
-    return Run(**{**data, "tenants": [_tenant(tenant) for tenant in data["tenants"]]})
+    parts = data.get("parts")
+    tenants = [_tenant(tenant) for tenant in data["tenants"]]
+    return Run(**{**data, "tenants": tenants, "parts": None if parts is None else [Part(**part) for part in parts]})
 
 
 def _tenant(data: dict[str, Any]) -> Tenant:

@@ -569,7 +569,7 @@ def parse_size(value: object) -> int:
     """Bytes from 4096 or "4KiB"."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    number, unit = _split(value, SIZE_UNITS, "size")
+    number, unit = _split(value, SIZE_UNITS, "size", "bytes")
     return int(number * SIZE_UNITS[unit])
 
 
@@ -578,7 +578,7 @@ def parse_time(value: object) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         seconds = float(value)
     else:
-        number, unit = _split(value, TIME_UNITS, "time")
+        number, unit = _split(value, TIME_UNITS, "time", "seconds")
         seconds = number * TIME_UNITS[unit]
     if not 0 <= seconds <= MAX_SECONDS:  # neither is NaN
         raise ValueError(f"{value!r} is no time from 0 to a week")
@@ -594,8 +594,10 @@ def parse_rate(value: object) -> Rate:
     return Rate(iops=number) if unit == "iops" else Rate(bytes_per_s=number * SIZE_UNITS[unit.removesuffix("/s")])
 
 
-def _split(value: object, units: Iterable[str], what: str) -> tuple[float, str]:
+def _split(value: object, units: Iterable[str], what: str, plain: str | None = None) -> tuple[float, str]:
+    """A text's number and unit; a number without one, and without quotes, counts those that plain names."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z/]+)", value) if isinstance(value, str) else None
     if match is None or match[2] not in units:
-        raise ValueError(f"{value!r} is not a {what} with a known unit; valid are {', '.join(units)}")
+        bare = f"; a number of {plain} has neither unit nor quotes" if plain else ""
+        raise ValueError(f"{value!r} is not a {what} with a known unit; valid are {', '.join(units)}{bare}")
     return float(match[1]), match[2]

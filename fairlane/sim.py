@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
 import time
 import tomllib
@@ -26,12 +28,14 @@ from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, Variant, load
 
 KNOBS = ("none", "kyber-fairness", "d2fq", "mqfq")
 ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
-PROFILE = "p4500"  # the drive of a scenario that does not itself ask for a modelled one
+RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
 BUILD_S = 300.0
 LIMIT_S = 24 * 3600.0
 NS, PS = 1e9, 1e12
+BLOCK = 512
+NOT_PLAYED = ("memory", "memory_backed", "seed")  # data are not kept, and the scenario has a seed
 NVME_DEPTH = 1023  # Linux' nvme driver: queues of 1024 entries, one of which stays empty
 # What null_blk has for a parameter that a profile leaves out.
 NULL_BLK = {"size": 250 << 30, "irqmode": 1, "completion_nsec": 10_000, "hw_queue_depth": 64, "submit_queues": 1}
@@ -40,29 +44,38 @@ NULL_BLK = {"size": 250 << 30, "irqmode": 1, "completion_nsec": 10_000, "hw_queu
 def run(
     scenario: Scenario, profile: str | None, knobs: Sequence[str], out: Path, progress: Callable[[Progress], None]
 ) -> Results:
-    """Run the scenario under each knob; OUT keeps what fl-sim was given and what it found.
+    """Run the scenario under each knob, on that profile's drive or else on its own.
 
-    The drive is that profile's; by default the scenario's own if it is a modelled SSD, and PROFILE if it is not.
+    OUT/sim keeps what fl-sim was given and what it found. It is replaced as a whole, after the last run: one that fails
+    or is interrupted leaves it as it was.
     """
     check_knobs(knobs)
     drive = profile_of(scenario, profile)
+    _check_blocks(scenario, drive)
     results = Results(scenario.name, "sim", scenario.seed, __version__)
     results.unavailable = {knob: why for knob in knobs if (why := unavailable(knob, drive))}
     usable = [knob for knob in dict.fromkeys(knobs) if knob not in results.unavailable]
     if not usable:
         raise FairlaneError("; ".join(f"{knob}: {why}" for knob, why in results.unavailable.items()))
     build()
-    costs = tomllib.loads(COSTS.read_text())
+    costs = load_costs()
     jobs = [
-        _Job(scenario, drive, variant, point, repeat, out)
+        Job(scenario, drive, variant, point, repeat)
         for repeat in range(scenario.repeats)
         for point in scenario.points
         for knob in usable
         for variant in scenario.runs_of(knob)
     ]
-    results.device = {"profile": drive.name, "description": drive.description, **drive.params}
+    results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
-    results.runs = _run_all(jobs, costs, progress)
+    results.notes = _notes(scenario, drive)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".sim-", dir=out) as temporary:
+        folder = Path(temporary) / RAW
+        folder.mkdir()
+        results.runs = _run_all(jobs, folder, costs, progress)
+        shutil.rmtree(out / RAW, ignore_errors=True)
+        folder.rename(out / RAW)
     for job, found in zip(jobs, results.runs, strict=True):
         results.config.setdefault(found.knob, {"tunables": job.variant.set, "costs": costs_of(job, costs)})
     return results
@@ -85,10 +98,55 @@ def unavailable(knob: str, drive: Profile) -> str | None:
 
 
 def profile_of(scenario: Scenario, name: str | None) -> Profile:
-    """The drive to simulate; what a scenario changes of its own profile stays changed."""
-    if name is None:
-        name = scenario.profile.name if scenario.profile.kind == "ssd" else PROFILE
-    return scenario.profile if name == scenario.profile.name else load_profile(name)
+    """The drive to simulate: that of profiles/, or by default the scenario's own with what it changes of that."""
+    return scenario.profile if name is None else load_profile(name)
+
+
+def simulated(profile: Profile) -> dict[str, int]:
+    """The drive's parameters without those that a drive without data has no use for."""
+    return {name: value for name, value in profile.params.items() if name not in NOT_PLAYED}
+
+
+def _notes(scenario: Scenario, drive: Profile) -> list[str]:
+    """What the results are not, in sentences."""
+    own = scenario.profile
+    notes = []
+    if drive.name != own.name:
+        lost = f"; what it changes of {own.name} is left out" if own != load_profile(own.name) else ""
+        notes.append(
+            f"The scenario was written for the drive {own.name} and ran on {drive.name}, as --on asks;"
+            f" its bounds are for {own.name}{lost}."
+        )
+    elif drive != own:
+        notes.append(f"What the scenario changes of the drive {own.name} is left out, as --on asks.")
+    scale = drive.params.get("time_scale", 1)
+    if scale != 1:
+        notes.append(
+            f"The drive is slowed down {scale} times, as the scenario asks, so that rates and latencies compare with"
+            f" those in a VM; the simulated host is not."
+        )
+    return notes
+
+
+def _check_blocks(scenario: Scenario, drive: Profile) -> None:
+    """As fio does on a real drive."""
+    block = _block(drive)
+    for tenant in scenario.tenants:
+        if tenant.bs % block:
+            raise FairlaneError(
+                f"scenario {scenario.name}: [[tenant]] {tenant.name} bs: {tenant.bs} is not a multiple of the"
+                f' {block} byte blocks of the drive {drive.name}; give such a multiple, or bs = "min"'
+            )
+
+
+def _block(profile: Profile) -> int:
+    """The smallest block that the drive takes."""
+    return profile.params.get("block_size", profile.params.get("bs", BLOCK))
+
+
+def load_costs() -> dict[str, Any]:
+    """What bench/ measured."""
+    return tomllib.loads(COSTS.read_text())
 
 
 def build() -> None:
@@ -100,7 +158,7 @@ def build() -> None:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """One knob, one point of the sweep, one repeat."""
 
     scenario: Scenario
@@ -108,12 +166,10 @@ class _Job:
     variant: Variant
     point: int | None
     repeat: int
-    out: Path
 
     @property
-    def file(self) -> Path:
-        point = f"-{self.point}" if self.point is not None else ""
-        return self.out / f"{self.variant.name}{point}-{self.repeat}.sim.json"
+    def name(self) -> str:
+        return self.variant.name + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
 
 
 @dataclass
@@ -131,22 +187,33 @@ class _Watch:
             self.tell(sum(self.parts) / len(self.parts))
 
 
-def _run_all(jobs: Sequence[_Job], costs: dict[str, Any], progress: Callable[[Progress], None]) -> list[Run]:
-    step = f"simulating {', '.join(dict.fromkeys(job.variant.name for job in jobs))}"
+def _run_all(
+    jobs: Sequence[Job], folder: Path, costs: dict[str, Any], progress: Callable[[Progress], None]
+) -> list[Run]:
+    step = _step(jobs)
     watch = _Watch([0.0] * len(jobs), lambda part: progress(Progress(step, part)))
     pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        futures = [pool.submit(_run_one, job, costs, watch, i) for i, job in enumerate(jobs)]
-        return [future.result() for future in futures]
-    finally:
-        watch.stop.set()
-        pool.shutdown(cancel_futures=True)
+    with proc.unwinding_signals():
+        try:
+            futures = [pool.submit(_run_one, job, folder, costs, watch, i) for i, job in enumerate(jobs)]
+            return [future.result() for future in futures]
+        finally:
+            watch.stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
-def _run_one(job: _Job, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
-    job.out.mkdir(parents=True, exist_ok=True)
-    job.file.write_text(json.dumps(description(job, costs), indent=1))
-    found = job.file.with_suffix("").with_suffix(".found.json")
+def _step(jobs: Sequence[Job]) -> str:
+    """What is going on, for people."""
+    scenario, count = jobs[0].scenario, len(jobs)
+    what = f"{' and '.join(dict.fromkeys(job.variant.name for job in jobs))} on a simulated {jobs[0].profile.name}"
+    runs = f"{count} runs of" if count > 1 else "a run of"
+    cores = f"{scenario.cores} core{'s' * (scenario.cores > 1)}"
+    return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"
+
+
+def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
+    given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
+    given.write_text(json.dumps(description(job, costs), indent=1))
     said: list[str] = []
     deadline = time.monotonic() + LIMIT_S
 
@@ -157,20 +224,22 @@ def _run_one(job: _Job, costs: dict[str, Any], watch: _Watch, number: int) -> Ru
             said.append(text)
 
     try:
-        with proc.group([PROGRAM, "-p", "-o", found, job.file]) as process:
+        with proc.group([PROGRAM, "-p", "-o", found, given]) as process:
             status = proc.lines(process, line, lambda: 0.0 if watch.stop.is_set() else deadline)
     except proc.TimedOut:
-        raise FairlaneError(f"{PROGRAM.name}: {job.file} was stopped") from None
+        raise FairlaneError(f"{PROGRAM.name}: {job.name} of {job.scenario.name} was stopped") from None
     if status:
-        why = said[-1].removeprefix("fl-sim: ") if said else f"exit status {status}"
-        raise FairlaneError(f"the simulator cannot run {job.file}: {why}")
+        why = said[-1] if said else f"exit status {status}"
+        for prefix in ("fl-sim: ", f"{given}: ", f"{job.scenario.name}: "):
+            why = why.removeprefix(prefix)
+        raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.variant.name}: {why}")
     return Results.load(found).runs[0]
 
 
 # --- What fl-sim is given: see sim/config.h ---
 
 
-def description(job: _Job, costs: dict[str, Any]) -> dict[str, Any]:
+def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
@@ -201,7 +270,7 @@ def _depth(scenario: Scenario, name: str) -> int:
     return depth
 
 
-def costs_of(job: _Job, costs: dict[str, Any]) -> dict[str, int]:
+def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
     mine = costs["scheduler"][job.variant.knob]
     flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
@@ -249,7 +318,7 @@ def drive(profile: Profile, cores: int) -> dict[str, Any]:
 
 
 def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[str, Any]:
-    size = tenant.bs or profile.params.get("block_size", profile.params.get("bs", 512))
+    size = tenant.bs or _block(profile)
     rate = tenant.rate
     iops = 0.0 if rate is None else rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / size
     return {

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from fairlane import host
-from fairlane.report import Point, points
+from fairlane.report import Point, fmt_error, judged, points
 from fairlane.results import Outcome, Results
 
 MAX_TENANTS = 8  # more are summed up by their fairness index alone
@@ -54,10 +54,13 @@ def progress(title: str) -> Iterator[Callable[[host.Progress], None]]:
 def results(found: Results, out: Console) -> None:
     """A row per knob (and number of cgroups): who got how much of what they should, at which cost."""
     rows = points(found)
-    names = [f"{share.name}\n{share.wanted:.1%}" for share in rows[0].shares] if rows else []
+    fair = any(run.parts is None or run.parts for run in found.runs)
+    names = [f"{share.name}\n{share.wanted:.1%}" if fair else share.name for share in rows[0].shares] if rows else []
     if len(names) > MAX_TENANTS or any(row.cgroups is not None for row in rows):
         names = []
-    table = Table(title=_title(found), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(
+        title=_title(found, fair), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     columns = [_column(row, names) for row in rows]
     narrow = out.width < NARROW
     for heading in columns[0] if columns else ():
@@ -69,12 +72,14 @@ def results(found: Results, out: Console) -> None:
     out.print(table)
     for knob, why in found.unavailable.items():
         out.print(f"{knob} did not run: {escape(why)}")
+    for note in filter(None, (judged(found), *found.notes)):
+        out.print(escape(note))
 
 
-def _title(found: Results) -> str:
+def _title(found: Results, fair: bool) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
     where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
-    return f"{found.scenario} on {where}; a tenant's share as received, below the one wanted"
+    return f"{found.scenario} on {where}; a tenant's share as received{', below the one wanted' if fair else ''}"
 
 
 def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
@@ -88,10 +93,14 @@ def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
         "of\nnone": _or_dash(row.vs_none, "{:.2f}x"),
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
-        "worst\noff by": _or_dash(row.share_error, "{:.0%}"),
-        "p99\nms": f"{min(p99) / 1000:.0f}..{max(p99) / 1000:.0f}" if p99 else "-",
+        "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
+        "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
     }
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.0f}" if us >= 9950 else f"{us / 1000:.1f}" if us >= 100 else "<0.1"
 
 
 def _or_dash(value: float | None, form: str) -> str:

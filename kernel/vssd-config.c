@@ -15,7 +15,7 @@
  * documented there. Besides these:
  *
  *	power	0 or 1. EINVAL: the values make no drive, see `check`; ENOMEM: the
- *		kernel has not as much memory as the model's map needs.
+ *		kernel is short of memory for the model.
  *	disk	read only: the drive's name; empty without power
  *	check	read only: what is wrong with the values, as a sentence; empty: nothing
  *
@@ -93,6 +93,15 @@ static void vssd_params_init(struct vssd_params *params)
 	VSSD_PARAMS(VSSD_PARAM_DEFAULT)
 }
 
+/*
+ * Most bytes that a drive's model may take. They are never given back while the
+ * drive has power, and one allocation of the kernel is not larger than INT_MAX.
+ */
+static u64 vssd_max_memory(void)
+{
+	return min_t(u64, (u64)(totalram_pages() / 4) << PAGE_SHIFT, INT_MAX);
+}
+
 /* What keeps a drive from being made of @params, and the value at fault; NULL: nothing. */
 static const char *vssd_params_check(const struct vssd_params *params, const char **name)
 {
@@ -106,6 +115,10 @@ static const char *vssd_params_check(const struct vssd_params *params, const cha
 	*name = "block_size";
 	if (!is_power_of_2(params->block_size) || params->block_size > PAGE_SIZE)
 		return "must be a power of two, not more than the kernel's page";
+	*name = "map";
+	if (ssd_memory(&params->profile) > vssd_max_memory())
+		return "has tables of more than a quarter of the machine's memory, or than 2 GiB; "
+		       "make it smaller, or unit larger";
 	return NULL;
 }
 

@@ -29,7 +29,8 @@
 
 #define fl_req request
 
-#define fl_alloc(size) kvzalloc(size, GFP_KERNEL)
+/* Without a warning: whoever asks says what is short. */
+#define fl_alloc(size) kvzalloc(size, GFP_KERNEL | __GFP_NOWARN)
 #define fl_free(p) kvfree(p)
 
 #define fl_now_ns() ktime_get_ns()

@@ -31,7 +31,10 @@
  *
  * Refills come (1) when a period (100 ms) has passed or (2) as soon as every
  * active flow has spent its tokens. Each time, the predicted total is divided
- * by share. What a flow has left it may keep, up to one grant.
+ * by share. What a flow has left it may keep, up to one grant. Where a request
+ * is in the drive for long (a slow drive, large requests, deep queues) the
+ * period is longer, too: twice that time. What was granted in a period should
+ * be done in it, or nothing can be learned from it.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
@@ -86,9 +89,11 @@
  * So a flow that at the end of three periods running has used clearly less of
  * its grant than others have of theirs is called limited: it keeps its
  * tokens, but refills do not wait for it, and what it does not use is divided
- * among the others. As soon as it does spend a grant it is waited for again;
- * and, since a machine that stalls makes the innocent look limited, for one
- * period after 16, 32, 64, 64, ... periods in any case.
+ * among the others. As soon as it does spend a grant it is waited for again.
+ * A drive that stalls or gets slower makes the innocent look limited: so a
+ * period in which requests took clearly longer than usual does not count, and
+ * whoever is limited is waited for, in any case, for one period after 16, 32,
+ * 64, 64, ... periods.
  *
  * One case hides from that. If the drive half idles while the others wait,
  * what it does is half of what it could, and so is the total; with that little
@@ -96,8 +101,9 @@
  * requests that are dispatched just after the first flow was throttled, up to
  * 64, are probes: by Little's law the drive, with as many requests in flight
  * as then, does that number per time that a probe takes. If in four rounds
- * running it did clearly less, waiting is waste, and the flows that were
- * waited for are limited.
+ * running it did clearly less, waiting looks like waste. For two periods the
+ * flows that were waited for are taken to be limited; if the drive then does
+ * more than before they are, else it takes twice as many rounds to doubt again.
  *
  *     64 in flight when B is throttled, 16 ms for a probe: 400 in 100 ms.
  *     The round took 94 ms and did 207: A holds up B, not the drive.
@@ -143,6 +149,10 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 /* Times shorter than period / this are too short to say how fast the drive is. */
 #define KF_MIN_WINDOW 8
 
+/* A period is at least so many times as long as a request is in the drive, but not longer than 10 s. */
+#define KF_PERIOD_LATENCIES 2
+#define KF_MAX_PERIOD (10ull * NSEC_PER_SEC)
+
 /* The part of the rate that is not granted is 1 / this. */
 #define KF_MARGIN 16
 
@@ -150,8 +160,9 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_LIMITED 16
 #define KF_LIMITED_PERIODS 3
 
-/* Waiting is waste when the drive could do 5/4 of what it did, so many rounds running. */
+/* Waiting may be waste when the drive could do 5/4 of what it did, so many rounds running. */
 #define KF_WASTED_ROUNDS 4
+#define KF_MAX_DOUBT 256
 
 /* For how many periods a flow is believed to be limited, at first and at most. */
 #define KF_MIN_BELIEF 16
@@ -197,6 +208,7 @@ struct kf_flow {
 	u64 seen_cost; /* charged up to the last prediction */
 	/* See 4 above. */
 	unsigned int unspent_periods; /* running */
+	bool on_trial; /* limited by the last trial */
 	bool late; /* had most of its grant left when the first flow was throttled */
 	unsigned int limited; /* for so many more periods */
 	unsigned int belief; /* for how many the next time */
@@ -217,6 +229,8 @@ struct kf_hwq {
 	/* Shared with completions, and with other hardware queues that ran out. */
 	atomic_t credits[FL_NR_OPS] ____cacheline_aligned_in_smp;
 	int waiting[FL_NR_OPS]; /* for a credit; by xchg() */
+	/* To use a credit, or to wake another; a stale read wakes another once too often. */
+	bool woken[FL_NR_OPS];
 	/* Added to by completions, read by kf_latency(), which keeps what it saw. */
 	atomic_t buckets[KF_NR_TARGETS][KF_NR_LATENCIES][KF_BUCKETS];
 	atomic64_t io_ns[KF_NR_IO]; /* time in the drive */
@@ -268,11 +282,17 @@ struct kf_dev {
 	u64 throttled_ns; /* when the first flow was throttled after that; 0: none was */
 	u64 throttled_done; /* kf_done() then */
 	struct kf_flow *waits_for; /* the flow with tokens that was found last; NULL: look anew */
+	u64 period; /* ns: period_nsec, or longer; see 2 above */
 	u64 rate; /* tokens per period */
 	struct kf_io round_io; /* at the last prediction */
 	unsigned int throttled_in_flight; /* requests, when the first flow was throttled */
 	unsigned int wasted_rounds; /* running */
+	unsigned int doubt; /* so many of them start a trial */
+	u64 trial_rate; /* tokens per second before the trial; 0: there is none */
+	u64 since_ns, since_done; /* the start of the trial or of the wasted rounds, and kf_done() then */
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
+	u64 usual_ns[2]; /* a read, a write in the drive: averages over rounds; 0: none in the last */
+	bool slowed; /* in the last round requests took clearly longer than that */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -317,7 +337,7 @@ static bool kf_take_from_pool(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op 
 	do {
 		if (left <= 0)
 			return false;
-		n = min_t(int, left, KF_CREDIT_BATCH);
+		n = atomic_read(&kf->nr_waiting[op]) ? 1 : min_t(int, left, KF_CREDIT_BATCH);
 	} while (!atomic_try_cmpxchg(&kf->pool[op], &left, left - n));
 	if (n > 1)
 		atomic_add(n - 1, &khq->credits[op]);
@@ -337,10 +357,13 @@ static void kf_reclaim_credits(struct kf_dev *kf, enum fl_op op)
 	}
 }
 
-static void kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+/* Did it wait? */
+static bool kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
-	if (xchg(&khq->waiting[op], 0))
-		atomic_dec(&kf->nr_waiting[op]);
+	if (!xchg(&khq->waiting[op], 0))
+		return false;
+	atomic_dec(&kf->nr_waiting[op]);
+	return true;
 }
 
 static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
@@ -358,23 +381,43 @@ static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 	return true;
 }
 
+/*
+ * Wake as many of the waiting hardware queues as there are credits, the ones
+ * after @khq first. One that then has no use for a credit wakes the next: see
+ * kf_pass_on().
+ */
+static void kf_wake_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	int credits = atomic_read(&kf->pool[op]);
+	unsigned int i, nr = kf->dev.nr_hwqs;
+
+	for (i = 1; i <= nr && credits > 0 && atomic_read(&kf->nr_waiting[op]); i++) {
+		struct kf_hwq *other = to_kf_hwq(kf->dev.hwqs[(khq->hwq.index + i) % nr]);
+
+		if (READ_ONCE(other->waiting[op]) && kf_stop_waiting(kf, other, op)) {
+			WRITE_ONCE(other->woken[op], true);
+			fl_hwq_run(&other->hwq);
+			credits--;
+		}
+	}
+}
+
+static void kf_pass_on(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
+{
+	if (unlikely(READ_ONCE(khq->woken[op]))) {
+		WRITE_ONCE(khq->woken[op], false);
+		kf_wake_waiting(kf, khq, op);
+	}
+}
+
 static void kf_put_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
-	unsigned int i;
-
 	atomic_inc(&khq->credits[op]);
 	smp_mb__after_atomic();
 	if (likely(!atomic_read(&kf->nr_waiting[op]) && atomic_read(&kf->pool[op]) >= 0))
 		return;
 	atomic_add(atomic_xchg(&khq->credits[op], 0), &kf->pool[op]);
-	for (i = 0; i < kf->dev.nr_hwqs && atomic_read(&kf->pool[op]) > 0; i++) {
-		struct kf_hwq *other = to_kf_hwq(kf->dev.hwqs[i]);
-
-		if (READ_ONCE(other->waiting[op])) {
-			kf_stop_waiting(kf, other, op);
-			fl_hwq_run(&other->hwq);
-		}
-	}
+	kf_wake_waiting(kf, khq, op);
 }
 
 static void kf_set_depth(struct kf_dev *kf, enum fl_op op, unsigned int depth)
@@ -521,29 +564,94 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 		to_kf_flow(flow)->late = flow->busy && kf_drawn(to_kf_flow(flow)) < 3u << 14;
 }
 
-/* The round took @window: did waiting for the late flows waste the drive? Under dev->lock. */
-static void kf_end_probe(struct kf_dev *kf, u64 window)
+/* Did what the drive did in a round take clearly longer than usual? Under dev->lock. */
+static bool kf_slowed(struct kf_dev *kf, const struct kf_io *io)
 {
-	struct kf_io io = kf_io_since(kf, &kf->round_io);
-	/* ns: what the probes took, and what so many requests took on average in the round. */
-	u64 took = atomic64_read(&kf->probes_ns), average = 0;
-	struct fl_flow *flow;
+	u64 took = 0, usual = 0;
 	int op;
 
-	kf->in_flight_avg = div64_u64(kf_io_ns(&io) << 8, window);
-	atomic_set(&kf->probes_wanted, 0);
+	for (op = KF_READS; op <= KF_WRITES; op++) {
+		u64 *avg = &kf->usual_ns[op], ns = div64_u64(io->ns[op], max_t(u32, io->nr[op], 1));
+
+		took += io->ns[op];
+		usual += io->nr[op] * (*avg ? *avg : ns);
+		*avg = *avg && ns ? (3 * *avg + ns) / 4 : ns;
+	}
+	return 4 * took > 5 * usual || !took;
+}
+
+/* By the probes of the round, could the drive clearly have done more than it did in @window? */
+static bool kf_wasted(struct kf_dev *kf, const struct kf_io *io)
+{
+	/* ns: what the probes took, and what so many requests took on average in the round. */
+	u64 took = atomic64_read(&kf->probes_ns), average = 0;
+	int op;
+
+	if (!kf->throttled_ns || !took || kf->slowed)
+		return false;
 	for (op = KF_READS; op <= KF_WRITES; op++)
-		average += div64_u64(io.ns[op], max_t(u32, io.nr[op], 1)) *
+		average += div64_u64(io->ns[op], max_t(u32, io->nr[op], 1)) *
 			   atomic_read(&kf->probes_done[op]);
 	/* Requests per time are those in flight divided by the time that each takes. */
-	if (!kf->throttled_ns || !took ||
-	    4 * ((u64)kf->throttled_in_flight << 8) * average < 5 * kf->in_flight_avg * took) {
+	return 4 * ((u64)kf->throttled_in_flight << 8) * average >= 5 * kf->in_flight_avg * took;
+}
+
+/* What the drive did per second since kf->since_ns, which becomes now. Under dev->lock. */
+static u64 kf_rate_since(struct kf_dev *kf, u64 now, u64 done)
+{
+	u64 rate = mul_u64_u64_div_u64(done - kf->since_done, NSEC_PER_SEC, now - kf->since_ns);
+
+	kf->since_ns = now;
+	kf->since_done = done;
+	return rate;
+}
+
+/* Waiting looks like waste: do without it for two periods. Under dev->lock. */
+static void kf_start_trial(struct kf_dev *kf, u64 now, u64 done)
+{
+	struct fl_flow *flow;
+
+	kf->trial_rate = kf_rate_since(kf, now, done);
+	list_for_each_entry(flow, &kf->dev.flows, node) {
+		struct kf_flow *kfl = to_kf_flow(flow);
+
+		kfl->on_trial = kfl->late && !kfl->limited;
+		if (kfl->on_trial)
+			kf_set_limited(kfl);
+	}
+}
+
+/* Was it waste? If the drive did not do more, wait again, and be slower to doubt it. */
+static void kf_end_trial(struct kf_dev *kf, u64 now, u64 done)
+{
+	bool waste = 8 * kf_rate_since(kf, now, done) >= 9 * kf->trial_rate;
+	struct fl_flow *flow;
+
+	kf->trial_rate = 0;
+	kf->doubt = waste ? KF_WASTED_ROUNDS : min_t(unsigned int, 2 * kf->doubt, KF_MAX_DOUBT);
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		if (to_kf_flow(flow)->on_trial && !waste)
+			kf_not_limited(to_kf_flow(flow));
+}
+
+/* A round of @window ends, with @done. Under dev->lock. */
+static void kf_end_probe(struct kf_dev *kf, u64 now, u64 window, u64 done)
+{
+	struct kf_io io = kf_io_since(kf, &kf->round_io);
+
+	kf->in_flight_avg = div64_u64(kf_io_ns(&io) << 8, window);
+	kf->slowed = kf_slowed(kf, &io);
+	atomic_set(&kf->probes_wanted, 0);
+	if (kf->trial_rate) {
+		if (now - kf->since_ns >= 2 * kf->period)
+			kf_end_trial(kf, now, done);
+	} else if (!kf_wasted(kf, &io)) {
 		kf->wasted_rounds = 0;
-	} else if (++kf->wasted_rounds >= KF_WASTED_ROUNDS) {
+		kf->since_ns = now;
+		kf->since_done = done;
+	} else if (++kf->wasted_rounds >= kf->doubt) {
 		kf->wasted_rounds = 0;
-		list_for_each_entry(flow, &kf->dev.flows, node)
-			if (to_kf_flow(flow)->late)
-				kf_set_limited(to_kf_flow(flow));
+		kf_start_trial(kf, now, done);
 	}
 }
 
@@ -565,16 +673,30 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 	}
 }
 
+/* The period fits the time that requests take now; the total stays the same per time. */
+static void kf_set_period(struct kf_dev *kf)
+{
+	u64 longest = max_t(u64, kf->usual_ns[KF_READS], kf->usual_ns[KF_WRITES]), old = kf->period;
+
+	kf->period = max_t(u64, READ_ONCE(kf->period_nsec),
+			   min_t(u64, KF_PERIOD_LATENCIES * longest, KF_MAX_PERIOD));
+	if (kf->period == old)
+		return;
+	kf->rate = mul_u64_u64_div_u64(kf->rate, kf->period, old);
+	kf->predicted_total = max_t(u64, KF_MIN_TOTAL,
+				    mul_u64_u64_div_u64(kf->predicted_total, kf->period, old));
+}
+
 /* A round ends at @now: how fast is the drive? See 3 above. Under dev->lock. */
 static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 {
-	u64 period = READ_ONCE(kf->period_nsec), total = kf->predicted_total;
+	u64 period = kf->period, total = kf->predicted_total;
 	u64 done = kf_done(kf), window = now - kf->predicted_ns, used, rate;
 
 	if (window < period / KF_MIN_WINDOW)
 		return;
 	kf_average_flows(kf, window, period);
-	kf_end_probe(kf, window);
+	kf_end_probe(kf, now, window, done);
 	used = done - kf->tokens_used;
 	if (!period_over && kf->throttled_ns > kf->predicted_ns &&
 	    kf->throttled_ns - kf->predicted_ns >= period / KF_MIN_WINDOW) {
@@ -592,6 +714,7 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 	if (READ_ONCE(kf->prediction))
 		kf->predicted_total = max_t(u64, KF_MIN_TOTAL,
 					    clamp_t(u64, rate - rate / KF_MARGIN, total / 2, total * 2));
+	kf_set_period(kf);
 }
 
 /*
@@ -612,7 +735,9 @@ static void kf_grant(struct kf_dev *kf)
 		else
 			open_share += flow->share;
 	}
-	open_total = total - min_t(u64, expected, total - total / 8);
+	/* Never less than their own share: what is expected was measured, and may be wrong. */
+	open_total = max_t(u64, total - min_t(u64, expected, total),
+			   mul_u64_u64_div_u64(total, open_share, FL_SHARE_ONE));
 
 	list_for_each_entry(flow, &kf->dev.flows, node) {
 		struct kf_flow *kfl = to_kf_flow(flow);
@@ -689,13 +814,14 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 /* Under dev->lock. @self: the hardware queue that is dispatching, if one is. */
 static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool period_over)
 {
+	kf_predict(kf, now, period_over);
 	if (period_over) {
 		kf->refills_period++;
-		kf_find_limited(kf);
+		if (!kf->slowed)
+			kf_find_limited(kf);
 	} else {
 		kf->refills_spent++;
 	}
-	kf_predict(kf, now, period_over);
 	kf_grant(kf);
 	kf->refilled_ns = now;
 	fl_trace_refill(&kf->dev, period_over, kf->predicted_total, kf->tokens_used);
@@ -765,6 +891,9 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 		kf->predicted_ns = now;
 		kf->throttled_ns = 0;
 		kf_read_io(kf, &kf->round_io);
+		kf->since_ns = now;
+		kf->since_done = kf_done(kf);
+		kf->trial_rate = 0;
 		kf->refilled_ns = now;
 		kf->aged_ns = now;
 	}
@@ -898,6 +1027,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		khq->batching++;
 		return rq;
 	}
+	kf_pass_on(kf, khq, op);
 	return NULL;
 }
 
@@ -1121,11 +1251,12 @@ static void kf_count_throttled(struct kf_dev *kf)
 static u64 kf_tick(struct fl_dev *dev)
 {
 	struct kf_dev *kf = to_kf_dev(dev);
-	u64 period = READ_ONCE(kf->period_nsec), next = 0, now;
+	u64 period, next = 0, now;
 	unsigned long flags;
 	bool active = true;
 
 	spin_lock_irqsave(&dev->lock, flags);
+	period = kf->period;
 	now = fl_now_ns(); /* under the lock: refilled_ns is never later */
 	if (now - kf->aged_ns >= period) {
 		kf->aged_ns = now;
@@ -1138,7 +1269,7 @@ static u64 kf_tick(struct fl_dev *dev)
 	if (now - kf->refilled_ns >= period)
 		kf_refill(kf, now, NULL, true);
 	if (active)
-		next = period - max_t(u64, now - kf->aged_ns, now - kf->refilled_ns);
+		next = max_t(s64, 1, min_t(u64, kf->aged_ns, kf->refilled_ns) + kf->period - now);
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;
 }
@@ -1166,6 +1297,9 @@ static void kf_init_dev(struct fl_dev *dev)
 	kf->predicted_total = KF_MIN_TOTAL;
 	kf->rate = KF_MIN_TOTAL;
 	kf->in_flight_avg = 1 << 8; /* busy, until that is known */
+	kf->period = kf->period_nsec;
+	kf->doubt = KF_WASTED_ROUNDS;
+	kf->since_ns = now;
 	kf->refilled_ns = now;
 	kf->predicted_ns = now;
 	kf->aged_ns = now;
@@ -1214,7 +1348,7 @@ static void kf_exit_flow(struct fl_flow *flow)
 
 static const struct fl_var kf_vars[] = {
 	KF_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
-		   "longest time between two refills"),
+		   "longest time between two refills, or twice a request's time in the drive"),
 	KF_TUNABLE(read_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 2ull * NSEC_PER_MSEC,
 		   "target latency of reads"),
 	KF_TUNABLE(write_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 10ull * NSEC_PER_MSEC,

@@ -57,6 +57,9 @@ static bool check_size(struct sim *sim)
 	if (bytes > MAX_BYTES)
 		return fail(sim, "tenants, their requests and the drive's queues would take more "
 				 "than 1 GiB");
+	if (!c->drive.null && ssd_memory(&c->drive.profile) > MAX_BYTES)
+		return fail(sim, "drive: the tables of its map would take more than 1 GiB; make map "
+				 "smaller, or unit larger");
 	if (c->drive.null && !c->drive.latency_ns && !c->drive.interval_ps &&
 	    (!c->costs.submit_ns || !c->costs.complete_ns))
 		return fail(

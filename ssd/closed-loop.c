@@ -4,12 +4,14 @@
  * commands under way, and send the next at the moment that one is complete.
  * What profiles are fitted with, and how fast the model runs.
  *
- *	closed-loop SECONDS WARMUP STATE [NAME=VALUE...] JOB...
+ *	closed-loop SECONDS WARMUP STATE [NAME=VALUE...] [weights=H:M:L] JOB...
  *
  * STATE   fresh: no map; mapped: nothing written yet; steady: preconditioned
  * NAME    a field of the profile (profile.h)
- * JOB     rw:bytes:depth, with a core of its own; rw is read, write, randread,
- *         randwrite
+ * weights of the classes high, medium and low, on a drive with wrr=1
+ * JOB     rw:bytes:depth or rw:bytes:depth:class, with a core of its own; rw is
+ *         read, write, randread, randwrite; class is urgent, high (which it is by
+ *         default), medium, low
  *
  * Prints a line for each job - bytes/s, commands/s, and the mean latency in
  * ns - and one for the drive: write amplification, mean commands in the
@@ -25,6 +27,7 @@
 
 struct job {
 	enum ssd_op op;
+	enum ssd_class class;
 	bool random;
 	u32 bytes, depth;
 	u64 next; /* sequential: offset */
@@ -33,6 +36,7 @@ struct job {
 };
 
 static struct ssd_profile profile;
+static unsigned int weights[3] = { 1, 1, 1 }; /* high, medium, low */
 static struct job jobs[MAX_JOBS];
 static unsigned int nr_jobs;
 static u64 random_state = 0x9e3779b97f4a7c15ull;
@@ -63,7 +67,7 @@ static void send_next(struct ssd *ssd, struct ssd_cmd *cmd, u64 now)
 	cmd->offset = next_offset(job);
 	cmd->bytes = job->bytes;
 	cmd->op = (u8)job->op;
-	cmd->class = SSD_HIGH;
+	cmd->class = (u8)job->class;
 	ssd_submit(ssd, cmd, now);
 }
 
@@ -117,14 +121,40 @@ static bool parse_field(const char *arg)
 	return false;
 }
 
+static bool parse_weights(const char *arg)
+{
+	unsigned int i;
+
+	if (sscanf(arg, "weights=%u:%u:%u", &weights[0], &weights[1], &weights[2]) != 3)
+		return false;
+	for (i = 0; i < ARRAY_SIZE(weights); i++)
+		if (weights[i] < 1 || weights[i] > 256)
+			return false;
+	return true;
+}
+
+static bool parse_class(struct job *job, const char *name)
+{
+	static const char *const names[] = { "urgent", "high", "medium", "low" };
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (!strcmp(names[i], name))
+			job->class = i;
+	return !strcmp(names[job->class], name);
+}
+
 static bool parse_job(const char *arg)
 {
 	static const char *const names[] = { "read", "write", "randread", "randwrite" };
 	struct job *job = &jobs[nr_jobs];
-	char rw[16];
+	char rw[16], class[16] = "high";
 	unsigned int i;
 
-	if (nr_jobs == MAX_JOBS || sscanf(arg, "%15[a-z]:%u:%u", rw, &job->bytes, &job->depth) != 3)
+	if (nr_jobs == MAX_JOBS ||
+	    sscanf(arg, "%15[a-z]:%u:%u:%15[a-z]", rw, &job->bytes, &job->depth, class) < 3)
+		return false;
+	if (!parse_class(job, class))
 		return false;
 	if (!job->depth || !job->bytes || job->bytes % 512 || job->bytes > profile.size)
 		return false;
@@ -180,7 +210,7 @@ int main(int argc, char **argv)
 	warmup = strtod(argv[2], NULL);
 	ssd_profile_init(&profile);
 	for (arg = 4; arg < argc; arg++)
-		if (!parse_field(argv[arg]) && !parse_job(argv[arg]))
+		if (!parse_weights(argv[arg]) && !parse_field(argv[arg]) && !parse_job(argv[arg]))
 			return usage(argv[arg], "is neither a field of the profile nor a job");
 	if (!strcmp(argv[3], "fresh"))
 		profile.map = 0;
@@ -190,6 +220,7 @@ int main(int argc, char **argv)
 	ssd = ssd_create(&profile, nr_jobs, 1);
 	if (!ssd)
 		return usage("memory", "is short");
+	ssd_set_weights(ssd, weights[0], weights[1], weights[2]);
 	if (!strcmp(argv[3], "steady"))
 		ssd_precondition(ssd);
 	for (i = 0; i < nr_jobs; i++) {

@@ -41,6 +41,17 @@ bool ftl_fits(const struct ssd_profile *p)
 	return shape_of(p, &s);
 }
 
+u64 ftl_memory(const struct ssd_profile *p)
+{
+	struct shape s;
+	u64 block;
+
+	if (!p->map || !shape_of(p, &s))
+		return 0;
+	block = s.block_units * sizeof(u32) + sizeof(struct ftl_block);
+	return s.units * sizeof(u32) + s.die_blocks * p->channels * p->dies * block;
+}
+
 static bool map_init(struct ftl *f, const struct shape *s)
 {
 	u32 nr_blocks = (u32)s->die_blocks * f->nr_dies;

@@ -67,6 +67,8 @@ struct ftl {
 
 /* Does a drive of this profile have blocks to spare on each die? */
 bool ftl_fits(const struct ssd_profile *p);
+/* Bytes that the map of such a drive, which fits, takes. */
+u64 ftl_memory(const struct ssd_profile *p);
 /* False when memory is short; ftl_exit() cleans up either way. */
 bool ftl_init(struct ftl *ftl, const struct ssd_profile *p, u64 seed);
 void ftl_exit(struct ftl *ftl);

@@ -73,6 +73,15 @@ struct ssd *ssd_create(const struct ssd_profile *p, unsigned int cores, u64 seed
 	return NULL;
 }
 
+u64 ssd_memory(const struct ssd_profile *p)
+{
+	/* The buffer's slots are a power of two: up to twice as many as it holds units. */
+	u64 slots = p->map ? 2 * (p->buffer >> (fls64(p->unit) - 1)) : 0;
+
+	return ftl_memory(p) + slots * sizeof(u32) + p->page_reads * sizeof(struct page_read) +
+	       p->channels * p->dies * sizeof(struct die);
+}
+
 void ssd_destroy(struct ssd *s)
 {
 	nand_exit(&s->nand);

@@ -69,6 +69,11 @@ struct ssd;
  * writes. WRR weights start as 1:1:1. May sleep. NULL when memory is short.
  */
 struct ssd *ssd_create(const struct ssd_profile *profile, unsigned int cores, u64 seed);
+/*
+ * Bytes that ssd_create() allocates for such a drive, but for a few KiB: a map
+ * of some TiB takes more than a machine has, or than the kernel gives at once.
+ */
+u64 ssd_memory(const struct ssd_profile *profile);
 /* No command may be left in it. */
 void ssd_destroy(struct ssd *ssd);
 

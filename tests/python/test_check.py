@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """An expectation is met when the measured figure is within its bound, and never because something was not measured."""
 
+from pathlib import Path
+
 import pytest
 
 from fairlane import check
 from fairlane.results import Outcome, Results, Run, Series, Tenant
-from fairlane.scenario import Expect, Profile, Scenario, TenantSpec, Variant
+from fairlane.scenario import Expect, Profile, Rate, Scenario, TenantSpec, Variant
 
 TENANTS = (TenantSpec("a", 300), TenantSpec("b", 100))
 NULL = Profile("null", "null_blk", "")
@@ -90,7 +92,7 @@ def test_spread_is_how_much_the_bins_differ() -> None:
 def test_a_variant_is_judged_when_its_knob_was_asked_for() -> None:
     expect = Expect("total_iops", "slow", of="kyber", at_most=0.5)
     what = Scenario("x", NULL, TENANTS, variants=(Variant("slow", "kyber"),), expects=(expect,), seconds=2)
-    results = Results("x", "sim", 1, "0", runs=[run("kyber", (9.0, 1.0)), run("slow", (4.0, 0.0))])
+    results = Results("x", "vm", 1, "0", runs=[run("kyber", (9.0, 1.0)), run("slow", (4.0, 0.0))])
     assert check.evaluate(what, results, ["kyber"])[0].measured == pytest.approx(0.4)
     assert check.evaluate(what, results, ["none"])[0].ok is None
 
@@ -110,3 +112,47 @@ def test_a_knob_that_could_not_run_fails_with_its_reason() -> None:
 def test_what_is_unknown_fails() -> None:
     assert judge(Expect("cpu_ns_per_io", "kyber", at_most=9e9), run("kyber", (1, 1))).ok is False
     assert judge(Expect("share_error", "kyber", at_most=9.0), run("kyber", (0, 0))).ok is False
+
+
+# --- Where shares mean something ---
+
+
+def bound(figure: str, between: tuple[float, float] | None = None) -> Expect:
+    return Expect(figure, "kyber", at_most=0.05, between=between)
+
+
+@pytest.mark.parametrize(
+    ("expects", "tenants", "spans"),
+    [
+        ((), TENANTS, None),
+        ((bound("share_error"),), TENANTS, None),
+        ((bound("total_iops"),), TENANTS, []),
+        ((), (TENANTS[0], TenantSpec("b", rate=Rate(iops=5))), []),
+        ((), (TENANTS[0], TenantSpec("b", stop=1.0)), []),
+        ((bound("fairness_index", (1, 2)), bound("total_iops")), TENANTS, [(1, 2)]),
+    ],
+)
+def test_shares_are_judged_where_the_scenario_expects_them(
+    expects: tuple[Expect, ...], tenants: tuple[TenantSpec, ...], spans: list[tuple[float, float]] | None
+) -> None:
+    found = check.parts(Scenario("x", NULL, tenants, expects=expects, seconds=2))
+    assert (None if found is None else [(part.start, part.stop) for part in found]) == spans
+
+
+def test_the_shares_of_a_part_are_those_of_who_is_active_in_it() -> None:
+    tenants = (TENANTS[0], TenantSpec("b", 100, stop=1.0), TenantSpec("c", 100))
+    expect = bound("share_error", (1.2, 2))
+    found = check.parts(Scenario("x", NULL, tenants, expects=(expect,), seconds=2))
+    assert found is not None
+    assert found[0].shares == pytest.approx({"a": 0.75, "c": 0.25})
+
+
+def test_what_is_expected_of_a_knob_that_the_simulator_has_not_is_left_out(tmp_path: Path) -> None:
+    expects = (Expect("total_iops", "none", of="bfq", at_least=1), Expect("total_iops", "none", at_least=1))
+    what = Scenario("x", NULL, TENANTS, expects=expects, seconds=2)
+    for backend, count in (("vm", 2), ("sim", 1)):
+        results = Results("x", backend, 1, "0", runs=[run("none", (300, 100))])
+        check.conclude(what, results, ["none"], "", tmp_path / "results.json")
+        assert len(results.expects) == count
+        assert ("has no bfq" in " ".join(results.notes)) is (backend == "sim")
+        assert Results.load(tmp_path / "results.json") == results

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairlane import report
 from fairlane.errors import FairlaneError
-from fairlane.results import Outcome, Results, Run, Tenant
+from fairlane.results import Outcome, Part, Results, Run, Series, Tenant
 
 VOID = {"meta", "br", "path"}
 
@@ -103,6 +103,34 @@ def test_headline_never_rounds_in_our_favour() -> None:
 def test_headline_says_so_when_ours_is_unfair() -> None:
     found = report.points(results_of({"none": (50, 50), "kyber-fairness": (72, 18)}))
     assert report.headline(found)[0] == "kyber-fairness: a tenant is 60 % off its share, at 0.90 of none’s throughput"
+
+
+def test_a_title_and_the_table_say_the_same() -> None:
+    text = text_of(results_of({"none": (50, 50), "kyber-fairness": (50, 22.9)}))
+    assert "kyber-fairness: a tenant is 38 % off its share" in text  # 37.2 % less than the half of the total
+    assert "worst tenant off by 38 %" in text and "37 %" not in text
+
+
+def test_where_a_tenant_cannot_use_its_share_none_is_judged() -> None:
+    results = results_of({"none": (90, 10), "kyber-fairness": (90, 10)})
+    for run in results.runs:
+        run.parts = []
+    assert report.headline(report.points(results)) == ("kyber-fairness: at 1.00 of none’s throughput", "")
+    text = text_of(results)
+    assert "Shares are not judged" in text and "off its share" not in text and "80 %" not in text
+
+
+def test_shares_are_judged_part_by_part_and_the_worst_counts() -> None:
+    results = results_of({"kyber-fairness": (55.0, 45.0)})
+    (run,) = results.runs
+    for tenant, moved in zip(run.tenants, ((60, 0, 50), (40, 100, 50)), strict=True):
+        tenant.series = Series(100, list(moved))
+    run.parts = [Part(0.0, 0.1, {"t0": 0.5, "t1": 0.5}), Part(0.1, 0.2, {"t1": 1.0})]
+    (point,) = report.points(results)
+    assert point.share_error == pytest.approx(0.2)
+    assert [s.got for s in point.shares] == pytest.approx([0.3, 0.7])
+    assert [s.wanted for s in point.shares] == pytest.approx([0.25, 0.75])
+    assert "Shares are judged in 2 parts of the run (0 to 0.1 s, 0.1 to 0.2 s)" in text_of(results)
 
 
 def test_headline_without_ours_is_about_the_fairest_and_without_none_gives_the_rate() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane import scenario
+from fairlane import scenario, ssd
 from fairlane.errors import FairlaneError
-from fairlane.scenario import Cgroup, Profile, Rate, Scenario, TenantSpec, Variant
+from fairlane.scenario import Cgroup, Expect, Profile, Rate, Scenario, TenantSpec, Variant
 
 DEVICE = '[device]\nprofile = "null"\n'
 TENANT = '[[tenant]]\nname = "a"\n'
@@ -138,6 +138,26 @@ def test_a_cycle_of_cgroups_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match=r"nothing\.toml: cannot be read"):
         scenario.load(tmp_path / "nothing.toml")
+
+
+# --- The page on the format ---
+
+PAGE = (scenario.ROOT / "docs" / "scenarios.md").read_text()
+
+
+def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(PAGE.split("```toml\n")[1].split("```")[0])
+    found = scenario.load(file)
+    assert [t.phases(found.seconds) for t in found.tenants] == [[(0, 10)], [(0, 4), (6, 10)]]
+
+
+def test_the_page_has_every_key_and_every_knob() -> None:
+    keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *scenario.KNOBS, *ssd.PLAYED]
+    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "profile"]
+    keys += [*scenario.FIGURES, *scenario.TENANT_FIGURES, *scenario.DEVICE_KEYS, *scenario.PATTERNS]
+    keys += [*scenario.DEVICE_KEYS["null_blk"], *scenario.DEVICE_KEYS["qemu-nvme"]]
+    assert [key for key in keys if f"`{key}`" not in PAGE] == []
 
 
 # --- shares ---

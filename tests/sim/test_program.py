@@ -104,6 +104,7 @@ def refused(text: bytes) -> str:
         ({"tenants": [tenant(jobs=1024, depth=65536)]}, "more than 1 GiB"),
         ({"tenants": [tenant(bytes=1 << 30)], "drive": ssd_drive(size=1 << 20)}, "too small"),
         ({"drive": ssd_drive(planes=3)}, "drive: planes must be a power of two"),
+        ({"drive": ssd_drive(size=1 << 42, map=1 << 40)}, "tables of its map would take more than 1 GiB"),
         ({"drive": ssd_drive(channels=0)}, "drive: channels must be a whole number from 1"),
         ({"drive": null_drive(), "costs": dict.fromkeys(run_of([], {})["costs"], 0)}, "stand still"),
     ],

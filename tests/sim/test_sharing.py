@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simkit import Json, run_of, simulate, ssd_drive, tenant
+
+from fairlane import scenario, sim
 
 CORES = 4
 
@@ -69,3 +74,15 @@ def test_shares_cost_little(read_percent: int) -> None:
 def test_shares_are_those_of_the_whole_path() -> None:
     groups = [{"name": "gold", "weight": 300, "parent": None}, {"name": "bronze", "weight": 100, "parent": None}]
     check(run("kyber-fairness", [200, 100, 100, 300], groups=groups))
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig4-randread", "fig4-randwrite", "fig4-seqread", "fig4-seqwrite", "fig6"])
+def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path) -> None:
+    what = replace(scenario.load(scenario.SCENARIOS / "kyber-fairness" / f"{name}.toml"), seconds=3, warmup=1)
+    found = sim.run(what, "p4500", ["none", "kyber-fairness"], tmp_path, lambda _: None)
+    assert (what.cores, found.device["profile"]) == (16, "p4500")
+    totals = {(run.knob, str(run.point)): run.total_iops for run in found.runs}
+    for run_found in found.runs:
+        if run_found.knob == "kyber-fairness":
+            assert run_found.total_iops > 0.97 * totals["none", str(run_found.point)]
+            assert run_found.fairness_index is not None and run_found.fairness_index > 0.995

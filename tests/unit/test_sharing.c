@@ -345,6 +345,28 @@ static void test_the_total_follows_the_drive(void)
 	drive_exit(&d);
 }
 
+static void test_a_drive_that_gets_slower_makes_nobody_look_limited(void)
+{
+	unsigned int i, period;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
+	t[0] = drive_tenant(&d, NULL, 1000, 256);
+	t[1] = drive_tenant(&d, NULL, 1, 256);
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	drive_mark(&d);
+	for (i = 0; i < 4; i++) {
+		for (period = 0; period < 5; period++) {
+			drive_run(&d, 100 * MSEC);
+			d.read_ns += d.read_ns / 3;
+		}
+		d.read_ns = 4 * MSEC;
+		drive_run(&d, NSEC_PER_SEC);
+	}
+	CHECK(drive_share(&d, t[1]) < 0.005, "%f", drive_share(&d, t[1]));
+	drive_exit(&d);
+}
+
 static void test_without_prediction_the_total_stays(void)
 {
 	u64 total;
@@ -464,6 +486,8 @@ static const struct test tests[] = {
 	{ "a write is never cheaper than a read", test_a_write_is_never_cheaper_than_a_read },
 	{ "the predicted total follows a drive that halves and doubles",
 	  test_the_total_follows_the_drive },
+	{ "a drive that gets slower makes nobody look limited",
+	  test_a_drive_that_gets_slower_makes_nobody_look_limited },
 	{ "without prediction the total stays", test_without_prediction_the_total_stays },
 	{ "tunables refuse what is out of range", test_tunables_refuse_what_is_out_of_range },
 	{ "no more requests in flight than the domain's depth", test_no_more_in_flight_than_the_depth },

@@ -29,7 +29,7 @@ from fairlane.scenario import Profile
 
 OURS = "kyber-fairness"
 OTHERS = ("none", "kyber", "bfq", "mq-deadline")
-LIMIT_S = 20.0
+LIMIT_S = 60.0  # of a hang: a slow machine takes its time
 BLOCK = 4096
 # Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
 TIMED = {"size": 1 << 30, "bs": 512, "queue_mode": 2, "irqmode": 2, "submit_queues": 2, "hw_queue_depth": 16}

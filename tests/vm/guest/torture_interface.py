@@ -178,7 +178,8 @@ def one_request_at_a_time() -> None:
 
 def throttled_tenant_leaves_tags() -> None:
     """Two tenants with deep queues, one of them throttled nearly all the time; a third that asks for little."""
-    with kit.null_blk(completion_nsec=4_000_000) as disk:
+    # 2000 IOPS: the drive is the bottleneck, not the CPU, which would be a reason to let the light one in.
+    with kit.null_blk(completion_nsec=4_000_000, hw_queue_depth=4) as disk:
         kit.queue(disk, "nr_requests").write_text("32")
         throttled, heavy, little = Cgroup(1), Cgroup(1000), Cgroup(1000)
         deep = {"ioengine": "libaio", "iodepth": 256, "rw": "randread", "numjobs": 2}
@@ -194,7 +195,7 @@ def throttled_tenant_leaves_tags() -> None:
         got = [cgroup.requests(disk) - old for cgroup, old in zip((throttled, heavy), before, strict=True)]
         print(f"requests meanwhile: throttled {got[0]}, heavy {got[1]}")
         assert latency["50.000000"] < 20 and latency["95.000000"] < 60, f"a request takes 4 ms in the drive: {latency}"
-        assert got[0] * 20 < got[1], f"the light one was not held back: {got}"
+        assert got[0] * 5 < got[1], f"the light one was not held back: {got}"
         for fio in fios:
             fio.stop()
         for cgroup in (throttled, heavy, little):

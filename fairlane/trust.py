@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""How far the modelled drives are to be trusted: the plots of docs/drives.md, and the simulator beside the virtual SSD.
+
+python -m fairlane.trust plots                  draw the plots anew (a minute; needs matplotlib)
+python -m fairlane.trust compare SCENARIO...    run scenarios with a modelled drive on the simulator and, on vssd, in
+                                                a VM; print a table in Markdown of both
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fairlane import check, fit, proc, scenario, sim, ssd, tables, vm
+from fairlane.errors import FairlaneError
+from fairlane.host import Progress
+from fairlane.report import BASELINE, OURS, Point, points
+from fairlane.results import Results, Run
+from fairlane.scenario import Profile, Rate, Scenario, TenantSpec, Variant, load_profile
+
+DOCS = scenario.ROOT / "docs" / "trust"
+RESULTS = "results.json"
+LIMIT_S = 300.0
+LICENCE = "<!-- SPDX-License-Identifier: GPL-2.0-only OR MIT -->"
+
+
+# --- What is plotted: numbers, made anew each time ---
+
+FREE = dict.fromkeys(
+    ("submit_ns", "complete_ns", "wake_ns", "insert_ns", "dispatch_ns", "done_ns", "lock_ns", "lock_read_ps"), 0
+)
+# A drive in which nothing takes time but what SERVERS add; a transfer of 4 KiB takes 4 ns of the link and a channel.
+NOTHING = {
+    "wrr": 0,
+    "commands": 65536,
+    "page_reads": 65536,
+    "read_command_ns": 0,
+    "overhead_ns": 0,
+    "link_read_mbps": 1_000_000,
+    "channel_mbps": 1_000_000,
+    "page": 4096,
+    "planes": 1,
+    "read_ns": 1,
+}
+SERVERS = {  # name: what to change, and its service time in ns
+    "a die": ({"channels": 1, "dies": 1, "read_ns": 20_000}, 20_000),
+    "the controller": ({"read_command_ns": 20_000}, 20_000),
+    "the link": ({"link_read_mbps": 256}, 16_000),
+}
+LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+QUEUE_S = 20.0
+RATIOS = ((1, 1, 1), (2, 3, 5), (1, 4, 16), (1, 16, 256))
+CLASSES = ("high", "medium", "low")
+COLLAPSE_S = 30.0
+STATES = {"empty": {"precondition": 0}, "written in order": {"rewrite": 0}, "steady": {}}
+
+
+def md1_wait(load: float) -> float:
+    """Mean wait in an M/D/1 queue, in service times."""
+    return load / (2 * (1 - load))
+
+
+def waits(server: str, load: float) -> float:
+    """The simulated mean wait for that part of a drive, in its service times."""
+    changed, service_ns = SERVERS[server]
+    params = {name: field.default for name, field in ssd.PROFILE.items()} | NOTHING | changed
+    tenant = TenantSpec("a", rw="randread", iodepth=65536, rate=Rate(iops=load * 1e9 / service_ns), poisson=True)
+    what = Scenario("m-d-1", Profile("server", "ssd", "", params), (tenant,), seconds=QUEUE_S, warmup=0.1, cores=1)
+    mean_us = _simulated(what, FREE).tenants[0].lat_us["mean"]
+    assert mean_us is not None
+    return mean_us * 1000 / service_ns - 1
+
+
+def class_shares(weights: Sequence[int]) -> list[float]:
+    """The parts of all bytes that high, medium and low get of zssd, with all queues full."""
+    got = fit.play(fit.numbers("zssd"), [f"randread:4096:512:{name}" for name in CLASSES], "fresh", weights)
+    total = sum(job.bytes_per_s for job in got)
+    return [job.bytes_per_s / total for job in got]
+
+
+def collapse(state: str) -> list[tuple[float, float]]:
+    """950pro, in that state at first, under random writes: (s, MB/s) for each 100 ms."""
+    own = load_profile("950pro")
+    profile = replace(own, params={**own.params, **STATES[state]})
+    tenant = TenantSpec("a", jobs=6, rw="randwrite", bs=16384, iodepth=64)
+    series = _simulated(Scenario("collapse", profile, (tenant,), seconds=COLLAPSE_S, warmup=0.0)).tenants[0].series
+    assert series is not None
+    step = 100 // series.bin_ms
+    bins = [series.bytes[n : n + step] for n in range(0, len(series.bytes), step)]
+    return [(0.1 * (n + 0.5), sum(part) / 0.1 / 1e6) for n, part in enumerate(bins)]
+
+
+def _simulated(what: Scenario, costs: dict[str, int] | None = None) -> Run:
+    """The scenario under no scheduler, on its own drive; costs are the host's, by default the measured ones."""
+    job = sim.Job(what, what.profile, Variant(BASELINE, BASELINE), None, 0)
+    given = sim.description(job, sim.load_costs())
+    with tempfile.TemporaryDirectory() as folder:
+        file, found = Path(folder, "given.json"), Path(folder, "found.json")
+        file.write_text(json.dumps(given | ({"costs": costs} if costs else {})))
+        proc.output([sim.PROGRAM, "-o", found, file], what=f"simulating {what.name}", limit_s=LIMIT_S)
+        return Results.load(found).runs[0]
+
+
+# --- The plots ---
+
+PUBLISHED, MODEL, THEORY = "#1f63b8", "#e0702a", "#55544f"
+
+
+def draw(out: Path, tell: Callable[[str], None]) -> None:
+    """Write every plot into the folder, as SVG; the same numbers give the same bytes."""
+    try:
+        mpl: Any = importlib.import_module("matplotlib")
+        pyplot = importlib.import_module("matplotlib.pyplot")
+    except ImportError:
+        raise FairlaneError("the plots need matplotlib; run .venv/bin/pip install -e '.[plots]'") from None
+    mpl.use("svg")
+    mpl.rcParams |= {
+        "svg.hashsalt": "fairlane",
+        "svg.fonttype": "none",
+        "font.size": 9.0,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#ebeae5",
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    sim.build()
+    fit.build()
+    plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits}
+    for name, plot in plots.items():
+        tell(name)
+        figure = plot(pyplot)
+        file = out / f"{name}.svg"
+        figure.savefig(file, metadata={"Date": None}, bbox_inches="tight")
+        pyplot.close(figure)
+        file.write_text(file.read_text().replace("\n", f"\n{LICENCE}\n", 1))
+
+
+def _md1(plt: Any) -> Any:
+    figure, axes = plt.subplots(figsize=(6.2, 3.2))
+    fine = [n / 200 for n in range(185)]
+    axes.plot(fine, [md1_wait(load) for load in fine], color=THEORY, lw=1.2, label="theory: ρ / 2(1 − ρ)")
+    for (server, marker), colour in zip(zip(SERVERS, "ods", strict=True), (PUBLISHED, MODEL, "#1a9a6c"), strict=True):
+        found = [waits(server, load) for load in LOADS]
+        axes.plot(LOADS, found, marker, color=colour, ms=5, mfc="none", label=f"model: {server}")
+    axes.set(xlabel="load ρ", ylabel="mean wait, in service times", xlim=(0, 0.95), ylim=(0, 5))
+    axes.legend()
+    return figure
+
+
+def _wrr(plt: Any) -> Any:
+    figure, axes = plt.subplots(figsize=(6.2, 3.0))
+    for n, (name, colour) in enumerate(zip(CLASSES, (PUBLISHED, MODEL, "#1a9a6c"), strict=True)):
+        at = [place + 0.26 * (n - 1) for place in range(len(RATIOS))]
+        axes.bar(at, [100 * class_shares(ratio)[n] for ratio in RATIOS], 0.24, color=colour, label=name)
+        for x, ratio in zip(at, RATIOS, strict=True):
+            wanted = 100 * ratio[n] / sum(ratio)
+            axes.plot([x - 0.13, x + 0.13], [wanted] * 2, color="black", lw=1.5)
+    axes.set(xlabel="weights of high : medium : low", ylabel="bytes, % of all (log.)", yscale="log", ylim=(0.2, 130))
+    axes.set_xticks(range(len(RATIOS)), [":".join(map(str, ratio)) for ratio in RATIOS])
+    axes.set_yticks([0.3, 1, 3, 10, 30, 100], ["0.3", "1", "3", "10", "30", "100"])
+    axes.plot([], [], color="black", lw=1.5, label="by weight")
+    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.16))
+    return figure
+
+
+def _p3700(plt: Any) -> Any:
+    rows = fit.compare(fit.numbers("p3700"), fit.load_published("p3700").figures)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.2, 3.0))
+    for axes, what in ((left, "total"), (right, "price of a read")):
+        found = {int(row.figure.name[2]): row for row in rows if row.figure.name.endswith(what)}
+        axes.plot(list(found), [row.published for row in found.values()], "o-", color=PUBLISHED, label="Table 2")
+        axes.plot(list(found), [row.model for row in found.values()], "s--", color=MODEL, label="model")
+        axes.set(xlabel="K, readers of six jobs")
+        axes.legend()
+    left.set(ylabel="total, MB/s", ylim=(0, None))
+    right.set(ylabel="price of a 16 KiB read, in writes", ylim=(0, 0.8))
+    figure.tight_layout()
+    return figure
+
+
+def _collapse(plt: Any) -> Any:
+    [published] = [f.published["mbps"] for f in fit.load_published("950pro").figures if "sustained" in f.name]
+    figure, axes = plt.subplots(figsize=(6.2, 3.0))
+    for state, colour in zip(STATES, ("#1a9a6c", MODEL, "black"), strict=True):
+        axes.plot(*zip(*collapse(state), strict=True), color=colour, lw=1.2, label=f"model, {state} at first")
+    axes.axhline(published, color=PUBLISHED, ls="--", lw=1.2, label=f"Fig. 7: {published:g} MB/s")
+    axes.set(xlabel="s of random writes, 6 jobs of 64 x 16 KiB", ylabel="MB/s (log.)", yscale="log", ylim=(20, 1500))
+    axes.set_xlim(0, COLLAPSE_S)
+    axes.set_yticks([30, 100, 300, 1000], ["30", "100", "300", "1000"])
+    axes.legend()
+    return figure
+
+
+def _fits(plt: Any) -> Any:
+    rows = {name: fit.compare(fit.numbers(name), fit.load_published(name).figures) for name in fit.names()}
+    relative = [(name, row) for name, found in rows.items() for row in found if row.metric != "price"]
+    relative.reverse()
+    figure, axes = plt.subplots(figsize=(8.2, 0.19 * len(relative) + 0.8))
+    axes.axvspan(-10, 10, color="#e2f3e3", lw=0)
+    axes.axvline(0, color=THEORY, lw=1)
+    for at, (_, row) in enumerate(relative):
+        fill = "none" if row.figure.shown else MODEL
+        axes.plot([100 * row.error], [at], "o", color=MODEL, mfc=fill, ms=5)
+    axes.set_yticks(range(len(relative)), [f"{name}: {row.figure.name}" for name, row in relative])
+    axes.tick_params(axis="y", labelsize=7.5, length=0)
+    axes.set(xlabel="model against published, %; hollow: not held to a bound", ylim=(-0.7, len(relative) - 0.3))
+    return figure
+
+
+# --- The simulator beside the virtual SSD ---
+
+
+def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str, reuse: bool) -> str:
+    """Run the scenarios on both and return the table; OUT/sim and OUT/vm keep the results."""
+    scenarios = [_with_the_vms_cores(scenario.load(file)) for file in files]
+    sim.check_knobs(names)
+    other = [what.name for what in scenarios if what.profile.kind != "ssd"]
+    if other:
+        raise FairlaneError(f"{', '.join(other)}: not on a modelled SSD, so there is nothing to compare")
+    files_of = {where: [out / where / what.name / RESULTS for what in scenarios] for where in ("sim", "vm")}
+    for where, run in (("sim", _on_sim), ("vm", _in_vm)):
+        if not (reuse and all(file.is_file() for file in files_of[where])):
+            folders = [file.parent for file in files_of[where]]
+            found = run(scenarios, names, folders, out / where, kernel)
+            for what, results, file in zip(scenarios, found, files_of[where], strict=True):
+                check.conclude(what, results, names, shlex.join(sys.argv), file)
+    return table(*([Results.load(file) for file in files_of[where]] for where in ("sim", "vm")))
+
+
+def _with_the_vms_cores(what: Scenario) -> Scenario:
+    return replace(what, cores=vm.CPUS)
+
+
+def _on_sim(
+    scenarios: Sequence[Scenario], names: Sequence[str], folders: Sequence[Path], _out: Path, _kernel: str
+) -> list[Results]:
+    with tables.progress("simulator") as progress:
+        return [sim.run(what, None, names, folder, progress) for what, folder in zip(scenarios, folders, strict=True)]
+
+
+def _in_vm(
+    scenarios: Sequence[Scenario], names: Sequence[str], folders: Sequence[Path], out: Path, kernel: str
+) -> list[Results]:
+    jobs = [vm.Job(what, list(names), folder) for what, folder in zip(scenarios, folders, strict=True)]
+    with tables.progress("VM") as progress:
+        return vm.run_scenarios(jobs, out, progress, kernel)
+
+
+HEADINGS = ("scenario", "scheduler", "IOPS: simulator", "VM", "against none: simulator", "VM")
+LISTS = ("shares, %: simulator", "VM", "p50, ms: simulator", "VM", "p99, ms: simulator", "VM")
+
+
+def table(simulated: Iterable[Results], in_vm: Iterable[Results]) -> str:
+    """Markdown: a row for each scenario, scheduler and point of a sweep; lists are of the tenants, in their order."""
+    headings = (*HEADINGS, *LISTS)
+    lines = [_line(headings), _line(["---", "---", *["---:"] * (len(headings) - 2)])]
+    for ours, theirs in zip(simulated, in_vm, strict=True):
+        found = {(point.knob, point.cgroups): point for point in points(theirs)}
+        for point in points(ours):
+            other = found.get((point.knob, point.cgroups))
+            if other is not None:
+                lines.append(_line(_cells(ours.scenario, point, other)))
+    return "\n".join(lines)
+
+
+def _cells(name: str, *both: Point) -> list[str]:
+    first = both[0]
+    cgroups = f", {first.cgroups} cgroups" if first.cgroups else ""
+    cells = [name, f"**{first.knob}**" if first.knob == OURS else first.knob + cgroups]
+    cells += [f"{point.iops:,.0f}" for point in both]
+    cells += ["–" if point.vs_none is None else f"{point.vs_none:.2f}" for point in both]
+    cells += [_list(None if s.got is None else 100 * s.got for s in point.shares) for point in both]
+    for key in ("p50", "p99"):
+        cells += [_list(_ms(share.lat_us.get(key)) for share in point.shares) for point in both]
+    return cells
+
+
+def _ms(us: float | None) -> float | None:
+    return None if us is None else us / 1000
+
+
+def _list(values: Iterable[float | None]) -> str:
+    return " ".join("–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in values)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m fairlane.trust", description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    plots = commands.add_parser("plots", help="draw the plots of docs/drives.md")
+    plots.add_argument("--out", type=Path, default=DOCS, metavar="DIR", help="default: %(default)s")
+    both = commands.add_parser("compare", help="the same scenarios on the simulator and on vssd in a VM")
+    both.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO")
+    both.add_argument("--knobs", default=f"{BASELINE},{OURS}", metavar="A,B", help="default: %(default)s")
+    both.add_argument("--kernel", default=vm.KERNEL, help="the VM's; default: %(default)s")
+    both.add_argument("--out", type=Path, default=Path("out/trust"), metavar="DIR", help="default: %(default)s")
+    both.add_argument("--reuse", action="store_true", help="take what is in DIR already, and run only what is not")
+    args = parser.parse_args(argv)
+    try:
+        if args.command == "plots":
+            with tables.progress("plots") as progress:
+                draw(args.out, lambda name: progress(Progress(name, 0.0)))
+        else:
+            print(compare(args.scenarios, args.knobs.split(","), args.out, args.kernel, args.reuse))
+        return 0
+    except (FairlaneError, OSError) as error:
+        print(f"fairlane.trust: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

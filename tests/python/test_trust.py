@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The trust page shows what the package makes: its plots are there, their numbers are right, and the table of both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlane import fit, scenario, sim, trust, vm
+from fairlane.host import Progress
+from fairlane.results import Results
+
+PAGE = scenario.ROOT / "docs" / "drives.md"
+SCENARIO = """
+[run]
+seconds = 0.5
+warmup = 0.2
+cores = 16
+[device]
+profile = "p4500"
+time_scale = 2
+size = "8GiB"
+memory = "1GiB"
+[[tenant]]
+name = "a"
+weight = 300
+jobs = 4
+iodepth = 64
+[[tenant]]
+name = "b"
+jobs = 4
+iodepth = 64
+"""
+
+
+def test_every_plot_of_the_page_is_there_and_every_plot_there_is_on_the_page() -> None:
+    shown = re.findall(r"\]\(trust/([\w-]+\.svg)\)", PAGE.read_text())
+    assert sorted(shown) == sorted(path.name for path in trust.DOCS.iterdir())
+    assert all("SPDX-License-Identifier" in (trust.DOCS / name).read_text()[:200] for name in shown)
+
+
+def test_the_wait_that_is_plotted_is_that_of_theory() -> None:
+    sim.build()
+    for server in trust.SERVERS:
+        assert trust.waits(server, 0.5) == pytest.approx(trust.md1_wait(0.5), rel=0.02)
+
+
+def test_the_shares_that_are_plotted_are_those_of_the_weights() -> None:
+    fit.build()
+    for weights in trust.RATIOS:
+        wanted = [weight / sum(weights) for weight in weights]
+        assert trust.class_shares(weights) == pytest.approx(wanted, rel=0.01)
+
+
+def test_a_drive_written_in_order_collapses_at_once_and_an_empty_one_when_its_map_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim.build()
+    monkeypatch.setattr(trust, "COLLAPSE_S", 12.0)
+    empty, ordered = (dict(trust.collapse(state)) for state in ("empty", "written in order"))
+    at = sorted(empty)
+    assert min(empty[t] for t in at if t < 8 * (1 << 30) / 1e9) > 800  # MB/s, while the 8 GiB are being filled
+    assert empty[at[-1]] < 700
+    assert max(ordered[t] for t in at if t > 3) < 100
+
+
+def test_the_same_scenario_on_both_is_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def boot(jobs: list[vm.Job], _out: Path, progress: Callable[[Progress], None], _kernel: str) -> list[Results]:
+        ran.extend(job.scenario.name for job in jobs)
+        return [sim.run(job.scenario, None, job.knobs, job.out, progress) for job in jobs]
+
+    monkeypatch.setattr(vm, "run_scenarios", boot)
+    file = tmp_path / "x.toml"
+    file.write_text(SCENARIO)
+    args = ["compare", str(file), "--out", str(tmp_path / "out"), "--reuse"]
+    assert trust.main(args) == trust.main(args) == 0
+    assert ran == ["x"]  # the second time, what was there was taken
+    assert Results.load(tmp_path / "out" / "sim" / "x" / "results.json").machine["simulated_cores"] == vm.CPUS
+    first, second = capsys.readouterr().out.split("| scenario")[1:]
+    assert first == second
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in first.splitlines()[2:] if line]
+    assert [row[1] for row in rows] == ["none", "**kyber-fairness**"]
+    for row in rows:
+        assert len(row) == len(trust.HEADINGS) + len(trust.LISTS)
+        assert row[2::2] == row[3::2]  # the same backend played both
+    a, b = (float(share) for share in rows[1][6].split())
+    assert a == pytest.approx(75, abs=2) and a + b == pytest.approx(100, abs=0.2)
+
+
+def test_what_has_no_virtual_ssd_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    fig1 = scenario.SCENARIOS / "kyber-fairness" / "fig1.toml"
+    assert trust.main(["compare", str(fig1)]) == 2
+    assert "kyber-fairness/fig1: not on a modelled SSD" in capsys.readouterr().err
+
+
+def test_what_plots_need_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> object:
+        raise ImportError(name)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    assert trust.main(["plots", "--out", str(tmp_path)]) == 2
+    assert "pip install -e '.[plots]'" in capsys.readouterr().err
