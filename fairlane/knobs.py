@@ -149,7 +149,7 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
             case "io.cost":
                 with _io_cost(setting) as lines:
                     yield config | lines | setting.weights("io.weight")
-            case "kyber-fairness":
+            case "kyber-fairness" | "d2fq" | "mqfq":
                 yield config | setting.weights("io.fairlane.weight")
             case _:
                 yield config

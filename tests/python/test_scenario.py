@@ -154,7 +154,8 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 
 def test_the_page_has_every_key_and_every_knob() -> None:
     keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *scenario.KNOBS, *ssd.PLAYED]
-    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "profile"]
+    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile"]
+    keys += Variant.__dataclass_fields__
     keys += [*scenario.FIGURES, *scenario.TENANT_FIGURES, *scenario.DEVICE_KEYS, *scenario.PATTERNS]
     keys += [*scenario.DEVICE_KEYS["null_blk"], *scenario.DEVICE_KEYS["qemu-nvme"]]
     assert [key for key in keys if f"`{key}`" not in PAGE] == []
