@@ -69,7 +69,7 @@
  * alone there, and gets more than its due until Eq. 2 puts it right, every few
  * seconds anew. So, not in the paper, the ratio is not lowered below the point
  * where low, against high and medium, has the part of all requests that the
- * flow of the greatest slowdown just had:
+ * least of those flows just had that were in medium and low for the most part:
  *
  *     weights 8:6:4:2; the last one has 1 of 10 requests, and ratio 7 gives
  *     low 1 of 7 + 3 + 1; Eq. 3 alone goes to 3, where it is 1 of 3 + 2 + 1
@@ -416,7 +416,8 @@ struct d2_period {
 	/* Furthest ahead and behind of those that were active all of it; NULL: there were none. */
 	struct d2_flow *max, *min;
 	s64 max_ahead, min_ahead;
-	u64 slowdown, slow_requests; /* the greatest; requests of the flow that has it */
+	u64 slowdown; /* the greatest */
+	u64 slow_requests; /* the fewest of a flow that was mostly in medium and low; or ~0 */
 	u64 requests, in_low; /* of all flows */
 };
 
@@ -436,7 +437,7 @@ static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
 /* Add what @d2f did, and begin its next period. */
 static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 {
-	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow, slowdown;
+	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow;
 	s64 ahead = d2_ahead(vt, p->gvt);
 	struct d2_use use = d2_use(d2f);
 	int c;
@@ -448,11 +449,9 @@ static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 	slow = cost[FL_MEDIUM] + cost[FL_LOW];
 	p->in_low += use.requests[FL_LOW] - d2f->seen.requests[FL_LOW];
 	p->requests += requests;
-	slowdown = d2_slowdown(d2, cost);
-	if (slowdown > p->slowdown) {
-		p->slowdown = slowdown;
-		p->slow_requests = requests;
-	}
+	p->slowdown = max_t(u64, p->slowdown, d2_slowdown(d2, cost));
+	if (slow > cost[FL_HIGH])
+		p->slow_requests = min_t(u64, p->slow_requests, requests);
 	if (slow)
 		d2f->belief = D2_MIN_BELIEF;
 	if (d2f->limited && (slow || !--d2f->limited_periods))
@@ -523,12 +522,12 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 	return mul_u64_u64_div_u64(p->max->moved, d2->weight[FL_HIGH], p->min->moved) + 1;
 }
 
-/* Eq. 3, and the least ratio at which low has no more than the slowest flow had. */
+/* Eq. 3, and the least ratio at which low has no more than a slow flow had. */
 static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 {
 	u64 ratio = p->slowdown;
 
-	while (ratio > 1 && ratio < d2->weight[FL_HIGH] &&
+	while (ratio < d2->weight[FL_HIGH] && p->slow_requests < p->requests &&
 	       (ratio + d2_root(ratio) + 1) * p->slow_requests < p->requests)
 		ratio++;
 	return ratio;
@@ -537,7 +536,7 @@ static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 static void d2_adjust(struct d2_dev *d2)
 {
 	u64 fixed = READ_ONCE(d2->fixed_ratio), gap = 0;
-	struct d2_period p = { .gvt = atomic64_read(&d2->gvt), .slowdown = 1 };
+	struct d2_period p = { .gvt = atomic64_read(&d2->gvt), .slowdown = 1, .slow_requests = ~0ull };
 	struct fl_flow *flow;
 	bool unfair;
 
