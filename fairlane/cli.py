@@ -113,6 +113,9 @@ def _run(args: argparse.Namespace) -> int:
     if backend == "sim":
         sim.check_knobs(names)
     scenarios = [scenario.load(path) for path in args.scenarios]
+    traces = [f"{what.name}: [[tenant]] {tenant.name}" for what in scenarios for tenant in what.tenants if tenant.trace]
+    if traces and backend != "sim":
+        raise FairlaneError(f"{traces[0]} trace: only the simulator plays traces; use --on sim")
     twice = {what.name for what in scenarios if [each.name for each in scenarios].count(what.name) > 1}
     if twice:
         raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")

@@ -34,6 +34,18 @@ def setup(profile: Profile) -> Iterator[str]:
         yield device
 
 
+def renew(profile: Profile) -> None:
+    """Bring a drive that remembers what was written back to the state it began in; its name stays."""
+    if profile.kind == "ssd":
+        before = (VSSD / "disk").read_text()
+        _set(VSSD / "power", 0, profile)
+        _set(VSSD / "power", 1, profile)
+        disk = (VSSD / "disk").read_text()
+        if disk != before:
+            raise FairlaneError(f"profile {profile.name}: {before.strip()} came back as {disk.strip()}; try again")
+        _wait(disk.strip, f"the virtual SSD {disk.strip()}")
+
+
 @contextlib.contextmanager
 def _null_blk(profile: Profile) -> Iterator[str]:
     modprobe("null_blk", "nr_devices=0")

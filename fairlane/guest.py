@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ def scenarios(shared: Path) -> int:
 
         try:
             with devices.setup(what.profile) as device:
-                host.run(what, device, job["knobs"], out, progress).save(out / RESULTS)
+                renew = partial(devices.renew, what.profile)
+                host.run(what, device, job["knobs"], out, progress, renew=renew).save(out / RESULTS)
         except FairlaneError as error:
             tell({"error": f"{what.name}: {error}"})
             return 2

@@ -60,8 +60,11 @@ def run(
     progress: Callable[[Progress], None],
     *,
     destroy_data: str | None = None,
+    renew: Callable[[], None] = lambda: None,
 ) -> Results:
     """Run the scenario under each knob in turn on the block device; OUT keeps fio's job files and output.
+
+    Before each run renew() brings the device back to the state that it began in, if that can be done.
 
     Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
     """
@@ -86,6 +89,7 @@ def run(
                     def tell(part: float, title: str = job.title) -> None:
                         steps.step(title, run_s, part)
 
+                    renew()
                     got = _measured(job, needs[point], out / job.file, tell)
                     results.runs.append(got.run)
                     results.config.setdefault(name, got.config)

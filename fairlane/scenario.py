@@ -5,7 +5,8 @@
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer)
     [device]   profile (a file in profiles/), and parameters of that profile to change
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
-    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores
+    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
+               trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime)
     [[variant]] name, knob, set, low_latency: that knob once more, with its scheduler's tunables set to other values, or
                (with --on sim) on a host that has no block layer, and called by that name; one that has the knob's own
                name takes the place of the knob
@@ -31,8 +32,10 @@ from fairlane.errors import FairlaneError
 ROOT = Path(__file__).resolve().parent.parent
 PROFILES = ROOT / "profiles"
 SCENARIOS = ROOT / "scenarios"
+TRACES = ROOT / "traces"
 
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
+TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
 FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", "counter")
 TENANT_FIGURES = ("share", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
@@ -104,6 +107,7 @@ class TenantSpec:
     poisson: bool = False  # the rate is that of a Poisson process; else I/Os come at equal intervals
     thinktime: float = 0.0  # s between a job's I/Os
     cores: tuple[int, ...] = ()  # empty: anywhere
+    trace: str | None = None  # plays the recorded requests of that file, whatever TRACE_SAYS
 
     @property
     def reads(self) -> float:
@@ -387,7 +391,13 @@ def _tenant(table: _Table, seconds: float) -> TenantSpec:
         poisson=table.take("poisson", _boolean, TenantSpec.poisson),
         thinktime=table.take("thinktime", parse_time, TenantSpec.thinktime),
         cores=table.take("cores", _list(_integer(0, 8191)), ()),
+        trace=table.take("trace", _trace(table.path), None),
     )
+    for key in TRACE_SAYS:
+        if tenant.trace and key in table.data:
+            raise table.error(key, "has no meaning beside a trace, which says what is requested and when")
+    if tenant.trace and tenant.jobs != 1:
+        raise table.error("jobs", "a trace is played by one job; leave jobs out")
     if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
         raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
     if tenant.poisson and tenant.rate is None:
@@ -528,6 +538,19 @@ def _sizes(value: object) -> dict[str, int]:
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a table of tunables and their values")
     return {key: parse_size(item) for key, item in value.items()}
+
+
+def _trace(scenario: Path) -> Callable[[object], str]:
+    """A file beside the scenario, or else one of the project's."""
+
+    def convert(value: object) -> str:
+        places = [folder.resolve() / _text(value) for folder in (scenario.parent, TRACES)]
+        for file in places:
+            if file.is_file():
+                return str(file)
+        raise ValueError(f"{' and '.join(dict.fromkeys(map(str, places)))}: no such file")
+
+    return convert
 
 
 def _list(convert: Callable[[object], T]) -> Callable[[object], tuple[T, ...]]:

@@ -132,7 +132,7 @@ def _check_blocks(scenario: Scenario, drive: Profile) -> None:
     """As fio does on a real drive."""
     block = _block(drive)
     for tenant in scenario.tenants:
-        if tenant.bs % block:
+        if tenant.trace is None and tenant.bs % block:
             raise FairlaneError(
                 f"scenario {scenario.name}: [[tenant]] {tenant.name} bs: {tenant.bs} is not a multiple of the"
                 f' {block} byte blocks of the drive {drive.name}; give such a multiple, or bs = "min"'
@@ -318,21 +318,13 @@ def drive(profile: Profile, cores: int) -> dict[str, Any]:
 
 
 def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[str, Any]:
-    size = tenant.bs or _block(profile)
-    rate = tenant.rate
-    iops = 0.0 if rate is None else rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / size
     return {
         "name": tenant.name,
         "weight": tenant.weight,
         "parent": tenant.parent,
         "jobs": tenant.jobs,
         "depth": tenant.iodepth,
-        "bytes": size,
-        "read_percent": round(tenant.reads * 100),
-        "random": tenant.rw.startswith("rand"),
-        "think_ns": round(tenant.thinktime * NS),
-        "interval_ps": round(PS * tenant.jobs / iops) if iops else 0,
-        "poisson": tenant.poisson,
+        **({"trace": tenant.trace, "block": _block(profile)} if tenant.trace else _load(tenant, profile)),
         "cores": list(tenant.cores),
         "phases": [
             {
@@ -341,4 +333,19 @@ def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[st
             }
             for start, stop in tenant.phases(scenario.seconds)
         ],
+    }
+
+
+def _load(tenant: TenantSpec, profile: Profile) -> dict[str, Any]:
+    """What a tenant without a trace requests."""
+    size = tenant.bs or _block(profile)
+    rate = tenant.rate
+    iops = 0.0 if rate is None else rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / size
+    return {
+        "bytes": size,
+        "read_percent": round(tenant.reads * 100),
+        "random": tenant.rw.startswith("rand"),
+        "think_ns": round(tenant.thinktime * NS),
+        "interval_ps": round(PS * tenant.jobs / iops) if iops else 0,
+        "poisson": tenant.poisson,
     }

@@ -479,9 +479,12 @@ struct vssd *vssd_create(const struct vssd_params *params)
 	ret = vssd_init_disk(vssd);
 	if (ret)
 		goto free_tags;
+	/* It is all zeroes: no partitions to look for, at the pace of a drive that may be very slow. */
+	set_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
 	ret = device_add_disk(NULL, vssd->disk, vssd_groups);
 	if (ret)
 		goto free_disk;
+	clear_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
 	return vssd;
 
 free_disk:

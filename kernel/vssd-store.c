@@ -52,7 +52,8 @@ static int vssd_store_add(struct vssd_store *store, unsigned long index)
 		atomic_long_dec(&store->nr_pages);
 		return -ENOSPC;
 	}
-	page = alloc_page(GFP_NOWAIT | __GFP_ZERO | __GFP_NOWARN);
+	/* Not the reserves, even for a task that frees memory by writing here: it tries again. */
+	page = alloc_page(GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_ZERO | __GFP_NOWARN);
 	old = page ? xa_cmpxchg(&store->pages, index, NULL, page, GFP_NOWAIT | __GFP_NOWARN) :
 		     XA_ERROR(-ENOMEM);
 	if (!old)

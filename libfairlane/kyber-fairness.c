@@ -127,8 +127,8 @@
  *
  * When to use it: many tenants with deep queues on a fast drive, where exact
  * shares and throughput matter more than the last microseconds of latency.
- * When not: a lone tenant (none is faster), or a drive so slow that 100 ms is
- * a short time.
+ * When not: a lone tenant (none is faster), or where a light tenant's latency
+ * matters more than everyone's share.
  */
 #include "fairlane.h"
 #include "weight.h"
@@ -208,7 +208,7 @@ struct kf_flow {
 	u64 seen_cost; /* charged up to the last prediction */
 	/* See 4 above. */
 	unsigned int unspent_periods; /* running */
-	bool on_trial; /* limited by the last trial */
+	bool on_trial; /* limited by the last trial: until that is over */
 	bool late; /* had most of its grant left when the first flow was throttled */
 	unsigned int limited; /* for so many more periods */
 	unsigned int belief; /* for how many the next time */
@@ -229,8 +229,8 @@ struct kf_hwq {
 	/* Shared with completions, and with other hardware queues that ran out. */
 	atomic_t credits[FL_NR_OPS] ____cacheline_aligned_in_smp;
 	int waiting[FL_NR_OPS]; /* for a credit; by xchg() */
-	/* To use a credit, or to wake another; a stale read wakes another once too often. */
-	bool woken[FL_NR_OPS];
+	/* To use a credit, or to wake another: set by whoever wakes it, cleared by its dispatch(). */
+	int woken[FL_NR_OPS];
 	/* Added to by completions, read by kf_latency(), which keeps what it saw. */
 	atomic_t buckets[KF_NR_TARGETS][KF_NR_LATENCIES][KF_BUCKETS];
 	atomic64_t io_ns[KF_NR_IO]; /* time in the drive */
@@ -350,10 +350,10 @@ static void kf_reclaim_credits(struct kf_dev *kf, enum fl_op op)
 	unsigned int i;
 
 	for (i = 0; i < kf->dev.nr_hwqs; i++) {
-		int n = atomic_xchg(&to_kf_hwq(kf->dev.hwqs[i])->credits[op], 0);
+		atomic_t *credits = &to_kf_hwq(kf->dev.hwqs[i])->credits[op];
 
-		if (n)
-			atomic_add(n, &kf->pool[op]);
+		if (atomic_read(credits))
+			atomic_add(atomic_xchg(credits, 0), &kf->pool[op]);
 	}
 }
 
@@ -368,8 +368,13 @@ static bool kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op
 
 static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
-	if (likely(atomic_dec_if_positive(&khq->credits[op]) >= 0) || kf_take_from_pool(kf, khq, op))
+	if (likely(atomic_dec_if_positive(&khq->credits[op]) >= 0) ||
+	    kf_take_from_pool(kf, khq, op)) {
+		/* Whoever wakes must not find us waiting for what we have. */
+		if (unlikely(READ_ONCE(khq->waiting[op])))
+			kf_stop_waiting(kf, khq, op);
 		return true;
+	}
 	if (!xchg(&khq->waiting[op], 1))
 		atomic_inc(&kf->nr_waiting[op]);
 	/* From here on completions see us waiting: look again for what came before that. */
@@ -395,7 +400,7 @@ static void kf_wake_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op
 		struct kf_hwq *other = to_kf_hwq(kf->dev.hwqs[(khq->hwq.index + i) % nr]);
 
 		if (READ_ONCE(other->waiting[op]) && kf_stop_waiting(kf, other, op)) {
-			WRITE_ONCE(other->woken[op], true);
+			WRITE_ONCE(other->woken[op], 1);
 			fl_hwq_run(&other->hwq);
 			credits--;
 		}
@@ -404,10 +409,8 @@ static void kf_wake_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op
 
 static void kf_pass_on(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
-	if (unlikely(READ_ONCE(khq->woken[op]))) {
-		WRITE_ONCE(khq->woken[op], false);
+	if (unlikely(READ_ONCE(khq->woken[op])) && xchg(&khq->woken[op], 0))
 		kf_wake_waiting(kf, khq, op);
-	}
 }
 
 static void kf_put_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
@@ -564,23 +567,29 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 		to_kf_flow(flow)->late = flow->busy && kf_drawn(to_kf_flow(flow)) < 3u << 14;
 }
 
-/* Did what the drive did in a round take clearly longer than usual? Under dev->lock. */
+/*
+ * Did what the drive did in a round take clearly longer than usual? What is
+ * usual at most doubles in a round, so that a stall is soon forgotten, and does
+ * not change in a round in which nothing was done. Under dev->lock.
+ */
 static bool kf_slowed(struct kf_dev *kf, const struct kf_io *io)
 {
 	u64 took = 0, usual = 0;
 	int op;
 
+	if (!io->nr[KF_READS] && !io->nr[KF_WRITES])
+		return true;
 	for (op = KF_READS; op <= KF_WRITES; op++) {
 		u64 *avg = &kf->usual_ns[op], ns = div64_u64(io->ns[op], max_t(u32, io->nr[op], 1));
 
 		took += io->ns[op];
 		usual += io->nr[op] * (*avg ? *avg : ns);
-		*avg = *avg && ns ? (3 * *avg + ns) / 4 : ns;
+		*avg = *avg && ns ? min_t(u64, (3 * *avg + ns) / 4, 2 * *avg) : ns;
 	}
-	return 4 * took > 5 * usual || !took;
+	return 4 * took > 5 * usual;
 }
 
-/* By the probes of the round, could the drive clearly have done more than it did in @window? */
+/* By the round's probes, could the drive clearly have done more than it did? Under dev->lock. */
 static bool kf_wasted(struct kf_dev *kf, const struct kf_io *io)
 {
 	/* ns: what the probes took, and what so many requests took on average in the round. */
@@ -634,7 +643,7 @@ static void kf_end_trial(struct kf_dev *kf, u64 now, u64 done)
 			kf_not_limited(to_kf_flow(flow));
 }
 
-/* A round of @window ends, with @done. Under dev->lock. */
+/* A round of @window ns ends at @now; the drive has done @done so far. Under dev->lock. */
 static void kf_end_probe(struct kf_dev *kf, u64 now, u64 window, u64 done)
 {
 	struct kf_io io = kf_io_since(kf, &kf->round_io);
@@ -673,18 +682,26 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 	}
 }
 
-/* The period fits the time that requests take now; the total stays the same per time. */
+/*
+ * The period fits the time that requests take now; it at most doubles in a
+ * round. What is counted per period stays the same per time.
+ */
 static void kf_set_period(struct kf_dev *kf)
 {
-	u64 longest = max_t(u64, kf->usual_ns[KF_READS], kf->usual_ns[KF_WRITES]), old = kf->period;
+	u64 longest = max_t(u64, kf->usual_ns[KF_READS], kf->usual_ns[KF_WRITES]);
+	u64 old = kf->period, period = min_t(u64, KF_PERIOD_LATENCIES * longest, KF_MAX_PERIOD);
+	struct fl_flow *flow;
 
-	kf->period = max_t(u64, READ_ONCE(kf->period_nsec),
-			   min_t(u64, KF_PERIOD_LATENCIES * longest, KF_MAX_PERIOD));
-	if (kf->period == old)
+	period = max_t(u64, READ_ONCE(kf->period_nsec), min_t(u64, period, 2 * old));
+	if (period == old)
 		return;
-	kf->rate = mul_u64_u64_div_u64(kf->rate, kf->period, old);
+	kf->period = period;
+	kf->rate = mul_u64_u64_div_u64(kf->rate, period, old);
 	kf->predicted_total = max_t(u64, KF_MIN_TOTAL,
-				    mul_u64_u64_div_u64(kf->predicted_total, kf->period, old));
+				    mul_u64_u64_div_u64(kf->predicted_total, period, old));
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		to_kf_flow(flow)->used_avg =
+			mul_u64_u64_div_u64(to_kf_flow(flow)->used_avg, period, old);
 }
 
 /* A round ends at @now: how fast is the drive? See 3 above. Under dev->lock. */
@@ -1061,7 +1078,8 @@ static bool kf_has_work(struct fl_hwq *hwq)
 	int op;
 
 	for (op = 0; op < FL_NR_OPS; op++)
-		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]))
+		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]) ||
+		    READ_ONCE(khq->woken[op]))
 			return true;
 	return READ_ONCE(khq->nr_throttled) &&
 	       READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills);
@@ -1177,7 +1195,7 @@ static int kf_percentile(struct kf_latency *lat, int type, unsigned int percent,
 		return -1;
 	lat->first_ns[type] = 0;
 
-	samples = (samples * percent + 99) / 100;
+	samples = div64_u64((u64)samples * percent + 99, 100);
 	for (b = 0; b < KF_BUCKETS - 1 && buckets[b] < samples; b++)
 		samples -= buckets[b];
 	memset(buckets, 0, sizeof(lat->buckets[type]));

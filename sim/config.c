@@ -224,6 +224,29 @@ static void read_phases(struct table *t, struct tenant_config *tenant)
 	}
 }
 
+/* Load that is made up. */
+static void read_load(struct table *t, struct tenant_config *tenant)
+{
+	tenant->bytes = number(t, "bytes", 512, MAX_IO_BYTES);
+	tenant->read_percent = number(t, "read_percent", 0, 100);
+	tenant->random = boolean(t, "random");
+	tenant->think_ns = number(t, "think_ns", 0, MAX_TIME_NS);
+	tenant->interval_ps = number(t, "interval_ps", 0, MAX_TIME_NS);
+	tenant->poisson = boolean(t, "poisson");
+	if (tenant->bytes % 512)
+		fail(t->reader, "%s: bytes must be a multiple of 512", t->where);
+}
+
+static void read_trace(struct table *t, struct tenant_config *tenant)
+{
+	tenant->trace = text(t, "trace");
+	tenant->block = number(t, "block", 512, 1 << 20);
+	if (tenant->block % 512)
+		fail(t->reader, "%s: block must be a multiple of 512", t->where);
+	if (tenant->jobs != 1)
+		fail(t->reader, "%s: jobs must be 1 with a trace", t->where);
+}
+
 static void read_tenant(struct reader *r, const json_t *json, u64 cores,
 			struct tenant_config *tenant)
 {
@@ -232,19 +255,14 @@ static void read_tenant(struct reader *r, const json_t *json, u64 cores,
 	tenant->node = read_node(&t);
 	tenant->jobs = number(&t, "jobs", 1, 1024);
 	tenant->depth = number(&t, "depth", 1, 65536);
-	tenant->bytes = number(&t, "bytes", 512, 1u << 30);
-	tenant->read_percent = number(&t, "read_percent", 0, 100);
-	tenant->random = boolean(&t, "random");
-	tenant->think_ns = number(&t, "think_ns", 0, MAX_TIME_NS);
-	tenant->interval_ps = number(&t, "interval_ps", 0, MAX_TIME_NS);
-	tenant->poisson = boolean(&t, "poisson");
+	if (json_object_get(json, "trace"))
+		read_trace(&t, tenant);
+	else
+		read_load(&t, tenant);
 	read_cores(&t, tenant, cores);
 	read_phases(&t, tenant);
-	if (tenant->bytes % 512)
-		fail(r, "%s: bytes must be a multiple of 512", t.where);
-	no_more(&t, "name, weight, parent, jobs, depth, bytes, read_percent, random, think_ns, "
-		    "interval_ps, "
-		    "poisson, cores, phases");
+	no_more(&t, "name, weight, parent, jobs, depth, cores, phases, and either trace and block "
+		    "or bytes, read_percent, random, think_ns, interval_ps, poisson");
 }
 
 /* Find the cgroup that @node names as its parent, among the first @nr. */

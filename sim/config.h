@@ -14,7 +14,13 @@
  *	                          kind "null": size, latency_ns, interval_ps
  *	                          and for both: queues, queue_depth
  *	cgroups                   [{name, weight, parent}]; parent is a name or null
- *	tenants                   the same, and struct tenant_config, below
+ *	tenants                   the same, the jobs, depth, cores and phases of struct
+ *	                          tenant_config, below, and either the rest of it or
+ *	                          trace   a file of recorded requests, see trace.h; jobs is 1
+ *	                          block   the drive's, bytes: what requests are rounded to
+ *	                          Each phase plays the trace from its beginning, and as
+ *	                          often as it takes. A request that has to wait, because
+ *	                          depth are outstanding, keeps its time of arrival.
  */
 #ifndef SIM_CONFIG_H
 #define SIM_CONFIG_H
@@ -28,6 +34,7 @@
 #define MAX_NODES 8192 /* tenants and cgroups */
 #define MAX_PHASES 16
 #define MAX_JOBS (1u << 20) /* of all tenants */
+#define MAX_IO_BYTES (1u << 30)
 #define MAX_TIME_NS 1000000000000000ull /* eleven days: in ps it still fits 64 bit */
 
 /* What things cost a core's time; measured by bench/. */
@@ -62,14 +69,17 @@ struct phase {
 
 struct tenant_config {
 	struct node_config node;
-	u64 jobs, depth, bytes, read_percent;
+	unsigned int nr_cores, *cores; /* where its jobs are put, in turn; none: spread over all */
+	unsigned int nr_phases;
+	struct phase phases[MAX_PHASES]; /* in order of time */
+	u64 jobs, depth;
+	const char *trace; /* plays that file, or NULL; lives in struct config's json */
+	u64 block;
+	u64 bytes, read_percent; /* of this and what follows, nothing with a trace */
 	bool random; /* else each job goes through its part of the drive in order */
 	u64 think_ns; /* from a completion to the request that it allows */
 	u64 interval_ps; /* between the arrivals at one job; 0: as fast as depth allows */
 	bool poisson; /* the interval is the mean of an exponential distribution */
-	unsigned int nr_cores, *cores; /* where its jobs are put, in turn; none: spread over all */
-	unsigned int nr_phases;
-	struct phase phases[MAX_PHASES]; /* in order of time */
 };
 
 struct config {

@@ -155,29 +155,55 @@ static void count_in_system(struct sim *sim, int change)
 	sim->in_system += change;
 }
 
+static struct io make_up(struct sim *sim, struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+	struct io io = { .arrival_ns = sim->now, .bytes = c->bytes };
+
+	io.read = c->read_percent == 100 ||
+		  (c->read_percent && random_below(&job->random, 100) < c->read_percent);
+	if (c->interval_ps) {
+		io.arrival_ns = job->next_ps / 1000;
+		job->next_ps += next_interval_ps(job);
+	}
+	io.offset = next_offset(job);
+	return io;
+}
+
+/* What @job's trace has in a line is no request: the run ends. */
+static void trace_failed(struct sim *sim, struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+
+	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: line %llu: %s", c->node.name,
+		 c->trace, (unsigned long long)job->trace->line, job->trace->wrong);
+}
+
+static struct io play(struct sim *sim, struct job *job)
+{
+	struct io io = job->trace->next;
+
+	if (!trace_next(job->trace))
+		trace_failed(sim, job);
+	return io;
+}
+
 /* The request that @job wants now; it may have been wanted for a while. */
 static struct request *make_request(struct sim *sim, struct job *job)
 {
-	const struct tenant_config *c = job->tenant->config;
+	struct io io = job->trace ? play(sim, job) : make_up(sim, job);
 	struct request *r = get_request(sim);
-	bool read;
 
-	read = c->read_percent == 100 ||
-	       (c->read_percent && random_below(&job->random, 100) < c->read_percent);
 	r->job = job;
 	r->hwq = job->hwq;
-	r->arrival_ns = sim->now;
-	if (c->interval_ps) {
-		r->arrival_ns = job->next_ps / 1000;
-		job->next_ps += next_interval_ps(job);
-	}
-	r->rq.op = read ? FL_READ : FL_WRITE;
-	r->rq.bytes = c->bytes;
+	r->arrival_ns = io.arrival_ns;
+	r->rq.op = io.read ? FL_READ : FL_WRITE;
+	r->rq.bytes = io.bytes;
 	r->rq.arrival_ns = r->arrival_ns + CLOCK_START_NS;
 	r->cmd = (struct ssd_cmd){
-		.offset = next_offset(job),
-		.bytes = c->bytes,
-		.op = read ? SSD_READ : SSD_WRITE,
+		.offset = io.offset,
+		.bytes = io.bytes,
+		.op = io.read ? SSD_READ : SSD_WRITE,
 		.class = SSD_HIGH,
 		.core = job->hwq->index,
 	};
@@ -212,7 +238,7 @@ static void end_request(struct sim *sim, struct request *r)
 /* ---- Jobs ---- */
 
 /* When @job may send its next request, SSD_NEVER when it is at its end. */
-static u64 job_due_ns(const struct sim *sim, struct job *job)
+static u64 job_due_ns(struct sim *sim, struct job *job)
 {
 	const struct tenant_config *c = job->tenant->config;
 
@@ -228,6 +254,14 @@ static u64 job_due_ns(const struct sim *sim, struct job *job)
 					(c->poisson ? next_interval_ps(job)
 						    : random_below(&job->random, c->interval_ps));
 			due = max_t(u64, due, job->next_ps / 1000);
+		}
+		if (job->trace) {
+			if (job->trace->begun_ns != phase->from_ns &&
+			    !trace_begin(job->trace, phase->from_ns)) {
+				trace_failed(sim, job);
+				return SSD_NEVER;
+			}
+			due = max_t(u64, due, job->trace->next.arrival_ns);
 		}
 		if (due < phase->to_ns)
 			return due;
@@ -677,7 +711,7 @@ static bool step(struct sim *sim)
 	u64 event_ns = sim->heap.nr ? sim->heap.events[0].at : SSD_NEVER;
 	u64 at = min_t(u64, drive_next_ns(&sim->drive), event_ns);
 
-	if (at == SSD_NEVER || (at > sim->end_ns && !sim->in_system))
+	if (at == SSD_NEVER || sim->error[0] || (at > sim->end_ns && !sim->in_system))
 		return false;
 	pass_time(sim, at);
 	if (event_ns == at)
@@ -695,6 +729,8 @@ static bool check(struct sim *sim)
 	unsigned __int128 more = max_t(unsigned __int128, sim->area, sim->residence);
 	unsigned __int128 less = min_t(unsigned __int128, sim->area, sim->residence);
 
+	if (sim->error[0])
+		return false;
 	if (sim->in_system)
 		snprintf(sim->error, sizeof(sim->error),
 			 "%llu requests were not done %llu s after the end of the run",

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* From a configuration to a host, a scheduler and a drive that are ready to run. */
+#include <errno.h>
+
 #include "locks.h"
 #include "none.h"
 #include "sim.h"
@@ -136,7 +138,19 @@ static bool place_job(struct sim *sim, struct job *job, unsigned int index)
 	part -= part % (part < 1 << 20 ? 512 : 1 << 16);
 	job->first_byte = index * part;
 	job->blocks = part / job->tenant->config->bytes;
-	return job->blocks;
+	return job->blocks || fail(sim, "drive: too small for a block of each job");
+}
+
+/* The whole drive is its: a trace says where. */
+static bool open_trace(struct sim *sim, struct job *job)
+{
+	const struct tenant_config *c = job->tenant->config;
+
+	job->trace = trace_open(c->trace, sim->config.drive.size, c->block);
+	if (!job->trace)
+		snprintf(sim->error, sizeof(sim->error), "%s: trace %s: cannot be read: %s",
+			 c->node.name, c->trace, strerror(errno));
+	return job->trace;
 }
 
 static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsigned int core)
@@ -147,7 +161,7 @@ static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsig
 	job->core = &sim->cores[core];
 	job->hwq = &sim->hwqs[core * queues / sim->config.cores];
 	job->random = random_seed(sim->config.seed, index);
-	return place_job(sim, job, index);
+	return job->tenant->config->trace ? open_trace(sim, job) : place_job(sim, job, index);
 }
 
 /*
@@ -180,7 +194,7 @@ static bool make_jobs(struct sim *sim)
 			sim->jobs[nr].tenant = &sim->tenants[i];
 			if (!make_job(sim, &sim->jobs[nr], nr,
 				      t->nr_cores ? t->cores[j % t->nr_cores] : core))
-				return fail(sim, "drive: too small for a block of each job");
+				return false;
 			if (!t->nr_cores)
 				core = (core + step) % c->cores;
 		}
@@ -272,6 +286,9 @@ void sim_exit(struct sim *sim)
 		free(sim->tenants[i].waiting);
 		free(sim->tenants[i].bins);
 	}
+	for (i = 0; sim->jobs && i < sim->nr_jobs; i++)
+		if (sim->jobs[i].trace)
+			trace_close(sim->jobs[i].trace);
 	if (sim->dev)
 		fl_dev_destroy(sim->dev);
 	drive_exit(&sim->drive);

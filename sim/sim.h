@@ -10,12 +10,15 @@
 #ifndef SIM_H
 #define SIM_H
 
+#include <limits.h>
+
 #include "../libfairlane/user.h"
 #include "config.h"
 #include "drive.h"
 #include "heap.h"
 #include "histogram.h"
 #include "random.h"
+#include "trace.h"
 
 /* Something that a core has to do. */
 enum work_kind {
@@ -81,6 +84,7 @@ struct job {
 	u64 random; /* generator */
 	u64 first_byte, blocks, next_block; /* its part of the drive */
 	u64 next_ps; /* its next arrival, if it has a rate */
+	struct trace *trace; /* what it plays, or NULL */
 	unsigned int outstanding; /* requests, and pauses after one */
 	unsigned int phase;
 };
@@ -147,7 +151,7 @@ struct sim {
 	u64 in_system, changed_ns;
 	unsigned __int128 area; /* requests x ns in the system, as time went by */
 	unsigned __int128 residence; /* the sum of their times in the system */
-	char error[200];
+	char error[PATH_MAX + 200];
 };
 
 /* What the scheduler asks of its host, see struct fl_host; @ctx is the sim. */

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from fairlane import scenario, ssd
 from fairlane.errors import FairlaneError
-from fairlane.scenario import Cgroup, Expect, Profile, Rate, Scenario, TenantSpec, Variant
+from fairlane.scenario import TRACES, Cgroup, Expect, Profile, Rate, Scenario, TenantSpec, Variant
 
 DEVICE = '[device]\nprofile = "null"\n'
 TENANT = '[[tenant]]\nname = "a"\n'
+PLAYER = TENANT + 'trace = "tpcc-small.trace"\n'
 EVERY = sorted(scenario.SCENARIOS.rglob("*.toml"))
 
 
@@ -59,6 +60,16 @@ def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None
     assert params == scenario.load_profile("null").params | {"hw_queue_depth": 8}
 
 
+def test_a_trace_is_beside_the_scenario_or_one_of_the_projects(tmp_path: Path) -> None:
+    def trace(name: object) -> str | None:
+        return parse(tmp_path, f'{DEVICE}{TENANT}trace = "{name}"\n').tenants[0].trace
+
+    assert trace("tpcc-small.trace") == str(TRACES / "tpcc-small.trace")
+    own = tmp_path / "tpcc-small.trace"
+    own.touch()
+    assert trace(own.name) == trace(own) == str(own)
+
+
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
@@ -99,6 +110,16 @@ def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None
         ("[run]\ncgroups = []\n" + DEVICE + TENANT, "[run] cgroups", "list"),
         ("[runs]\n" + DEVICE + TENANT, "top level runs", "valid are description, run"),
         ("[run\n", "x.toml", "not valid TOML"),
+        (DEVICE + PLAYER + 'rw = "read"\n', "[[tenant]] number 1 rw", "no meaning beside a trace"),
+        (DEVICE + PLAYER + "mix = 30\n", "[[tenant]] number 1 mix", "no meaning beside a trace"),
+        (DEVICE + PLAYER + "bs = 4096\n", "[[tenant]] number 1 bs", "no meaning beside a trace"),
+        (DEVICE + PLAYER + 'rate = "9 iops"\n', "[[tenant]] number 1 rate", "no meaning beside a trace"),
+        (DEVICE + PLAYER + "poisson = true\n", "[[tenant]] number 1 poisson", "no meaning beside a trace"),
+        (DEVICE + PLAYER + "thinktime = 1\n", "[[tenant]] number 1 thinktime", "no meaning beside a trace"),
+        (DEVICE + PLAYER + "jobs = 2\n", "[[tenant]] number 1 jobs", "played by one job"),
+        (DEVICE + TENANT + 'trace = "moon"\n', "[[tenant]] number 1 trace", f"and {TRACES / 'moon'}: no such file"),
+        (DEVICE + TENANT + 'trace = "."\n', "[[tenant]] number 1 trace", "no such file"),
+        (DEVICE + TENANT + "trace = 5\n", "[[tenant]] number 1 trace", "5 is not a text"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, where: str, what: str) -> None:

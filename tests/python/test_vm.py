@@ -142,7 +142,9 @@ def test_no_kvm_needs_no_probe(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_signals_end_everything(fake_vm: Path, number: signal.Signals) -> None:
     script(fake_vm, f"sleep 600 & echo $! > {fake_vm}/pid; echo '{UP}'; wait")
     program = (
-        "import os, sys; from pathlib import Path; from fairlane import vm; from fairlane.kernels import Kernel\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from fairlane import vm; from fairlane.kernels import Kernel\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a shell's background jobs ignore
         "shared = Path(sys.argv[1]); vm._env = lambda: {**os.environ, 'PATH': f'{shared}:' + os.environ['PATH']}\n"
         "vm.run(['x'], Kernel('6.1.0-1-amd64', Path('/nowhere')), shared, timeout_s=600, accelerator='tcg')\n"
     )

@@ -44,6 +44,13 @@ def tenant(name: str = "a", weight: int = 100, **keys: Any) -> Json:
     return found | keys
 
 
+def player(trace: Path, name: str = "a", block: int = 512, **keys: Any) -> Json:
+    """A tenant that plays a trace."""
+    made_up = ("bytes", "read_percent", "random", "think_ns", "interval_ps", "poisson")
+    found = {key: value for key, value in tenant(name, **keys).items() if key not in made_up}
+    return found | {"trace": str(trace), "block": block}
+
+
 def run_of(
     tenants: list[Json], drive: Json, knob: str = "none", cores: int = 1, seconds: float = 1.0, **keys: Any
 ) -> Json:
@@ -65,6 +72,16 @@ def output(description: Json, program: Path = PROGRAM) -> bytes:
     if done.returncode or done.stderr:  # not an assertion: an expected failure is never this
         raise RuntimeError(f"{program.name} ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
     return done.stdout
+
+
+def refused(text: bytes) -> str:
+    """The sentence that it says."""
+    done = start(text, ASAN)
+    assert (done.returncode, done.stdout) == (2, b"")
+    said = done.stderr.decode()
+    assert said.startswith("fl-sim: ")
+    assert said.count("\n") == 1
+    return said
 
 
 def simulate(description: Json, program: Path = PROGRAM) -> Json:

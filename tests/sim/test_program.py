@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simkit import ASAN, Json, null_drive, output, run_of, ssd_drive, start, tenant
+from simkit import ASAN, Json, null_drive, output, player, refused, run_of, ssd_drive, start, tenant
 
 from fairlane.results import Results
+from fairlane.scenario import TRACES
 
 GOLDEN = Path(__file__).parent / "golden.json"
 KNOBS = ("none", "kyber-fairness", "d2fq", "mqfq")
@@ -73,16 +74,6 @@ def test_what_it_prints_is_a_results_file(tmp_path: Path) -> None:
 
 
 # --- Input that is no run ---
-
-
-def refused(text: bytes) -> str:
-    """The sentence that it says."""
-    done = start(text, ASAN)
-    assert (done.returncode, done.stdout) == (2, b"")
-    said = done.stderr.decode()
-    assert said.startswith("fl-sim: ")
-    assert said.count("\n") == 1
-    return said
 
 
 @pytest.mark.parametrize(
@@ -154,7 +145,9 @@ def mutate(description: Json, rng: random.Random) -> None:
 @given(seed=st.integers(0, 2**32), knob=st.sampled_from(KNOBS), null=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_a_run_with_anything_in_it_changed_is_run_or_refused(seed: int, knob: str, null: bool) -> None:
-    description = copy.deepcopy(mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4)))
+    description = mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4))
+    description["tenants"].append(player(TRACES / "tpcc-small.trace", "recorded", 4096, depth=64))
+    description = copy.deepcopy(description)
     mutate(description, random.Random(seed))
     done = start(json.dumps(description).encode(), ASAN)
     if done.returncode:

@@ -457,6 +457,97 @@ static void test_a_drive_that_waits_for_its_tenants_holds_nobody_back(void)
 	drive_exit(&d);
 }
 
+/* A drive of which each step is told: for interleavings that a drive in virtual time does not have. */
+static u64 told_ns;
+static bool run_wanted[3];
+
+static u64 told_clock(void)
+{
+	return told_ns;
+}
+
+static void want_run(__attribute__((unused)) void *ctx, unsigned int hwq)
+{
+	run_wanted[hwq] = true;
+}
+
+static void kick_nothing(__attribute__((unused)) void *ctx)
+{
+}
+
+/* @rq of @flow arrives at @hwq. */
+static void arrives(struct fl_dev *dev, struct fl_flow *flow, unsigned int hwq, struct fl_req *rq,
+		    enum fl_op op)
+{
+	*rq = (struct fl_req){ .op = op, .bytes = 4096, .arrival_ns = told_ns };
+	fl_submit(dev, hwq, flow, rq);
+}
+
+/* Fast reads, beside writes that take 30 ms, until the reads' depth is 1. */
+static void let_writes_suffer(struct fl_dev *dev, struct fl_flow *flow)
+{
+	static struct fl_req rqs[600];
+	struct fl_req *sent[100], *rq;
+	unsigned int i, n, left;
+	u64 depth = 0;
+
+	while (depth != 1) {
+		for (i = 0; i < 600; i++) {
+			arrives(dev, flow, 0, &rqs[i], FL_READ);
+			rq = fl_next(dev, 0);
+			told_ns += 10 * NSEC_PER_USEC;
+			fl_done(rq);
+		}
+		for (i = 0; i < 600; i++)
+			arrives(dev, flow, 0, &rqs[i], FL_WRITE);
+		for (left = 600; left; left -= n) {
+			for (n = 0; n < 100 && (rq = fl_next(dev, 0)); n++)
+				sent[n] = rq;
+			told_ns += 30 * MSEC;
+			for (i = 0; i < n; i++)
+				fl_done(sent[i]);
+		}
+		fl_tick(dev);
+		fl_get(dev, "read_depth", &depth);
+	}
+}
+
+static void test_a_freed_slot_finds_whoever_waits(void)
+{
+	const struct fl_host host = { .run = want_run, .kick = kick_nothing };
+	struct fl_req first, a, b, c;
+	struct fl_flow *flow;
+	struct fl_dev *dev;
+
+	told_ns = NSEC_PER_SEC;
+	fl_set_clock(told_clock);
+	dev = fl_dev_create(&fl_kyber_fairness, 3, &host);
+	flow = fl_flow_create(dev, NULL, 100);
+	let_writes_suffer(dev, flow);
+
+	arrives(dev, flow, 2, &first, FL_READ);
+	CHECK(fl_next(dev, 2) == &first, "the only slot");
+	arrives(dev, flow, 0, &a, FL_READ);
+	CHECK(!fl_next(dev, 0), "a waits");
+	arrives(dev, flow, 1, &b, FL_READ);
+	CHECK(!fl_next(dev, 1), "b waits");
+	fl_done(&first);
+	CHECK(fl_next(dev, 1) == &b, "b is there before a");
+	CHECK(!fl_next(dev, 0), "a waits on");
+	fl_done(&b);
+	CHECK(run_wanted[0] && fl_next(dev, 0) == &a, "a is told");
+	arrives(dev, flow, 2, &c, FL_READ);
+	memset(run_wanted, 0, sizeof(run_wanted));
+	CHECK(!fl_next(dev, 2), "c waits");
+	fl_done(&a);
+	CHECK(run_wanted[2], "c is told, though b's queue waited after it");
+	CHECK(fl_next(dev, 2) == &c, "and goes");
+	fl_done(&c);
+	fl_flow_destroy(flow);
+	fl_dev_destroy(dev);
+	fl_set_clock(NULL);
+}
+
 static const struct test tests[] = {
 	{ "shares follow weights", test_shares_follow_weights },
 	{ "shares follow weights at queue depth 256 per job", test_shares_at_queue_depth_256 },
@@ -491,6 +582,7 @@ static const struct test tests[] = {
 	{ "without prediction the total stays", test_without_prediction_the_total_stays },
 	{ "tunables refuse what is out of range", test_tunables_refuse_what_is_out_of_range },
 	{ "no more requests in flight than the domain's depth", test_no_more_in_flight_than_the_depth },
+	{ "a freed slot finds whoever waits for it", test_a_freed_slot_finds_whoever_waits },
 	{ "one hardware queue may use the whole depth", test_one_hardware_queue_may_use_the_whole_depth },
 	{ "a drive that waits for its tenants holds nobody back",
 	  test_a_drive_that_waits_for_its_tenants_holds_nobody_back },

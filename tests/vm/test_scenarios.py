@@ -2,7 +2,8 @@
 """What the scenarios promise holds on a real kernel: shares, totals, work conservation, idling, hierarchy.
 
 Each test judges one file of scenarios/kyber-fairness, run with the knobs that its expectations compare. All that were
-selected run before the first is judged, in one boot for each kernel and device.
+selected run before the first is judged, in one boot for each kernel and device. Those marked long are not part of
+`make test`, as another one, the unit tests or the simulator would notice the same mistake: `pytest tests/vm -m long`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from fairlane.scenario import Scenario
 FOLDER = scenario.SCENARIOS / "kyber-fairness"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 ALSO_ON_6_12 = ("nvme",)
+LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256")
 CASES = [("6.1", name) for name in NAMES] + [("6.12", name) for name in ALSO_ON_6_12]
+PARAMS = [
+    pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in LONG else [])
+    for kernel, name in CASES
+]
 
 Measured = dict[tuple[str, str], Results]
 Tell = Callable[[Progress], None]
@@ -57,7 +63,7 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return found
 
 
-@pytest.mark.parametrize(("kernel", "name"), CASES, ids=[f"{name}-{kernel}" for kernel, name in CASES])
+@pytest.mark.parametrize(("kernel", "name"), PARAMS)
 def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Path, tell: Tell) -> None:
     """Run once; if something does not hold then, twice more, and the median decides: the machine may be noisy."""
     what, results = _load(name), measured[kernel, name]

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "trace.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+
+#define SECTOR 512
+#define MAX_LINE 256
+
+struct trace *trace_open(const char *path, u64 size, u64 block)
+{
+	FILE *file = fopen(path, "r");
+	struct trace *trace;
+
+	if (!file)
+		return NULL;
+	trace = calloc(1, sizeof(*trace));
+	if (!trace) {
+		fclose(file);
+		return NULL;
+	}
+	*trace = (struct trace){
+		.file = file, .block = block, .size = size / block, .begun_ns = ~0ull
+	};
+	return trace;
+}
+
+void trace_close(struct trace *trace)
+{
+	fclose(trace->file);
+	free(trace);
+}
+
+static bool wrong(struct trace *trace, const char *what)
+{
+	trace->wrong = what;
+	return false;
+}
+
+/* The number at *@text, which then is behind it. */
+static bool column(char **text, u64 *number)
+{
+	*text += strspn(*text, " \t");
+	if (!isdigit((unsigned char)**text))
+		return false;
+	errno = 0;
+	*number = strtoull(*text, text, 10);
+	return !errno;
+}
+
+static bool parse(struct trace *trace, char *text)
+{
+	u64 arrival_ns, device, sector, sectors, type, bytes;
+
+	if (!column(&text, &arrival_ns) || !column(&text, &device) || !column(&text, &sector) ||
+	    !column(&text, &sectors) || !column(&text, &type) || text[strspn(text, " \t\r\n")])
+		return wrong(trace, "must be five whole numbers: arrival in ns, device, first "
+				    "sector, sectors, type");
+	if (type > 1)
+		return wrong(trace, "the type must be 0, a write, or 1, a read");
+	if (!sectors || sectors > MAX_IO_BYTES / SECTOR)
+		return wrong(trace, "the sectors must be from 1 to 2097152, which is 1 GiB");
+	bytes = (sectors * SECTOR + trace->block - 1) / trace->block * trace->block;
+	if (bytes > trace->size * trace->block)
+		return wrong(trace, "the request is larger than the drive");
+	if (trace->line == 1)
+		trace->first_ns = arrival_ns;
+	else if (arrival_ns < trace->last_ns)
+		return wrong(trace, "the request arrives before that of the line above");
+	if (arrival_ns - trace->first_ns > MAX_TIME_NS)
+		return wrong(trace, "the request arrives more than eleven days after the first");
+	trace->last_ns = arrival_ns;
+	trace->next.arrival_ns = trace->round_ns + (arrival_ns - trace->first_ns);
+	/* A request that began within the drive and would end beyond it ends where the drive does. */
+	sector %= trace->size * (trace->block / SECTOR);
+	trace->next.offset = min_t(u64, sector * SECTOR / trace->block * trace->block,
+				   trace->size * trace->block - bytes);
+	trace->next.bytes = bytes;
+	trace->next.read = type;
+	return true;
+}
+
+/* Read the file from its beginning: its first request arrives at @at_ns. */
+static bool start(struct trace *trace, u64 at_ns)
+{
+	rewind(trace->file);
+	trace->round_ns = at_ns;
+	trace->line = trace->first_ns = trace->last_ns = 0;
+	return trace_next(trace);
+}
+
+bool trace_begin(struct trace *trace, u64 at_ns)
+{
+	trace->begun_ns = at_ns;
+	return start(trace, at_ns);
+}
+
+bool trace_next(struct trace *trace)
+{
+	u64 span_ns = trace->last_ns - trace->first_ns;
+	char text[MAX_LINE];
+
+	if (fgets(text, sizeof(text), trace->file)) {
+		trace->line++;
+		if (!strchr(text, '\n') && !feof(trace->file))
+			return wrong(trace, "too long, or no text");
+		return parse(trace, text);
+	}
+	if (ferror(trace->file))
+		return wrong(trace, strerror(errno));
+	if (!span_ns)
+		return wrong(trace, "the trace ends there, without two requests that arrive "
+				    "at different times");
+	return start(trace, trace->round_ns + span_ns + span_ns / (trace->line - 1));
+}
