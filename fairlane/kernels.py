@@ -26,8 +26,8 @@ from fairlane.errors import FairlaneError
 
 VERSIONS = ("6.1", "6.12")
 REPO = Path(__file__).resolve().parent.parent
-SCHEDULERS = ("fairlane.ko", "kyber-fairness.ko", "mqfq.ko")  # in the order in which they are loaded
-MODULES = (*SCHEDULERS, "vssd.ko")
+SCHEDULERS = ("fairlane.ko", "kyber-fairness.ko", "mqfq.ko", "d2fq.ko")  # in the order in which they are loaded
+MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
 APT_UPDATE_S = 180
 FETCH_S = 1200
 UNPACK_S = 300

@@ -620,6 +620,19 @@ static void d2_exit_flow(struct fl_flow *flow)
 		d2->ids[d2f->id / 64] &= ~(1ull << d2f->id % 64);
 }
 
+/* The gap as low_threshold is given: for a flow of mean weight. */
+static void d2_virtual_time(struct fl_flow *flow, u64 *vt, s64 *gap)
+{
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	s64 ahead;
+
+	*vt = atomic64_read(&to_d2_flow(flow)->vt);
+	ahead = flow->busy ? d2_ahead(*vt, atomic64_read(&d2->gvt)) : 0;
+	*gap = mul_u64_u64_div_u64(ahead < 0 ? -ahead : ahead, 1u << FL_VT_SHIFT, d2->mean_reciprocal);
+	if (ahead < 0)
+		*gap = -*gap;
+}
+
 #define D2_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
 	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct d2_dev, _name),  \
 	  .min = _min, .max = _max, .def = _def }
@@ -657,5 +670,6 @@ const struct fl_sched fl_d2fq = {
 	.route = d2_route,
 	.complete = d2_complete,
 	.tick = d2_tick,
+	.virtual_time = d2_virtual_time,
 	.vars = d2_vars,
 };

@@ -43,18 +43,12 @@
 #define FAIRLANE_H
 
 #include "env.h"
+#include "class.h"
 #include "cost.h"
 
 #define FL_WEIGHT_MIN 1
 #define FL_WEIGHT_MAX 10000
 #define FL_WEIGHT_DEFAULT 100
-
-/*
- * Classes of a drive's submission queues that route() chooses from: those of
- * NVMe's weighted round robin arbitration, whose weights are fl_dev_weights().
- */
-enum fl_class { FL_HIGH, FL_MEDIUM, FL_LOW, FL_NR_CLASSES };
-#define FL_CLASS_WEIGHT_MAX 256
 
 struct fl_sched;
 
@@ -148,11 +142,17 @@ struct fl_sched {
 	 */
 	void (*release)(struct fl_queue *queue, struct fl_req *rq);
 
-	/* The drive finished @rq at @now_ns; before release(). */
+	/* The drive finished @rq at @now_ns (0 from a host that sends by route()); before release(). */
 	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
 
 	/* Periodic work. Returns ns until it wants to be called again, 0 when idle. */
 	u64 (*tick)(struct fl_dev *dev);
+
+	/*
+	 * The virtual time of @flow, and how far that is ahead of the least, for who
+	 * looks on; NULL: there is none. Under dev->lock.
+	 */
+	void (*virtual_time)(struct fl_flow *flow, u64 *vt, s64 *gap);
 
 	const struct fl_var *vars; /* ends with a NULL name */
 };
