@@ -177,6 +177,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 		khwq->hctx = hctx;
 		khwq->hwq.dev = &kdev->dev;
 		khwq->hwq.index = i;
+		khwq->hwq.depth = q->tag_set->queue_depth;
 		spin_lock_init(&khwq->hwq.lock);
 		kdev->dev.hwqs[i] = &khwq->hwq;
 	}

@@ -64,6 +64,7 @@ struct fl_dev {
 struct fl_hwq {
 	struct fl_dev *dev;
 	unsigned int index; /* in dev->hwqs */
+	unsigned int depth; /* requests that the drive takes on it at once; 0: any number */
 	spinlock_t lock;
 } ____cacheline_aligned_in_smp;
 

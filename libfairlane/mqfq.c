@@ -45,6 +45,8 @@
  * then the two of the next pair, then the next four, ...; that core is told to
  * run. What nobody wants is in a pool. (The paper has a tree of counters for
  * that; since a word for each core says who wants a slot, none is kept here.)
+ * Not in the paper, whose drive takes more than D on any queue: a core gets no
+ * more slots than its queue takes requests.
  *
  * 4. Waking
  *
@@ -92,6 +94,7 @@ struct mq_hwq {
 	s64 throttled_tag; /* written before throttled is set */
 	int wants; /* a slot; set and cleared under hwq->lock */
 	atomic_t slots; /* given to this core and not used yet */
+	atomic_t in_drive; /* those with a slot; up under hwq->lock, down by any core */
 	struct fl_mind_node nodes[FL_MIND_NODES];
 };
 
@@ -289,6 +292,12 @@ static bool mq_throttle(struct mq_dev *md, struct mq_hwq *mhq)
 
 /* ---- Slots ---------------------------------------------------------------- */
 
+/* The core's queue takes no more; who is full for a moment too long is passed over once. */
+static bool mq_full(struct mq_hwq *mhq)
+{
+	return mhq->hwq.depth && atomic_read(&mhq->in_drive) >= (int)mhq->hwq.depth;
+}
+
 /* Give a slot to the core nearest to @mhq that wants one, itself first. */
 static bool mq_give_slot(struct mq_dev *md, struct mq_hwq *mhq)
 {
@@ -303,7 +312,7 @@ static bool mq_give_slot(struct mq_dev *md, struct mq_hwq *mhq)
 		if (index >= md->dev.nr_hwqs)
 			continue;
 		other = to_mq_hwq(md->dev.hwqs[index]);
-		if (!READ_ONCE(other->wants))
+		if (!READ_ONCE(other->wants) || mq_full(other))
 			continue;
 		atomic_inc(&other->slots);
 		if (i)
@@ -331,14 +340,17 @@ static bool mq_try_slot(struct mq_dev *md, struct mq_hwq *mhq)
 
 static bool mq_take_slot(struct mq_dev *md, struct mq_hwq *mhq)
 {
-	if (mq_try_slot(md, mhq))
+	if (!mq_full(mhq) && mq_try_slot(md, mhq))
 		return true;
 	if (!mhq->wants) {
 		xchg(&mhq->wants, 1);
 		atomic_inc(&md->wanted);
-		smp_mb__after_atomic(); /* who gives a slot to the pool sees this, or we see the slot */
+		/* Who gives a slot to the pool, or makes room here, sees this; or we see that. */
+		smp_mb__after_atomic();
 	}
-	return mq_try_slot(md, mhq);
+	while (mq_full(mhq) && atomic_dec_if_positive(&mhq->slots) >= 0)
+		mq_put_slot(md, mhq);
+	return !mq_full(mhq) && mq_try_slot(md, mhq);
 }
 
 /* Nothing here may go now: others may have the slots that this core was given. */
@@ -398,6 +410,7 @@ static struct fl_req *mq_take(struct mq_dev *md, struct mq_hwq *mhq, struct mq_q
 		atomic64_add((s64)(price - mq->price), &to_mq_flow(mq->q.flow)->finish);
 	list_del_init(fl_req_node(rq));
 	*fl_req_priv(rq) = MQ_HAS_SLOT;
+	atomic_inc(&mhq->in_drive);
 	fl_queue_account(&mq->q, rq, cost);
 	WRITE_ONCE(md->last_tag, mq->tag);
 	mq_pop(mhq);
@@ -434,7 +447,8 @@ static bool mq_has_work(struct fl_hwq *hwq)
 	if (atomic_read(&mhq->slots) > 0)
 		return true; /* or others are to have it */
 	return READ_ONCE(mhq->heap) && !READ_ONCE(mhq->throttled) &&
-	       (!READ_ONCE(mhq->wants) || atomic_read(&to_mq_dev(hwq->dev)->pool) > 0);
+	       (!READ_ONCE(mhq->wants) ||
+		(atomic_read(&to_mq_dev(hwq->dev)->pool) > 0 && !mq_full(mhq)));
 }
 
 static struct list_head *mq_merge_list(struct fl_queue *queue, enum fl_op op)
@@ -455,6 +469,8 @@ static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 	if (!*fl_req_priv(rq))
 		return;
 	*fl_req_priv(rq) = 0;
+	/* A full barrier: see mq_take_slot(). */
+	atomic_add_return(-1, &to_mq_hwq(queue->hwq)->in_drive);
 	mq_put_slot(to_mq_dev(queue->hwq->dev), to_mq_hwq(queue->hwq));
 }
 

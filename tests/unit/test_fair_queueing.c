@@ -338,6 +338,49 @@ static void test_no_more_in_the_drive_than_its_depth(void)
 	drive_exit(&d);
 }
 
+static unsigned int taken(struct fl_dev *dev, unsigned int index)
+{
+	unsigned int nr = 0;
+
+	while (fl_next(dev, index))
+		nr++;
+	return nr;
+}
+
+/* Requests that the drive would not take would wait outside of it with slots that others could use. */
+static void test_a_core_gets_no_more_slots_than_its_queue_takes_requests(void)
+{
+	static struct fl_req rqs[2][40];
+	struct fl_flow *flow;
+	unsigned int i, j;
+
+	drive_init(&d, &fl_mqfq, 2, IN_DRIVE, 320 * NSEC_PER_USEC);
+	fl_set(d.dev, "throttle_bytes", 1 << 30); /* that no core waits for the other */
+	flow = fl_flow_create(d.dev, NULL, 100);
+	for (i = 0; i < 2; i++) {
+		d.dev->hwqs[i]->depth = 32;
+		for (j = 0; j < 40; j++) {
+			rqs[i][j] = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
+			fl_submit(d.dev, i, flow, &rqs[i][j]);
+		}
+		CHECK(taken(d.dev, i) == 32, "on %u", i);
+	}
+	for (j = 0; j < 8; j++) {
+		fl_done(&rqs[0][j]);
+		CHECK(taken(d.dev, 1) == 0, "it is full");
+		CHECK(taken(d.dev, 0) == 1, "whose request was done has the place");
+	}
+	for (j = 8; j < 40; j++)
+		fl_done(&rqs[0][j]);
+	for (j = 0; j < 32; j++)
+		fl_done(&rqs[1][j]);
+	CHECK(taken(d.dev, 1) == 8, "the rest");
+	for (j = 32; j < 40; j++)
+		fl_done(&rqs[1][j]);
+	fl_flow_destroy(flow);
+	drive_exit(&d);
+}
+
 /* By weight, two that always have requests are never further apart than T and a few requests. */
 static void test_no_flow_is_further_ahead_than_the_threshold(void)
 {
@@ -394,6 +437,8 @@ static const struct test tests[] = {
 	{ "d2fq: tunables refuse what is out of range", test_tunables_refuse_what_is_out_of_range },
 	{ "mqfq: no more requests in the drive than its depth",
 	  test_no_more_in_the_drive_than_its_depth },
+	{ "mqfq: a core gets no more slots than its queue takes requests",
+	  test_a_core_gets_no_more_slots_than_its_queue_takes_requests },
 	{ "mqfq: no flow is further ahead than the threshold",
 	  test_no_flow_is_further_ahead_than_the_threshold },
 	{}
