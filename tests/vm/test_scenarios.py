@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What the scenarios promise holds on a real kernel: shares, totals, work conservation, idling, hierarchy.
 
-Each test judges one file of scenarios/kyber-fairness, run with the knobs that its expectations compare. All that were
-selected run before the first is judged, in one boot for each kernel and device. Those marked long are not part of
-`make test`, as another one, the unit tests or the simulator would notice the same mistake: `pytest tests/vm -m long`.
+Each test judges one file of scenarios/kyber-fairness, or one of scenarios/d2fq that are for a VM, run with the knobs
+that its expectations compare. All that were selected run before the first is judged, in one boot for each kernel and
+device. Those marked long are not part of `make test`, as another one, the unit tests or the simulator would notice
+the same mistake: `pytest tests/vm -m long`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from fairlane.host import Progress
 from fairlane.results import Results
 from fairlane.scenario import Scenario
 
-FOLDER = scenario.SCENARIOS / "kyber-fairness"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+FILES = [*scenario.SCENARIOS.glob("kyber-fairness/*.toml"), *scenario.SCENARIOS.glob("d2fq/vm*.toml")]
+SCENARIOS = {path.stem if path.parent.stem == "kyber-fairness" else f"d2fq-{path.stem}": path for path in FILES}
 ALSO_ON_6_12 = ("nvme",)
-LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256")
-CASES = [("6.1", name) for name in NAMES] + [("6.12", name) for name in ALSO_ON_6_12]
+LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "d2fq-vm-cpu-bound")
+CASES = [("6.1", name) for name in sorted(SCENARIOS)] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
     pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in LONG else [])
     for kernel, name in CASES
@@ -76,7 +77,7 @@ def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Pa
 
 
 def _load(name: str) -> Scenario:
-    return scenario.load(FOLDER / f"{name}.toml")
+    return scenario.load(SCENARIOS[name])
 
 
 def _knobs(what: Scenario) -> list[str]:
