@@ -23,10 +23,10 @@ from fairlane.guest import CGROUPS
 from fairlane.scenario import Profile, load_profile
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
-RECORDS = 100_000
+RECORDS = 50_000
 THREADS = 160  # that have a read each outstanding: enough for half of the drive, which holds 128
 # Slow enough to be the bottleneck even when the CPU is emulated; fresh, as it is only read once it is filled.
-DRIVE = {"time_scale": 100, "map": 0, "size": 4 << 30, "memory": 1 << 30}
+DRIVE = {"time_scale": 300, "map": 0, "size": 4 << 30, "memory": 1 << 30}
 BOUNDS = {"d2fq": (0.95, 1.08), "mqfq": (0.95, 1.08)}
 UNFAIR = 0.8  # what nobody shares out is further off than that
 COMMON = ["--benchmarks=readrandom", "--use_existing_db=1", "--readonly=1", "--compression_type=none"]
@@ -47,7 +47,7 @@ def fill(folder: Path) -> None:
     argv = ["db_bench", "--benchmarks=fillseq", f"--num={RECORDS}", "--value_size=1024", "--compression_type=none"]
     argv += [f"--db={folder}/db", "--disable_wal=1", "--write_buffer_size=16777216"]
     proc.output(argv, what="filling the database", limit_s=300)
-    argv = ["fio", "--name=fill", f"--filename={folder}/fio", "--size=256m", "--rw=write", "--bs=1m", "--end_fsync=1"]
+    argv = ["fio", "--name=fill", f"--filename={folder}/fio", "--size=64m", "--rw=write", "--bs=1m", "--end_fsync=1"]
     proc.output(argv, what="filling fio's file", limit_s=300)
     proc.output(["sync"], what="writing it all", limit_s=300)
 
@@ -73,7 +73,7 @@ def measured(disk: str, folder: Path, cgroups: list[Path], knob: str) -> float:
         duration = round(3 * SECONDS + 60)
         database = ["db_bench", *COMMON, f"--num={RECORDS}", f"--db={folder}/db", f"--threads={THREADS}"]
         database += ["--use_direct_reads=1", "--cache_size=65536", f"--duration={duration}"]
-        fio = ["fio", "--name=t", f"--filename={folder}/fio", "--size=256m", "--rw=randread", "--bs=4k", "--direct=1"]
+        fio = ["fio", "--name=t", f"--filename={folder}/fio", "--size=64m", "--rw=randread", "--bs=4k", "--direct=1"]
         fio += ["--ioengine=libaio", "--iodepth=128", "--numjobs=4", "--time_based", f"--runtime={duration}"]
         running = [started(cgroup, *argv) for cgroup, argv in zip(cgroups, (database, fio), strict=True)]
         try:
@@ -81,7 +81,7 @@ def measured(disk: str, folder: Path, cgroups: list[Path], knob: str) -> float:
             while not all(read_bytes(cgroup, number) for cgroup in cgroups):
                 assert time.monotonic() < deadline, "both read from the drive"
                 time.sleep(0.1)
-            time.sleep(SECONDS / 2)
+            time.sleep(SECONDS)
             before = [read_bytes(cgroup, number) for cgroup in cgroups]
             time.sleep(SECONDS)
             got = [(read_bytes(cgroup, number) - then) for cgroup, then in zip(cgroups, before, strict=True)]
