@@ -9,8 +9,6 @@ bytes per second of both and their ratio, as the drive's own counts by cgroup ha
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,7 +52,7 @@ def fill(folder: Path) -> None:
 
 def started(cgroup: Path, *argv: object) -> subprocess.Popen[bytes]:
     words = ["sh", "-c", 'echo 0 > "$0" && exec "$@"', cgroup / "cgroup.procs", *argv]
-    return subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL)
 
 
 def read_bytes(cgroup: Path, number: str) -> int:
@@ -87,9 +85,11 @@ def measured(disk: str, folder: Path, cgroups: list[Path], knob: str) -> float:
             got = [(read_bytes(cgroup, number) - then) for cgroup, then in zip(cgroups, before, strict=True)]
             assert all(process.poll() is None for process in running), "both still run"
         finally:
-            for process in running:
-                os.killpg(process.pid, signal.SIGKILL)
+            for cgroup, process in zip(cgroups, running, strict=True):
+                (cgroup / "cgroup.kill").write_text("1")  # fio's jobs leave its process group
                 process.wait()
+                while (cgroup / "cgroup.procs").read_text():
+                    time.sleep(0.01)
     said = " ".join(f"{part / SECONDS / 1e6:.1f}" for part in got)
     print(f"{knob}: database and fio read {said} MB/s, ratio {got[0] / got[1]:.3f}", flush=True)
     return got[0] / got[1]
