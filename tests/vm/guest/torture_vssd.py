@@ -302,7 +302,7 @@ def wrong_values_are_refused() -> None:
             said = (folder / "check").read_text()
             assert said.startswith(f"{name} ") and refused(folder / "power", "1") == errno.EINVAL, said
             (folder / name).write_text(before)
-        for block_pages, begins in (("64", "map has tables"), ("2", "map leaves a die")):
+        for block_pages, begins in (("4096", "map has tables"), ("2", "map leaves a die")):
             large = {"size": "1099511627776", "map": "1099511627776", "block_pages": block_pages}
             kept = {key: (folder / key).read_text() for key in large}
             for key, text in large.items():
