@@ -12,7 +12,7 @@ from typing import Any
 
 from fairlane.cgroups import Tree
 from fairlane.errors import FairlaneError
-from fairlane.scenario import KNOBS, Scenario, shares
+from fairlane.scenario import KNOBS, OURS, Scenario, shares
 
 SYS_BLOCK = Path("/sys/block")
 BFQ_WEIGHT_MAX = 1000
@@ -97,12 +97,13 @@ TABLE = {
             ("io.weight",),
             ("io.cost.model", "io.cost.qos"),
         ),
-        Knob(
-            "kyber-fairness",
-            "kyber-fairness",
-            "Kyber-fairness: shares by io.fairlane.weight",
-            ("io.fairlane.weight",),
-            modules=("fairlane", "kyber-fairness"),
+        *(
+            Knob(name, name, f"{about} by io.fairlane.weight", ("io.fairlane.weight",), modules=("fairlane", name))
+            for name, about in (
+                ("kyber-fairness", "Kyber-fairness: shares"),
+                ("mqflashfq", "mqFlashFQ: shares of the drive's time, by what requests cost,"),
+                ("flashfq", "FlashFQ: the same with one lock for all cores, to compare with; shares"),
+            )
         ),
         Knob(
             "d2fq",
@@ -160,8 +161,8 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
             case "io.cost":
                 with _io_cost(setting) as lines:
                     yield config | lines | setting.weights("io.weight")
-            case "kyber-fairness" | "d2fq" | "mqfq":
-                yield config | setting.weights("io.fairlane.weight")
+            case name if name in OURS:
+                yield config | setting.weights("io.fairlane.weight") | _prices(setting, name) | _tunables(setting, name)
             case _:
                 yield config
 
@@ -216,6 +217,27 @@ def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
         for path, value in _tunable_files(device).items():
             if path in tuned and tuned[path] != value:
                 _write(path, tuned[path])
+
+
+def _variables(device: str, name: str) -> Path:
+    return SYS_BLOCK / device / (ROUTED if TABLE[name].routes else f"{QUEUE}/iosched")
+
+
+def _prices(setting: Setting, name: str) -> dict[str, str]:
+    """Have one of our schedulers charge by the scenario's price list, if it has one."""
+    if setting.scenario.cost is None:
+        return {}
+    text = setting.scenario.cost.text()
+    _write(_variables(setting.device, name) / "prices", text)
+    return {"prices": text}
+
+
+def _tunables(setting: Setting, name: str) -> dict[str, int]:
+    """What the scenario sets of that scheduler's tunables."""
+    values = setting.scenario.tunables.get(name, {})
+    for key, value in values.items():
+        _write(_variables(setting.device, name) / key, str(value))
+    return values
 
 
 def _bfq(setting: Setting) -> dict[str, Any]:

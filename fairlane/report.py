@@ -65,6 +65,7 @@ class Point:
     iops: float
     range_bytes_per_s: tuple[float, float] | None
     fairness: float | None
+    cost_fairness: float | None  # None without a price list
     cpu_ns_per_io: float | None
     shares: list[Share]
     share_error: float | None
@@ -156,6 +157,7 @@ def points(results: Results) -> list[Point]:
                 iops=median(r.total_iops for r in runs),
                 range_bytes_per_s=(min(totals), max(totals)) if len(totals) > 1 else None,
                 fairness=_median(_fairness(r) for r in runs),
+                cost_fairness=_median(r.cost_fairness_index for r in runs),
                 cpu_ns_per_io=_median(r.cpu_ns_per_io for r in runs),
                 shares=shares,
                 share_error=max(errors) if errors else None,

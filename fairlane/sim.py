@@ -24,9 +24,9 @@ from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run
-from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
+from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
 
-KNOBS = ("none", "kyber-fairness", "d2fq", "mqfq")
+KNOBS = ("none", *OURS)
 ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
@@ -77,8 +77,15 @@ def run(
         shutil.rmtree(out / RAW, ignore_errors=True)
         folder.rename(out / RAW)
     for job, found in zip(jobs, results.runs, strict=True):
-        results.config.setdefault(found.knob, {"tunables": job.variant.set, "costs": costs_of(job, costs)})
+        results.config.setdefault(found.knob, {"tunables": tunables_of(job), "costs": costs_of(job, costs)})
     return results
+
+
+def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
+    """Run each once, on its own drive and without a scheduler; OUT keeps what fl-sim was given and what it found."""
+    build()
+    jobs = [Job(what, what.profile, Variant("none", "none"), None, i) for i, what in enumerate(scenarios)]
+    return _run_all(jobs, out, load_costs(), progress)
 
 
 def check_knobs(knobs: Sequence[str]) -> None:
@@ -242,6 +249,7 @@ def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, numbe
 def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -254,8 +262,9 @@ def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
         "cores": whole.cores,
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
-        "tunables": job.variant.set,
+        "tunables": tunables_of(job),
         "costs": costs_of(job, costs),
+        **cost,
         "drive": drive(job.profile, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],
@@ -268,6 +277,10 @@ def _depth(scenario: Scenario, name: str) -> int:
     while parent is not None:
         depth, parent = depth + 1, parents[parent]
     return depth
+
+
+def tunables_of(job: Job) -> dict[str, int]:
+    return {**job.scenario.tunables.get(job.variant.knob, {}), **job.variant.set}
 
 
 def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:

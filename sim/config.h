@@ -9,6 +9,9 @@
  *	point                     any object, given back in the results; or absent
  *	tunables                  {name: value} of the scheduler's
  *	costs                     struct costs, below
+ *	cost                      a price list: read and write, each of 12 prices
+ *	                          (libfairlane/cost.h); or absent
+ *	tunables                  of the scheduler: whole numbers by name; or absent
  *	drive                     kind "ssd": the fields of struct ssd_profile,
  *	                          time_scale, precondition
  *	                          kind "null": size, latency_ns, interval_ps
@@ -88,6 +91,8 @@ struct config {
 	const json_t *point, *tunables;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
 	struct costs costs;
+	bool priced; /* there is a price list: cost */
+	struct fl_cost cost;
 	struct drive_config drive;
 	unsigned int nr_cgroups, nr_tenants;
 	struct node_config *cgroups; /* parents before children */

@@ -23,14 +23,15 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness, &fl_d2fq, &fl_mqfq };
+	const struct fl_sched *const scheds[] = { &sim_none,   &fl_kyber_fairness, &fl_mqflashfq,
+						&fl_flashfq, &fl_d2fq,		 &fl_mqfq };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(scheds); i++)
 		if (!strcmp(scheds[i]->name, sim->config.knob))
 			sim->sched = scheds[i];
 	if (!sim->sched)
-		return fail(sim, "knob: the simulator has only none, kyber-fairness, d2fq and mqfq");
+		return fail(sim, "knob: the simulator has none such");
 	if (!sim->sched->route)
 		sim->config.drive.profile.wrr = 0;
 	else if (!sim->config.drive.profile.wrr)
@@ -233,6 +234,8 @@ static bool allocate(struct sim *sim)
 	if (!drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)))
 		return false;
 	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (sim->dev && c->priced)
+		sim->dev->cost = c->cost;
 	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
 	       make_flows(sim) && make_samples(sim);
 }
@@ -259,7 +262,6 @@ bool sim_init(struct sim *sim)
 
 	sim->begin_ns = c->warmup_ns;
 	sim->end_ns = c->warmup_ns + c->run_ns;
-	sim->note_ns = sim->begin_ns;
 	for (sim->bin_ns = BIN_NS; c->run_ns / sim->bin_ns >= MAX_BINS;)
 		sim->bin_ns *= 2;
 	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What the scenarios promise holds on a real kernel: shares, totals, work conservation, idling, hierarchy.
 
-Each test judges one file of scenarios/kyber-fairness, or one of scenarios/d2fq that are for a VM, run with the knobs
-that its expectations compare. All that were selected run before the first is judged, in one boot for each kernel and
-device. Those marked long are not part of `make test`, as another one, the unit tests or the simulator would notice
-the same mistake: `pytest tests/vm -m long`.
+Each test judges one file of scenarios/kyber-fairness or scenarios/d2fq, or one case of scenarios/mqflashfq/vm.toml, run
+with the knobs that its expectations compare. All that were selected run before the first is judged, in one boot for
+each kernel and device. Those marked long are not part of `make test`, as another one, the unit tests or the simulator
+would notice the same mistake: `pytest tests/vm -m long`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,22 @@ from fairlane.host import Progress
 from fairlane.results import Results
 from fairlane.scenario import Scenario
 
-FILES = [*scenario.SCENARIOS.glob("kyber-fairness/*.toml"), *scenario.SCENARIOS.glob("d2fq/vm*.toml")]
-SCENARIOS = {path.stem if path.parent.stem == "kyber-fairness" else f"d2fq-{path.stem}": path for path in FILES}
-ALSO_ON_6_12 = ("nvme",)
-LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "d2fq-vm-cpu-bound")
-CASES = [("6.1", name) for name in sorted(SCENARIOS)] + [("6.12", name) for name in ALSO_ON_6_12]
+FILES = [
+    *sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")),
+    scenario.SCENARIOS / "mqflashfq" / "vm.toml",
+    *sorted(scenario.SCENARIOS.glob("d2fq/vm*.toml")),
+]
+SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario.load_all(path)}
+ALSO_ON_6_12 = ("nvme", "mqflashfq/vm-weights")
+LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "d2fq/vm-cpu-bound")
+CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
-    pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in LONG else [])
+    pytest.param(
+        kernel,
+        name,
+        id=f"{name}-{kernel}",
+        marks=[pytest.mark.long] if name in LONG or name.startswith("mqflashfq/vm-") else [],
+    )
     for kernel, name in CASES
 ]
 
@@ -59,7 +68,7 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     found: Measured = {}
     for kernel in sorted({kernel for kernel, _name in asked}):
         names = sorted((name for on, name in asked if on == kernel), key=lambda name: (name == "nvme", name))
-        results = _run([_load(name) for name in names], tmp_path_factory.mktemp("scenarios"), kernel, tell)
+        results = _run([SCENARIOS[name] for name in names], tmp_path_factory.mktemp("scenarios"), kernel, tell)
         found |= {(kernel, name): result for name, result in zip(names, results, strict=True)}
     return found
 
@@ -67,17 +76,13 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize(("kernel", "name"), PARAMS)
 def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Path, tell: Tell) -> None:
     """Run once; if something does not hold then, twice more, and the median decides: the machine may be noisy."""
-    what, results = _load(name), measured[kernel, name]
+    what, results = SCENARIOS[name], measured[kernel, name]
     if _failed(what, results):
         tell(Progress(f"{what.name}: twice more, as it did not hold", 0.0))
         [again] = _run([replace(what, repeats=2)], tmp_path, kernel, tell)
         results.runs += [replace(run, repeat=run.repeat + 1) for run in again.runs]
     said = _failed(what, results)
     assert not said, "\n".join(said)
-
-
-def _load(name: str) -> Scenario:
-    return scenario.load(SCENARIOS[name])
 
 
 def _knobs(what: Scenario) -> list[str]:

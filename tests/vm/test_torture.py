@@ -34,6 +34,8 @@ EACH = (
     [
         pytest.param(("switching", "cgroups"), id="switching-cgroups"),
         pytest.param(("data", "interface"), id="data-interface"),
+        pytest.param(("@mqflashfq", *EACH), id="mqflashfq"),
+        pytest.param(("@flashfq", *EACH), id="flashfq", marks=pytest.mark.long),
         pytest.param(("route",), id="d2fq"),
         pytest.param(("@mqfq", *EACH), id="mqfq", marks=pytest.mark.long),
     ],
