@@ -145,6 +145,7 @@ def write(program: Path, out: Path) -> None:
         *low_latency(submit_ns, complete_ns),
     ]
     for name, cells in found.items():
+        each, read = lock(cells)
         text += scheduler_text(name, cells)
     out.write_text("\n".join(text) + "\n")
     errors = [abs((t * each + r * read) / h - 1) for t, r, h in (row[3:] for row in cells.values()) if h]
