@@ -12,12 +12,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fairlane import __version__, check, demo, doctor, host, knobs, report, scenario, sim, tables, vm
+from fairlane import (
+    __version__,
+    check,
+    demo,
+    doctor,
+    host,
+    kernels,
+    knobs,
+    labkernel,
+    report,
+    scenario,
+    sim,
+    tables,
+    vm,
+)
 from fairlane.errors import FairlaneError
 from fairlane.results import Results
 from fairlane.scenario import Scenario
 
-KERNELS = ("6.1", "6.12")
+KERNELS = (*kernels.VERSIONS, labkernel.NAME)
+KERNEL_DEFAULT = f"{vm.KERNEL}, or {labkernel.NAME} when --knobs names one that Debian's kernels lack"
 RESULTS, REPORT = "results.json", "report.html"
 
 
@@ -64,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
-    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
     sub = command("report", _report, "Make one HTML page of results.")
@@ -74,6 +89,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
     sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
+
+    sub = command(
+        "kernel", _kernel, "Build the lab kernel for VMs: it has the I/O controls that Debian's kernels lack."
+    )
+    sub.add_argument("action", choices=("build",), help="build it, with our modules, unless that is done")
 
     sub = command("profiles", _profiles, "List the drives that a scenario, or --on sim:PROFILE, can name.")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
@@ -142,7 +162,8 @@ def _results(
     if backend == "vm":
         jobs = [vm.Job(what, names, folder) for what, folder in zip(scenarios, folders, strict=True)]
         with tables.progress(scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios") as progress:
-            found = vm.run_scenarios(jobs, args.out, progress, args.kernel or vm.KERNEL)
+            kernel = args.kernel or (vm.KERNEL if args.knobs is None else vm.kernel_for(names))
+            found = vm.run_scenarios(jobs, args.out, progress, kernel)
         yield from zip(scenarios, folders, found, strict=True)
         return
     for what, folder in zip(scenarios, folders, strict=True):
@@ -179,6 +200,18 @@ def _knobs(args: argparse.Namespace) -> int:
     else:
         headings = ("knob", "what it does", "here")[: len(rows[0])]
         tables.listing([tuple(row.values()) for row in rows], headings, tables.console())
+    return 0
+
+
+def _kernel(_args: argparse.Namespace) -> int:
+    with tables.progress("lab kernel") as progress:
+
+        def say(text: str) -> None:
+            progress(host.Progress(text, labkernel.fraction(text)))
+
+        kernel = labkernel.ensure(say)
+        kernels.build_modules(kernel, say)
+    print(f"{kernel.release} {kernel.vmlinuz}")
     return 0
 
 

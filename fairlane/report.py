@@ -33,7 +33,7 @@ MAX_BARS = 8
 # A scheduler isolates, more or less, while every tenant is within so many percent of its share.
 WITHIN = 25
 LATENCIES = ("p50", "p99", "p99.9")
-KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", OURS)
+KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", OURS, "io.prio.class", "io.latency")
 
 
 # --- figures: what was measured, repeats folded into medians --------------------------------------------------------

@@ -37,7 +37,7 @@ PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
 FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io")
 TENANT_FIGURES = ("share", "lat_p99_us")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
-KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "kyber-fairness")
+KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", "kyber-fairness")
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_SECONDS = 7 * 24 * 3600.0
