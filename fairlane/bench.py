@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +12,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, host, knobs, measure, sim, suite, vm
+from fairlane import __version__, benchreport, host, knobs, measure, sim, suite, verdict, vm
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results
 from fairlane.store import Store, room, write_json
 from fairlane.suite import Unit
+from fairlane.verdict import Evidence, Mark
 
-PLAN = "plan.json"
+PLAN, RESULTS, REPORT = "plan.json", "results.json", "report.html"
 MODEL_S = host.MEASURE_S * (measure.STEPS + 3)  # io.cost's model, and its speed
 BOOT_S = 20.0
 
@@ -33,6 +35,13 @@ class Plan:
     scale: str
     kernel: str | None  # of the VM
     version: str = __version__
+
+    @property
+    def command(self) -> str:
+        """How to run it again."""
+        words = ["fairlane", "bench", "--suite", ",".join(self.parts), "--knobs", ",".join(self.knobs), "--on", self.on]
+        words += ["--quick"] if self.scale == "quick" else []
+        return shlex.join([*words, *(["--kernel", self.kernel] if self.kernel else [])])
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,30 @@ def _alike(todo: Sequence[Unit]) -> Iterator[list[Unit]]:
             rest = [unit for unit in rest if unit not in names.values()]
 
 
+# --- What it comes to ---
+
+
+@dataclass(frozen=True)
+class Found:
+    evidence: Evidence
+    marks: dict[str, dict[str, Mark]]
+    advice: str
+    summary: dict[str, Any]
+    page: Path
+
+
 def results(bench: Bench) -> dict[str, Results]:
     """What is there, by unit."""
     return {unit.id: bench.store.load(unit.id) for unit in bench.units if bench.store.done(unit)}
+
+
+def finish(bench: Bench) -> Found:
+    """Judge what is there; leaves results.json and report.html in the run folder."""
+    evidence = Evidence(bench.units, results(bench))
+    found = verdict.marks(evidence)
+    summary = {"schema": 1, "command": bench.plan.command, **vars(bench.plan), **verdict.summary(evidence)}
+    page = bench.store.folder / REPORT
+    with room(bench.store.folder):
+        write_json(bench.store.folder / RESULTS, summary)
+        page.write_text(benchreport.render(bench.plan, evidence, found), encoding="utf-8")
+    return Found(evidence, found, verdict.advice(found), summary, page)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fairlane import (
     __version__,
+    bench,
     check,
     demo,
     doctor,
@@ -24,6 +25,7 @@ from fairlane import (
     report,
     scenario,
     sim,
+    suite,
     tables,
     vm,
 )
@@ -82,6 +84,18 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
+    sub = command("bench", _bench, "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict.")
+    sub.add_argument(
+        "--suite", default=",".join(suite.PARTS), metavar="D1,D2", help="parts of it; default: %(default)s"
+    )
+    sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
+    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
+    sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
+    sub.add_argument("--out", type=Path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
+    sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
+
     sub = command("report", _report, "Make one HTML page of results.")
     sub.add_argument("results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` wrote")
     sub.add_argument("--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR")
@@ -121,10 +135,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     backend, _where = _backend(args.on)
-    if args.kernel and backend != "vm":
-        raise FairlaneError("--kernel chooses the VM's kernel; it says nothing with --on " + args.on)
-    if args.destroy_data and backend != "host":
-        raise FairlaneError("--destroy-data is about a real drive; it says nothing with --on " + args.on)
+    _check_meant_for(args, backend)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     names = list(known) if args.knobs is None else [name.strip() for name in args.knobs.split(",") if name.strip()]
     knobs.check_names(names)
@@ -173,6 +184,36 @@ def _results(
             else:
                 results = host.run(what, where or "", names, folder, progress, destroy_data=args.destroy_data)
         yield what, folder, results
+
+
+def _bench(args: argparse.Namespace) -> int:
+    backend, where = _backend(args.on)
+    _check_meant_for(args, backend)
+    parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
+    names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
+    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out)
+    told = tables.console(stderr=True)
+    todo = len(what.todo)
+    done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
+    if todo:
+        told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
+        with tables.progress("isol-bench") as progress:
+            bench.run(what, progress, args.destroy_data)
+    found = bench.finish(what)
+    if args.json:
+        _print_json(found.summary)
+        return 0
+    out = tables.console()
+    tables.verdict(found, out)
+    out.print(f"The report: {found.page}")
+    return 0
+
+
+def _check_meant_for(args: argparse.Namespace, backend: str) -> None:
+    if args.kernel and backend != "vm":
+        raise FairlaneError("--kernel chooses the VM's kernel; it says nothing with --on " + args.on)
+    if args.destroy_data and backend != "host":
+        raise FairlaneError("--destroy-data is about a real drive; it says nothing with --on " + args.on)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -150,8 +150,9 @@ def _read(name: str, jobs: int = 1, depth: int = 1, **more: Any) -> TenantSpec:
 
 
 def _greedy(name: str, **more: Any) -> TenantSpec:
-    """Wants all that it can get of a drive."""
-    return TenantSpec(**{"name": name, "jobs": 2, "iodepth": 64, **more})
+    """Wants all that it can get of a drive; by itself it is more than the drive can do."""
+    depth = 32 if more.get("bs", 4 * KIB) == 4 * KIB else 16
+    return TenantSpec(**{"name": name, "jobs": 4, "iodepth": depth, **more})
 
 
 def _scenario(part: str, experiment: str, tenants: Sequence[TenantSpec], how: Scale, drive: Profile) -> Scenario:
@@ -209,17 +210,15 @@ def _loaded(experiment: str, count: int, scenario: Scenario, names: Sequence[str
 
 def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
     pairs: dict[str, tuple[TenantSpec, TenantSpec]] = {
-        "threads": (_greedy("one", jobs=1), _greedy("four", jobs=4)),
-        **{
-            f"size-{size // KIB}KiB": (_greedy("small", iodepth=32), _greedy("large", iodepth=32, bs=size))
-            for size in how.sizes
-        },
+        "threads": (_greedy("one", jobs=1), _greedy("four")),
+        **{f"size-{size // KIB}KiB": (_greedy("small", iodepth=16), _greedy("large", bs=size)) for size in how.sizes},
         "sequential": (_greedy("random"), _greedy("sequential", rw="read")),
         "writes": (_greedy("reads"), _greedy("writes", rw="randwrite")),
     }
     for experiment, pair in pairs.items():
         for tenant in pair:
             yield _alone(tenant, "d2", how, drive)
+            yield _alone(saturating(tenant), "d2", how, drive)
         yield from _each("d2", experiment, None, _scenario("d2", experiment, pair, how, drive), names)
     for experiment, spread in (("equal", False), ("weights", True)):
         for count in how.cgroups:
@@ -227,6 +226,11 @@ def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit
             tenants = [_greedy(f"t{n}", weight=weight) for n, weight in enumerate(weights)]
             yield from _each("d2", experiment, count, _scenario("d2", experiment, tenants, how, drive), names)
     yield _alone(_greedy("t0"), "d2", how, drive)
+
+
+def saturating(tenant: TenantSpec) -> TenantSpec:
+    """A load of the same requests that the drive is fully busy with: it tells what one of them costs."""
+    return _greedy(tenant.name, rw=tenant.rw, bs=tenant.bs)
 
 
 def alone_id(tenant: TenantSpec, part: str) -> str:
@@ -248,7 +252,7 @@ CRITICAL = {"latency": _read(PRIO), "bandwidth": _greedy(PRIO)}
 
 
 def _best_effort() -> list[TenantSpec]:
-    return [_greedy(f"be{n}", iodepth=32, weight=LIGHT) for n in range(BEST_EFFORT)]
+    return [_greedy(f"be{n}", weight=LIGHT) for n in range(BEST_EFFORT)]
 
 
 @dataclass(frozen=True)
