@@ -234,5 +234,8 @@ def finish(bench: Bench) -> Found:
     page = bench.store.folder / REPORT
     with room(bench.store.folder):
         write_json(bench.store.folder / RESULTS, summary)
-        page.write_text(benchreport.render(bench.plan, evidence, found), encoding="utf-8")
-    return Found(evidence, found, verdict.advice(found), summary, page)
+        page.write_text(
+            benchreport.render(vars(bench.plan), bench.plan.command, evidence, found, summary["advice"]),
+            encoding="utf-8",
+        )
+    return Found(evidence, found, summary["advice"], summary, page)

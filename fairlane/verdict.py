@@ -366,8 +366,8 @@ def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
     best = max(rated, key=lambda knob: (rated[knob].count(2), rated[knob].count(1), knob))
     row = found[best]
     words = {part: f"{PARTS[part]} {mark.symbol}" for part, mark in row.items() if mark.grade is not None}
-    if all(grade == 0 for grade in rated[best]):
-        return "No knob isolates tenants on this drive and kernel: every one fails in everything that was judged."
+    if 2 not in rated[best]:
+        return f"No knob isolates tenants on this drive and kernel; {best} comes nearest ({', '.join(words.values())})."
     lacking = [PARTS[part] for part, mark in row.items() if mark.grade == 0]
     same = [k for k in rated if k != best and sorted(rated[k]) == sorted(rated[best])]
     text = f"On this drive and kernel take {best} ({', '.join(words.values())})"
