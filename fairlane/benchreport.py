@@ -233,8 +233,8 @@ def _fairness(e: Evidence) -> Section:
         figures += _figures([(title, draw(curves, points_of("cgroups", xs), y))])
     about = (
         "Tenants that each want the whole drive. By bytes: Jain’s index over bytes divided by weight. By cost: the "
-        "same over the drive’s time, where a request costs what it costs the drive when it does nothing else. Slowdown: how "
-        "many times less than its share of what it gets alone the unluckiest tenant got; below 1 it got more."
+        "same over the drive’s time, where a request costs what it does when the drive does nothing else. Slowdown: "
+        "how many times less than its share of what it gets alone the unluckiest tenant got; below 1 it got more."
     )
     sheets = [
         _experiments(e, "Jain’s index by cost", e.by_cost, "{:.3f}"),

@@ -125,7 +125,7 @@ def test_how_a_run_ends_is_its_exit_status(
 def test_the_demo_leaves_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in knobs.TABLE)
+    assert all(name in out for name in demo.KNOBS)
     assert "report.html" in out
     assert (tmp_path / "report.html").stat().st_size > 1000
     assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "again.html")]) == 0
@@ -135,7 +135,7 @@ def test_the_demo_leaves_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_demo_is_the_size_it_should_be() -> None:
     what = scenario.load(demo.SCENARIO)
     assert [tenant.weight for tenant in what.tenants] == [1000, 500, 250, 100]
-    assert (what.seconds + what.warmup) * len(knobs.TABLE) < 60
+    assert (what.seconds + what.warmup) * len(demo.KNOBS) < 60
 
 
 def test_knobs_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
