@@ -411,8 +411,9 @@ def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
         return f"is held by {holder}"
     if any(line.split()[2] == number for line in (proc / "self/mountinfo").read_text().splitlines()):
         return "is mounted"
-    swaps = [line.split()[0] for line in (proc / "swaps").read_text().splitlines()[1:]]
-    if f"/dev/{device}" in swaps:
+    swaps = proc / "swaps"  # which a kernel without swap does not have
+    lines = swaps.read_text().splitlines()[1:] if swaps.exists() else []
+    if f"/dev/{device}" in [line.split()[0] for line in lines]:
         return "is in use as swap"
     return None
 

@@ -78,7 +78,7 @@ def test_a_missing_tool_is_named_with_what_to_do(cache: Path, monkeypatch: pytes
 def test_a_full_disk_is_found_before_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labkernel, "_check_tools", lambda: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(9, 8, 1 << 30))
-    with pytest.raises(FairlaneError, match="1.0 GiB free, and building the lab kernel takes 3"):
+    with pytest.raises(FairlaneError, match=r"1\.0 GiB free, and building the lab kernel takes 3"):
         labkernel.ensure(lambda _text: None)
 
 
