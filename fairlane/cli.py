@@ -197,8 +197,12 @@ def _bench(args: argparse.Namespace) -> int:
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
     if todo:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
-        with tables.progress("isol-bench") as progress:
-            bench.run(what, progress, args.destroy_data)
+        try:
+            with tables.progress("isol-bench") as progress:
+                bench.run(what, progress, args.destroy_data)
+        except KeyboardInterrupt:
+            print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
+            return 130
     found = bench.finish(what)
     if args.json:
         _print_json(found.summary)

@@ -87,17 +87,17 @@ def test_a_mounted_drive_is_in_use(device: Path, proc: Path) -> None:
     assert host.in_use(device.name, proc) == "is mounted"
 
 
+def test_a_kernel_without_swap_has_no_drive_in_use_as_that(device: Path, proc: Path) -> None:
+    (proc / "swaps").unlink()
+    assert host.in_use("sdx", proc) is None
+
+
 def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
     (proc / "swaps").write_text("Filename\n/dev/sdx partition 1 0 -2\n")
     assert host.in_use(device.name, proc) == "is in use as swap"
 
 
 @pytest.mark.usefixtures("device")
-def test_a_kernel_without_swap_has_no_drive_in_use_as_that(device: Path, proc: Path) -> None:
-    (proc / "swaps").unlink()
-    assert host.in_use("sdx", proc) is None
-
-
 @pytest.mark.parametrize("consent", [None, "sdy"])
 def test_a_drive_is_overwritten_only_when_it_was_named(consent: str | None) -> None:
     with pytest.raises(FairlaneError, match="--destroy-data sdx"):
