@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
@@ -301,13 +301,9 @@ def _bursts(e: Evidence) -> Section:
     bursts = [u for u in e.units if u.part == "d4" and u.knob == BASELINE and u.experiment != "alone"]
     small = []
     for unit in bursts:
-        found = [
-            (knob, _timeline(e, u, r))
-            for knob in e.knobs
-            for u, r in e.of("d4", knob, unit.experiment)
-            if u.x == unit.x
-        ]
-        small.append((f"A burst of {unit.x:g} s of a {unit.experiment}-critical tenant", _figures(found)))
+        runs = {k: r for k in e.knobs for u, r in e.of("d4", k, unit.experiment) if u.x == unit.x}
+        title = f"A burst of {unit.x:g} s of a {unit.experiment}-critical tenant"
+        small.append((title, _timelines(runs, unit.scenario.seconds)))
     rows = []
     for knob in e.knobs:
         answers = {(b.experiment, round(b.seconds, 6)): b for b in e.bursts(knob)}
@@ -331,33 +327,41 @@ def _bursts(e: Evidence) -> Section:
     )
 
 
-def _timeline(e: Evidence, unit: Unit, run: Run) -> Plot | None:
-    """The rates of the tenant with priority and of all others, in MB/s, with the time of the burst in the middle."""
-    prio = [t.series for t in run.tenants if t.name == PRIO and t.series]
-    others = [t.series for t in run.tenants if t.name != PRIO and t.series]
-    base = e.base(unit)
-    if not prio or not others or base is None:
-        return None
-    bin_s = prio[0].bin_ms / 1000
-    fold = max(1, round(TIMELINE_BIN_S / bin_s))
+Timeline = dict[str, list[tuple[float, float]]]
 
-    def rates(series: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
-        length = min(map(len, series))
-        total = [sum(s[n] for s in series) for n in range(length)]
-        return [
+
+def _rates(run: Run) -> Timeline | None:
+    """MB/s of the tenant with priority, and of all others together, in bins of TIMELINE_BIN_S."""
+    mine = {
+        "others": [t for t in run.tenants if t.name != PRIO],
+        "priority": [t for t in run.tenants if t.name == PRIO],
+    }
+    found: Timeline = {}
+    for name, tenants in mine.items():
+        series = [t.series for t in tenants if t.series]
+        if not series:
+            return None
+        bin_s = series[0].bin_ms / 1000
+        fold = max(1, round(TIMELINE_BIN_S / bin_s))
+        total = [sum(bins) for bins in zip(*(s.bytes for s in series), strict=False)]
+        found[name] = [
             ((n + fold / 2) * bin_s, sum(total[n : n + fold]) / fold / bin_s / 1e6)
-            for n in range(0, length - fold + 1, fold)
+            for n in range(0, len(total) - fold + 1, fold)
         ]
+    return found
 
-    curves = {"others": rates([s.bytes for s in others]), "priority": rates([s.bytes for s in prio])}
-    x = Axis("s", 0.0, unit.scenario.seconds, [(v, f"{v:g}") for v in nice(unit.scenario.seconds)])
-    y = linear("MB/s", [1.3 * base.total_bytes_per_s / 1e6])
-    colours = {"others": "k-none", "priority": "t0"}
-    plot = draw({k: [(a, min(b, y.high)) for a, b in c] for k, c in curves.items()}, x, y, lambda name: colours[name])
-    if plot is None:
-        return None
-    lines = [Line(line.colour, line.path, line.label, line.label_at) for line in plot.lines]
-    return Plot(plot.width, plot.height, plot.x_ticks, plot.y_ticks, lines, plot.x_title, plot.y_title)
+
+def _timelines(runs: Mapping[str, Run], seconds: float) -> list[Figure]:
+    """One for each knob, on the same axes."""
+    rates = {knob: found for knob, run in runs.items() if (found := _rates(run)) is not None}
+    x = Axis("s", 0.0, seconds, [(v, f"{v:g}") for v in nice(seconds)])
+    y = linear("MB/s", [b for found in rates.values() for curve in found.values() for _, b in curve])
+    colours = {"others": "t6", "priority": "t0"}
+    plots = ((knob, draw(found, x, y, lambda name: colours[name])) for knob, found in rates.items())
+    return [
+        Figure(figure.title, replace(figure.plot, lines=[replace(line, marks="") for line in figure.plot.lines]))
+        for figure in _figures(plots)
+    ]
 
 
 # --- The page ---

@@ -285,8 +285,8 @@ def hypervolume(points: Sequence[Point]) -> float | None:
     """The area that the front dominates: 0 for what gains nothing over none, 1 for alone's figure at none's total."""
     if not points:
         return None
-    steps = [(min(p.total, 1.0), min(max(p.gain, 0.0), 1.0)) for p in front(points)]
-    area = steps[0][0] * steps[0][1]
+    steps = [(min(p.total, 1.0), min(max(0.0, p.gain), 1.0)) for p in front(points)]
+    area = steps[0][0] * steps[0][1]  # never less than 0: a gain that is none counts as 0
     for (_, below), (total, gain) in pairwise(steps):
         area += total * max(0.0, gain - below)
     return area
@@ -369,9 +369,9 @@ def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
     if 2 not in rated[best]:
         return f"No knob isolates tenants on this drive and kernel; {best} comes nearest ({', '.join(words.values())})."
     lacking = [PARTS[part] for part, mark in row.items() if mark.grade == 0]
-    same = [k for k in rated if k != best and sorted(rated[k]) == sorted(rated[best])]
+    same = [k for k in rated if k != best and rated[k] == rated[best]]
     text = f"On this drive and kernel take {best} ({', '.join(words.values())})"
-    text += f", or {' or '.join(same)}, which has as many of each mark" if same else ""
+    text += f"; {' and '.join(same)} got the same marks" if same else ""
     return text + (f"; do not rely on it for {' and '.join(lacking)}." if lacking else ".")
 
 
