@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import cli, knobs, suite, verdict, vm
+from fairlane import cli, host, knobs, suite, verdict, vm
 from fairlane.errors import FairlaneError
-from fairlane.results import Results, Series
+from fairlane.fio import Target
+from fairlane.results import Results, Run, Series, Tenant
 from fairlane.scenario import ROOT
 from fairlane.store import Store
 from fairlane.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark, Point
@@ -155,3 +156,63 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkey
     with pytest.raises(FairlaneError, match="no space left; free some and start the same command again"):
         store.save(replace(unit, x=2), done)
     assert store.done(unit)
+
+
+# --- On a host ---
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
+    """A host whose kernel lacks io.max, and where every run moves 1 MB/s at 50 us; the runs that there were."""
+    jobs: list[host._Job] = []
+    needs: list[knobs.Need] = []
+
+    def measured(job: host._Job, need: knobs.Need, _out: Path, _progress: object) -> host._Got:
+        jobs.append(job)
+        needs.append(need)
+        assert job.knob.name != "io.latency" or job.tuning.target_us or job.tuning.slack or need.bytes_per_s == 1e6
+        tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
+        return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us})
+
+    monkeypatch.setattr(host, "_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
+    monkeypatch.setattr(host, "_describe", lambda *_args: {"name": "x"})
+    monkeypatch.setattr(
+        host,
+        "available",
+        lambda _device, names: {n: "this kernel has no io.max" if n == "io.max" else None for n in names},
+    )
+    monkeypatch.setattr(host, "_measured", measured)
+    return jobs
+
+
+def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen: list[host._Job]) -> None:
+    how = suite.scale(True, "host")
+    todo = suite.units(["d3"], ["io.latency", "io.max"], how, suite.drives("host", "x"))
+    store = Store.of(tmp_path, todo[-1])
+    done: list[int] = []
+    host.run_units(todo, "x", store, lambda _unit: done.append(sum(map(store.done, todo))))
+    assert done == list(range(len(todo)))
+    assert [job.knob.name for job in seen] == [unit.knob for unit in todo if unit.knob != "io.max"]
+    targets = [job.tuning.target_us for job in seen if job.knob.name == "io.latency"]
+    assert targets == [400, 100, 50] * 2, "8, 2 and 1 times what the tenant had when it was alone"
+    lacking = [store.load(unit.id) for unit in todo if unit.knob == "io.max"]
+    assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
+
+
+def test_a_model_is_measured_once_and_kept(
+    tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = suite.units(["d2"], ["io.cost"], suite.scale(True, "host"), suite.drives("host", "x"))
+    store = Store.of(tmp_path, todo[-1])
+    measured: list[bool] = []
+
+    def model(bench: host._Bench) -> str:
+        measured.append(bench.scenario.writes)
+        return "ctrl=user"
+
+    monkeypatch.setattr(host, "_io_cost_model", model)
+    monkeypatch.setattr(host, "_io_cost_speed", lambda bench, model: knobs.IoCost(model, 90, bench.scenario.name))
+    host.run_units(todo[:-3], "x", store, lambda _unit: None)
+    host.run_units(todo[-3:], "x", store, lambda _unit: None)
+    assert measured == [True], "with writes, since the suite has some"
+    assert store.kept("io.cost") == {"model": "ctrl=user", "vrate": 90, "why": "isol-bench/standard"}
