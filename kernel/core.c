@@ -63,35 +63,40 @@ static void fl_kdev_free(struct kref *ref)
 	kfree(kdev);
 }
 
-/* Once a second: what part of the work did each flow get? */
+/*
+ * Once a second: what part of the work did each flow get? Without dev->lock:
+ * all queues of all flows are many. A flow that leaves meanwhile is freed later.
+ */
 static void fl_update_got(struct fl_kdev *kdev)
 {
 	struct fl_flow *flow;
-	unsigned long flags;
 	u64 total = 0;
 	unsigned int i;
 
 	if (time_before(jiffies, kdev->got_jiffies + HZ))
 		return;
 	WRITE_ONCE(kdev->got_jiffies, jiffies);
-	spin_lock_irqsave(&kdev->dev.lock, flags);
-	list_for_each_entry(flow, &kdev->dev.flows, node) {
+	rcu_read_lock();
+	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
 		struct fl_kflow *kflow = to_fl_kflow(flow);
 		u64 cost = 0;
 
-		if (!flow->busy && !kflow->got)
+		if (!READ_ONCE(flow->busy) && !kflow->got)
 			continue;
 		for (i = 0; i < kdev->dev.nr_hwqs; i++)
 			cost += READ_ONCE(fl_flow_queue(kdev->dev.sched, flow, i)->cost);
-		kflow->got = cost - kflow->got_seen; /* for now, what it used */
-		kflow->got_seen = cost;
-		total += kflow->got;
+		kflow->used = cost - kflow->used_before;
+		kflow->used_before = cost;
+		total += kflow->used;
 	}
-	list_for_each_entry(flow, &kdev->dev.flows, node)
-		WRITE_ONCE(to_fl_kflow(flow)->got,
-			   total ? mul_u64_u64_div_u64(to_fl_kflow(flow)->got, FL_SHARE_ONE, total) :
-				   0);
-	spin_unlock_irqrestore(&kdev->dev.lock, flags);
+	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
+		struct fl_kflow *kflow = to_fl_kflow(flow);
+
+		WRITE_ONCE(kflow->got,
+			   total ? mul_u64_u64_div_u64(kflow->used, FL_SHARE_ONE, total) : 0);
+		kflow->used = 0;
+	}
+	rcu_read_unlock();
 }
 
 static void fl_timer_fn(struct timer_list *timer)
@@ -180,7 +185,7 @@ static void fl_kflow_detach(struct fl_kflow *kflow)
 		return;
 	kflow->attached = false;
 	kflow->kdev->dev.sched->exit_flow(&kflow->flow);
-	list_del_init(&kflow->flow.node);
+	list_del_rcu(&kflow->flow.node);
 }
 
 /* The elevator leaves the queue, which is frozen: no request is left, none comes. */
@@ -307,7 +312,7 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	spin_lock_irqsave(&kdev->dev.lock, flags);
 	if (!kdev->dead && (!parent || parent->attached)) {
 		kdev->dev.sched->init_flow(&kflow->flow);
-		list_add_tail(&kflow->flow.node, &kdev->dev.flows);
+		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
 		kflow->attached = true;
 		if (!blkg->parent)
 			kdev->root = kflow;

@@ -63,7 +63,8 @@ struct fl_kflow {
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
 	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
 	struct fl_tags *tags; /* one per hardware queue */
-	u64 got_seen, got; /* cost at the last look; share of the last second. Under dev.lock */
+	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
+	u64 got; /* share of the last second; written by the timer */
 	struct rcu_head rcu;
 	struct fl_flow flow ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
 };

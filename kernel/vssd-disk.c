@@ -158,6 +158,8 @@ static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 	u64 now;
 
 	do {
+		/* Whoever takes what is done off the model must not be kept from handing it on. */
+		preempt_disable();
 		spin_lock_irqsave(&vssd->lock, flags);
 		now = vssd_now(vssd);
 		if (cmd) {
@@ -173,6 +175,7 @@ static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 			vssd_arm(vssd);
 		spin_unlock_irqrestore(&vssd->lock, flags);
 		vssd_complete(vssd, done);
+		preempt_enable();
 	} while (again);
 }
 
@@ -340,7 +343,7 @@ VSSD_STATS(VSSD_STAT)
 VSSD_SHOW(now_ns, "%llu", READ_ONCE(vssd->now));
 VSSD_SHOW(time_scale, "%llu", vssd->params.time_scale);
 VSSD_SHOW(memory_bytes, "%llu", vssd->params.memory);
-VSSD_SHOW(memory_used_bytes, "%llu", (u64)atomic_long_read(&vssd->store.nr_pages) << PAGE_SHIFT);
+VSSD_SHOW(memory_used_bytes, "%llu", (u64)READ_ONCE(vssd->store.nr_pages) << PAGE_SHIFT);
 
 static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const char *page,
 				 size_t count)

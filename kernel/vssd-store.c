@@ -21,8 +21,8 @@
 void vssd_store_init(struct vssd_store *store, u64 max_bytes)
 {
 	xa_init(&store->pages);
-	atomic_long_set(&store->nr_pages, 0);
-	store->max_pages = min_t(u64, max_bytes >> PAGE_SHIFT, LONG_MAX);
+	store->nr_pages = 0;
+	store->max_pages = min_t(u64, max_bytes >> PAGE_SHIFT, ULONG_MAX);
 }
 
 static void vssd_page_free(struct rcu_head *head)
@@ -45,24 +45,29 @@ void vssd_store_free(struct vssd_store *store)
 
 static int vssd_store_add(struct vssd_store *store, unsigned long index)
 {
-	struct page *page;
-	void *old;
-
-	if (atomic_long_inc_return(&store->nr_pages) > store->max_pages) {
-		atomic_long_dec(&store->nr_pages);
-		return -ENOSPC;
-	}
 	/* Not the reserves, even for a task that frees memory by writing here: it tries again. */
-	page = alloc_page(GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_ZERO | __GFP_NOWARN);
-	old = page ? xa_cmpxchg(&store->pages, index, NULL, page, GFP_NOWAIT | __GFP_NOWARN) :
-		     XA_ERROR(-ENOMEM);
-	if (!old)
-		return 0;
-	/* Memory is short, or another write was first. */
-	atomic_long_dec(&store->nr_pages);
+	const gfp_t gfp = GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN;
+	struct page *page = alloc_page(gfp | __GFP_ZERO);
+	int ret = 0;
+
+	if (!page)
+		return -ENOMEM;
+	xa_lock(&store->pages);
+	if (xa_load(&store->pages, index)) {
+		/* another write was first */
+	} else if (store->nr_pages >= store->max_pages) {
+		ret = -ENOSPC;
+	} else {
+		ret = xa_err(__xa_store(&store->pages, index, page, gfp));
+		if (!ret) {
+			WRITE_ONCE(store->nr_pages, store->nr_pages + 1);
+			page = NULL;
+		}
+	}
+	xa_unlock(&store->pages);
 	if (page)
 		__free_page(page);
-	return xa_err(old);
+	return ret;
 }
 
 /*
@@ -138,10 +143,12 @@ void vssd_store_discard(struct vssd_store *store, u64 offset, unsigned int bytes
 	if (index >= end)
 		return;
 	xa_for_each_range(&store->pages, index, page, index, end - 1) {
-		page = xa_erase(&store->pages, index);
-		if (!page) /* another discard was first */
-			continue;
-		atomic_long_dec(&store->nr_pages);
-		call_rcu(&page->rcu_head, vssd_page_free);
+		xa_lock(&store->pages);
+		page = __xa_erase(&store->pages, index);
+		if (page) /* else: another discard was first */
+			WRITE_ONCE(store->nr_pages, store->nr_pages - 1);
+		xa_unlock(&store->pages);
+		if (page)
+			call_rcu(&page->rcu_head, vssd_page_free);
 	}
 }

@@ -11,10 +11,10 @@
  *   vssd_config    a folder in configfs, from mkdir to rmdir. Owns at most one
  *                  vssd, from `echo 1 > power` to `echo 0 > power` or rmdir.
  *   vssd           a drive. Only its vssd_config makes and frees it. It outlives
- *                  everything that can find it: sysfs files and requests end in
- *                  del_gendisk(), the timer and the calls to other CPUs are
- *                  waited for after that. An open file of the removed disk holds
- *                  the gendisk, which is not told where the vssd was.
+ *                  everything that can find it: the timer is stopped first, and
+ *                  sysfs files, requests and the calls to other CPUs that
+ *                  complete them end in del_gendisk(). An open file of the removed
+ *                  disk holds the gendisk, and asks nothing of the vssd.
  *   vssd_cmd       a request's own part (its pdu), as long as its tag set. The
  *                  model has it from vssd_run() until the model returns it.
  *   pages          see vssd-store.c.
@@ -22,7 +22,6 @@
 #ifndef FAIRLANE_VSSD_H
 #define FAIRLANE_VSSD_H
 
-#include <linux/atomic.h>
 #include <linux/blk-mq.h>
 #include <linux/xarray.h>
 
@@ -33,8 +32,8 @@
 
 struct vssd_store {
 	struct xarray pages; /* by offset / PAGE_SIZE; a page that is not there reads as zeroes */
-	atomic_long_t nr_pages; /* in the array, or about to be */
-	long max_pages;
+	unsigned long nr_pages; /* in it; written under its lock, a stale read shows an old figure in sysfs */
+	unsigned long max_pages;
 };
 
 void vssd_store_init(struct vssd_store *store, u64 max_bytes);

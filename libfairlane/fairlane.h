@@ -73,7 +73,7 @@ struct fl_flow {
 	/* See weight.h. Written under dev->lock. */
 	u32 weight;
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
-	u64 seen; /* requests inserted, at the last fl_flows_age() */
+	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	u32 active_weight; /* sum over the active children, and this flow's own requests */
 	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
 };

@@ -205,7 +205,8 @@ struct kf_flow {
 	u64 granted; /* by the last refill */
 	u64 refilled; /* the tokens that it then had */
 	u64 used_avg; /* per period */
-	u64 seen_cost; /* charged up to the last prediction */
+	u64 given; /* tokens so far, less those that were taken back */
+	u64 seen_drawn; /* up to the last prediction */
 	/* See 4 above. */
 	unsigned int unspent_periods; /* running */
 	bool on_trial; /* limited by the last trial: until that is over */
@@ -432,15 +433,10 @@ static void kf_set_depth(struct kf_dev *kf, enum fl_op op, unsigned int depth)
 
 /* ---- Tokens: the slow path ------------------------------------------- */
 
-/* What @kfl has been charged so far, by all its queues. */
-static u64 kf_flow_cost(struct kf_flow *kfl)
+/* Tokens drawn by @kfl so far: no need to ask each of its queues. Under dev->lock. */
+static u64 kf_flow_drawn(struct kf_flow *kfl)
 {
-	u64 cost = 0;
-	unsigned int i;
-
-	for (i = 0; i < kfl->flow.dev->nr_hwqs; i++)
-		cost += READ_ONCE(kf_flow_queue(kfl, i)->q.cost);
-	return cost;
+	return kfl->given - atomic64_read(&kfl->tokens);
 }
 
 /*
@@ -671,14 +667,14 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 
 	list_for_each_entry(flow, &kf->dev.flows, node) {
 		struct kf_flow *kfl = to_kf_flow(flow);
-		u64 cost, used;
+		u64 drawn, used;
 
 		if (!flow->busy)
 			continue;
-		cost = kf_flow_cost(kfl);
-		used = mul_u64_u64_div_u64(cost - kfl->seen_cost, period, window);
+		drawn = kf_flow_drawn(kfl);
+		used = mul_u64_u64_div_u64(drawn - kfl->seen_drawn, period, window);
 		kfl->used_avg = kfl->used_avg ? (kfl->used_avg + used) / 2 : used;
-		kfl->seen_cost = cost;
+		kfl->seen_drawn = drawn;
 	}
 }
 
@@ -771,6 +767,7 @@ static void kf_grant(struct kf_dev *kf)
 			;
 		kfl->granted = granted;
 		kfl->refilled = granted + min_t(s64, left, granted);
+		kfl->given += kfl->refilled - left;
 		WRITE_ONCE(kfl->turn, max_t(u64, div64_u64(granted, KF_TURNS * kf->dev.nr_hwqs),
 					    FL_COST_ONE));
 		kf->tokens_granted += granted;
@@ -868,16 +865,22 @@ static bool kf_waits(struct kf_dev *kf)
 	return false;
 }
 
-/* @kfl has drawn its last token: it is not limited, and this may end the round. */
-static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self)
+/*
+ * @kfl has drawn its last token: it is not limited, and this may end the round.
+ * @debt: tokens that the queue that drew it would need on top.
+ */
+static void kf_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *self, s64 debt)
 {
 	unsigned long flags;
+	u64 more;
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	kf_not_limited(kfl);
 	if (kf_drive_idles(kf, fl_now_ns())) {
-		atomic64_add(kfl->granted, &kfl->tokens);
-		kf->tokens_granted += kfl->granted;
+		more = max_t(u64, kfl->granted, debt);
+		atomic64_add(more, &kfl->tokens);
+		kfl->given += more;
+		kf->tokens_granted += more;
 		kf_wake(kf, self); /* another hardware queue may have found none left */
 		goto out;
 	}
@@ -917,7 +920,6 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	fl_flow_set_busy(flow, true);
 	WRITE_ONCE(flow->share, fl_flow_share(flow));
 	kf_not_limited(kfl);
-	kfl->seen_cost = kf_flow_cost(kfl);
 	kfl->granted = max_t(u64, mul_u64_u64_div_u64(kf->predicted_total, flow->share, FL_SHARE_ONE),
 			     FL_COST_ONE);
 	kfl->used_avg = 0;
@@ -925,6 +927,8 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 		   max_t(u64, div64_u64(kfl->granted, KF_TURNS * kf->dev.nr_hwqs), FL_COST_ONE));
 	kfl->refilled = kfl->granted;
 	atomic64_set(&kfl->tokens, kfl->granted);
+	kfl->given = kfl->granted;
+	kfl->seen_drawn = 0;
 	kf->tokens_granted += kfl->granted;
 	kf_wake(kf, NULL); /* a hardware queue that saw it busy may have found no tokens */
 	fl_dev_kick(&kf->dev);
@@ -948,7 +952,7 @@ static bool kf_draw(struct kf_dev *kf, struct kf_hwq *khq, struct kf_queue *kq)
 	} while (!atomic64_try_cmpxchg(&kfl->tokens, &left, left - n));
 	kq->balance += n;
 	if (n == left)
-		kf_spent(kf, kfl, khq);
+		kf_spent(kf, kfl, khq, max_t(s64, 1 - kq->balance, 0));
 	return kq->balance > 0;
 }
 
@@ -1125,9 +1129,9 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	u64 io, dispatched = fl_req_dispatch_ns(rq);
 	enum fl_op op = fl_req_op(rq);
 
-	atomic64_add(*fl_req_priv(rq) & ~KF_PROBE, &khq->done);
 	if (!dispatched)
-		return;
+		return; /* it failed on its way to the drive */
+	atomic64_add(*fl_req_priv(rq) & ~KF_PROBE, &khq->done);
 	io = now_ns - dispatched;
 	atomic64_add(io, &khq->io_ns[min_t(int, op, KF_REST)]);
 	if (op >= KF_NR_TARGETS)

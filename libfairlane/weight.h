@@ -15,7 +15,7 @@
  * the default weight.
  *
  * A flow is active while it has requests, staged or in flight, and until a
- * whole ageing period has passed in which it brought none: it takes more than
+ * whole ageing period has passed in which it had none: it takes more than
  * an empty queue to give up a share, since a tenant that waits for a request
  * before it sends the next has an empty queue most of the time (deceptive
  * idleness).
@@ -102,21 +102,27 @@ static inline bool fl_flow_touch(struct fl_queue *queue)
 	return unlikely(!READ_ONCE(queue->flow->busy));
 }
 
-static inline u64 fl_flow_inserted(const struct fl_flow *flow, const struct fl_sched *sched,
-				   bool *held)
+/*
+ * Did @flow bring a request since the last time, or does it have any? Looks at
+ * its queues up to the first that has some: an active flow costs a look or two,
+ * not one for each hardware queue.
+ */
+static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sched)
 {
 	u64 sum = 0;
 	unsigned int i;
 
-	*held = false;
 	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		struct fl_queue *q = fl_flow_queue(sched, (struct fl_flow *)flow, i);
+		struct fl_queue *q = fl_flow_queue(sched, flow, i);
 
-		sum += READ_ONCE(q->inserted);
 		if (atomic_read(&q->held))
-			*held = true;
+			return true;
+		sum += READ_ONCE(q->inserted);
 	}
-	return sum;
+	if (sum == flow->seen)
+		return false;
+	flow->seen = sum;
+	return true;
 }
 
 /*
@@ -129,22 +135,16 @@ static inline unsigned int fl_flows_age(struct fl_dev *dev, const struct fl_sche
 	unsigned int active = 0;
 
 	list_for_each_entry(flow, &dev->flows, node) {
-		bool held;
-		u64 seen;
-
 		if (!flow->busy)
 			continue;
-		seen = fl_flow_inserted(flow, sched, &held);
-		if (seen == flow->seen && !held) {
+		if (!fl_flow_wants(flow, sched)) {
 			fl_flow_set_busy(flow, false);
 			/* A request that came just before saw the flow active: look again. */
 			smp_mb();
-			seen = fl_flow_inserted(flow, sched, &held);
-			if (held)
+			if (fl_flow_wants(flow, sched))
 				fl_flow_set_busy(flow, true);
 		}
 		active += flow->busy;
-		flow->seen = seen;
 	}
 	return active;
 }

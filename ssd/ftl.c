@@ -7,6 +7,10 @@
 /* Above the die's part of the data, a die needs these blocks, and the two that are open. */
 #define SPARE_MIN (LOW + 2)
 
+/* Choosing a victim looks at all blocks of a die, a step of moving at all units of a block. */
+#define MAX_DIE_BLOCKS (1u << 16)
+#define MAX_BLOCK_UNITS (1u << 20)
+
 #define NO_BLOCK (~0u)
 #define STRIPE_SHIFT 6 /* without a map, 64 neighbouring rows go to dies in turn */
 
@@ -21,7 +25,7 @@ struct shape {
 	u64 units, block_units, die_blocks;
 };
 
-/* False when the drive has too few blocks, or too many units for the map's words. */
+/* False when the drive has too few blocks or too many, or too many units for the map's words. */
 static bool shape_of(const struct ssd_profile *p, struct shape *s)
 {
 	u64 share, row_dies;
@@ -31,7 +35,8 @@ static bool shape_of(const struct ssd_profile *p, struct shape *s)
 	row_dies = s->block_units * p->channels * p->dies;
 	share = div64_u64(s->units + row_dies - 1, row_dies);
 	s->die_blocks = div64_u64(s->units * (1000 + p->spare), 1000 * row_dies);
-	return s->die_blocks >= share + SPARE_MIN && s->die_blocks * row_dies < FTL_BUFFERED;
+	return s->die_blocks >= share + SPARE_MIN && s->die_blocks <= MAX_DIE_BLOCKS &&
+	       s->block_units <= MAX_BLOCK_UNITS && s->die_blocks * row_dies < FTL_BUFFERED;
 }
 
 bool ftl_fits(const struct ssd_profile *p)

@@ -68,8 +68,8 @@ const char *ssd_profile_check(const struct ssd_profile *p, const struct ssd_prof
 	REQUIRE(map, power_of_two(p->map), "must be a power of two, or 0");
 	REQUIRE(map, p->map <= p->size, "must not be larger than the drive");
 	REQUIRE(map, ftl_fits(p),
-		"leaves a die too few spare blocks (enlarge map or spare, or make blocks smaller), "
-		"or has too many units");
+		"leaves a die too few spare blocks (enlarge map or spare, or make blocks smaller), has more "
+		"than 65536 blocks on a die, 2^20 units in a block, or 2^31 units in all");
 #undef REQUIRE
 	return NULL;
 }

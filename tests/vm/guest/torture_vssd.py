@@ -302,6 +302,15 @@ def wrong_values_are_refused() -> None:
             said = (folder / "check").read_text()
             assert said.startswith(f"{name} ") and refused(folder / "power", "1") == errno.EINVAL, said
             (folder / name).write_text(before)
+        for block_pages, begins in (("64", "map has tables"), ("2", "map leaves a die")):
+            large = {"size": "1099511627776", "map": "1099511627776", "block_pages": block_pages}
+            kept = {key: (folder / key).read_text() for key in large}
+            for key, text in large.items():
+                (folder / key).write_text(text)
+            said = (folder / "check").read_text()
+            assert said.startswith(begins) and refused(folder / "power", "1") == errno.EINVAL, said
+            for key, text in kept.items():
+                (folder / key).write_text(text)
         assert (folder / "check").read_text() == ""
         (folder / "power").write_text("1")
 
