@@ -221,6 +221,12 @@ def _check_meant_for(args: argparse.Namespace, backend: str) -> None:
 
 
 def _report(args: argparse.Namespace) -> int:
+    suites = [path for path in args.results if (path / bench.PLAN).exists()]
+    if suites:
+        if len(args.results) > 1 or args.out:
+            raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
+        print(bench.finish(bench.load(suites[0])).page)
+        return 0
     files = [file for path in args.results for file in _files(path)]
     page = args.out or files[0].with_name(REPORT)
     report.write([Results.load(file) for file in files], page)

@@ -50,6 +50,9 @@ def test_the_report_leads_from_each_mark_to_its_evidence_and_needs_no_network(tm
     assert [link for link in links if f'id="{link}"' not in page] == []
     assert not re.search(r"https?:|<script|<link|url\(", page)
     assert "fairlane bench --suite d1,d4 --knobs none,kyber-fairness --on sim:optane --quick" in page
+    (tmp_path / "report.html").unlink()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").read_text() == page
 
 
 @pytest.mark.parametrize("after", [1, 5])
