@@ -6,13 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import mean
 from typing import Any
 
 from fairlane.report import Line, Plot, Tick, flat, fmt_iops, fmt_rate, fmt_us, knob_colour, nice, spread, template
 from fairlane.results import Run
 from fairlane.suite import BASELINE, PARTS, PRIO, Unit
-from fairlane.verdict import LIMITS, NEVER, Evidence, Mark, Point, front, hypervolume, p99
+from fairlane.verdict import LIMITS, NEVER, Evidence, Mark, Point, front, hypervolume, latency
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 SIZE = 1000  # of a plot, in SVG units
@@ -168,15 +167,12 @@ def _quantiles(e: Evidence, apps: float) -> Plot | None:
     for knob in e.knobs:
         for unit, run in e.of("d1", knob, "latency"):
             if unit.x == apps and unit.setting == "active":
-                curves[knob] = [(_quantile_at(p), value) for key, p in QUANTILES.items() if (value := _mean(run, key))]
+                curves[knob] = [
+                    (_quantile_at(p), value) for key, p in QUANTILES.items() if (value := latency(run, key))
+                ]
     values = [value for curve in curves.values() for _, value in curve]
     x = Axis("of I/Os", 0.2, 3.05, [(_quantile_at(p), f"{100 * p:g} %") for p in QUANTILES.values()])
     return draw(curves, x, decades("took at most", values)) if values else None
-
-
-def _mean(run: Run, key: str) -> float | None:
-    found = [value for tenant in run.tenants if (value := tenant.lat_us.get(key)) is not None]
-    return mean(found) if found else None
 
 
 def _scaling(e: Evidence, title: str, value: Callable[[Run], float | None]) -> Plot | None:
@@ -201,7 +197,7 @@ def _idle(e: Evidence) -> Sheet:
         (
             knob,
             [
-                cell(knob, "latency", setting, lambda r: fmt_us(p99(r)))
+                cell(knob, "latency", setting, lambda r: fmt_us(latency(r, "p99")))
                 for setting in (("active",) if knob == BASELINE else ("idle", "active"))
             ],
         )

@@ -111,11 +111,13 @@ def run_units(
 ) -> None:
     """Run a suite's units one after the other; each is in the store as soon as it is done.
 
-    bad() says what the kernel has complained of since it was last asked.
+    renew() brings a drive that was written to back to the state that it began in. bad() says what the kernel has
+    complained of since it was last asked.
     """
     writes = next((unit.scenario for unit in todo if unit.scenario.writes), todo[0].scenario)
     target = _target(device, writes, destroy_data)
     reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
+    written = False
     with _terminable():
         for unit in todo:
             progress(unit)
@@ -126,8 +128,11 @@ def run_units(
             if why := reasons[unit.knob]:
                 results.unavailable = {unit.knob: why}
             else:
+                known = store.kept("io.cost")
                 need = _need(unit, _Bench(writes, device, target, store.raw, _Steps(1.0, lambda _now: None)), store)
-                renew()
+                if written or known != store.kept("io.cost"):  # a model is measured with writes, too
+                    renew()
+                written = unit.scenario.writes
                 job = _Job(unit.scenario, device, target, knobs.TABLE[unit.knob], None, 0, _tuning(unit, store))
                 got = _measured(job, need, store.raw / unit.id, lambda _part: None)
                 got.run.bad_dmesg = bad()

@@ -199,6 +199,16 @@ def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen:
     assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
 
 
+def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[host._Job]) -> None:
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+    before: list[str] = []
+    store = Store.of(tmp_path, todo[-1])
+    host.run_units(todo, "x", store, lambda _unit: None, renew=lambda: before.append(todo[len(seen)].id))
+    after = [todo[n + 1].id for n, unit in enumerate(todo) if unit.scenario.writes]
+    assert before == after
+    assert 3 <= len(after) < len(todo) / 2
+
+
 def test_a_model_is_measured_once_and_kept(
     tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
