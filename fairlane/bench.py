@@ -86,10 +86,10 @@ def prepare(
 
 
 def _open(out: Path, plan: Plan, units: list[Unit]) -> None:
-    """A folder of the same plan is taken up again; one of another is not touched."""
+    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done."""
     file = out / PLAN
     data = json.loads(json.dumps({**plan.__dict__, "units": [suite.to_json(unit) for unit in units]}))
-    if not file.exists():
+    if not file.exists() or not any((out / "units").glob("*.json")):
         with room(out):
             write_json(file, data)
         return

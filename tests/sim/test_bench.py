@@ -14,7 +14,6 @@ from fairlane.host import Progress
 from fairlane.results import Results
 
 TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.01, 0.03))
-ON = ["--on", "sim:optane"]
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +24,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(out: Path, *more: str) -> int:
-    return cli.main(["bench", "--quick", *ON, "--out", str(out), *more])
+    return cli.main(["bench", "--quick", "--on", "sim:optane", "--out", str(out), *more])
 
 
 def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
@@ -110,3 +109,8 @@ def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
     evidence = verdict.Evidence(what.units, bench.results(what))
     page = benchreport.render({}, "fairlane bench", evidence, verdict.marks(evidence), "nothing")
     assert "nothing has run yet" in page
+
+
+def test_a_folder_in_which_nothing_is_done_may_be_planned_anew(tmp_path: Path) -> None:
+    assert run(tmp_path, "--on", "host:nope") == 2
+    assert run(tmp_path, "--suite", "d4") == 0
