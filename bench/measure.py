@@ -84,6 +84,30 @@ def lock(cells: dict[tuple[int, int], Row]) -> tuple[float, float]:
     return each, read
 
 
+def scheduler_text(name: str, cells: dict[tuple[int, int], Row]) -> list[str]:
+    each, read = lock(cells)
+    return [
+        "",
+        "# Holding the lock that all cores share: each time, and for each read of shared memory under it.",
+        "# requests: flows, hardware queues, ns to insert, to dispatch and to complete a request.",
+        f'[scheduler."{name}"]',
+        f"lock_ns = {each:.1f}",
+        f"lock_read_ns = {read:.3f}",
+        "requests = [",
+        *(f"    [{f}, {q}, {', '.join(f'{ns:.1f}' for ns in row[:3])}]," for (f, q), row in cells.items()),
+        "]",
+    ]
+
+
+def renew(program: Path, out: Path, names: list[str]) -> None:
+    """Measure only those schedulers; what the file says of the others and of the host stays."""
+    found, _ = schedulers(program)
+    parts = out.read_text().rstrip().split("\n\n")
+    parts = [part for part in parts if not any(f'[scheduler."{name}"]' in part for name in names)]
+    text = [line for name in names for line in scheduler_text(name, found[name])]
+    out.write_text("\n\n".join(parts) + "\n" + "\n".join(text) + "\n")
+
+
 def write(program: Path, out: Path) -> None:
     submit_ns, complete_ns = host(program.parent)
     found, wake = schedulers(program)
@@ -107,17 +131,7 @@ def write(program: Path, out: Path) -> None:
     ]
     for name, cells in found.items():
         each, read = lock(cells)
-        text += [
-            "",
-            "# Holding the lock that all cores share: each time, and for each read of shared memory under it.",
-            "# requests: flows, hardware queues, ns to insert, to dispatch and to complete a request.",
-            f'[scheduler."{name}"]',
-            f"lock_ns = {each:.1f}",
-            f"lock_read_ns = {read:.3f}",
-            "requests = [",
-            *(f"    [{f}, {q}, {', '.join(f'{ns:.1f}' for ns in row[:3])}]," for (f, q), row in cells.items()),
-            "]",
-        ]
+        text += scheduler_text(name, cells)
     out.write_text("\n".join(text) + "\n")
     errors = [abs((t * each + r * read) / h - 1) for t, r, h in (row[3:] for row in cells.values()) if h]
     print(f"{out}: submit {submit_ns} ns, complete {complete_ns} ns, wake {wake / 2:.0f} ns")
@@ -125,4 +139,7 @@ def write(program: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), Path(sys.argv[2]))
+    if len(sys.argv) > 3:
+        renew(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    else:
+        write(Path(sys.argv[1]), Path(sys.argv[2]))

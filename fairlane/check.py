@@ -13,7 +13,7 @@ from statistics import median
 
 from fairlane import sim
 from fairlane.results import Outcome, Part, Results, Run, Tenant, jain
-from fairlane.scenario import Expect, Scenario, shares
+from fairlane.scenario import COST_FIGURES, Expect, Scenario, below, shares
 
 Point = int | None
 OF_SHARES = ("fairness_index", "share_error")
@@ -70,7 +70,11 @@ def describe(expect: Expect) -> str:
         "fairness_index": "fairness index",
         "share_error": "largest relative error of a share",
         "cpu_ns_per_io": "CPU time per I/O",
+        "total_cost_per_s": "total cost/s",
+        "cost_fairness_index": "fairness index by cost",
+        "cost_share_error": "largest relative error of a share by cost",
         "share": f"share of {expect.tenant}",
+        "cost_share": f"share of {expect.tenant} by cost",
         "lat_p99_us": f"p99 latency of {expect.tenant} (us)",
     }[expect.figure]
     text = f"{expect.knob}: {what}"
@@ -147,21 +151,22 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
             return next(tenant.lat_us.get("p99") for tenant in run.tenants if tenant.name == expect.tenant)
     begin, end = expect.between or (0.0, run.seconds)
     rates = {}
+    by_cost = expect.figure in COST_FIGURES
     for tenant in run.tenants:
-        rate = _bytes_per_s(tenant, expect.between)
+        rate = tenant.cost_per_s if by_cost else _bytes_per_s(tenant, expect.between)
         if rate is None:
             return None
         rates[tenant.name] = rate
     total = sum(rates.values())
     ideal = shares(scenario, _active(scenario, begin, end))
-    if expect.figure == "total_bytes_per_s":
+    if expect.figure in ("total_bytes_per_s", "total_cost_per_s"):
         return total
-    if expect.figure == "fairness_index":
+    if expect.figure in ("fairness_index", "cost_fairness_index"):
         return jain(rates[name] / share for name, share in ideal.items())
     if not total:
         return None
-    if expect.figure == "share":
-        return rates[expect.tenant] / total if expect.tenant else None
+    if expect.figure in ("share", "cost_share"):
+        return sum(rates[name] for name in below(scenario, expect.tenant)) / total if expect.tenant else None
     return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
 
 

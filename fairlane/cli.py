@@ -8,14 +8,18 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 from fairlane import (
     __version__,
     bench,
+    calibrate,
     check,
+    cost,
     demo,
     doctor,
     host,
@@ -82,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
+    sub.add_argument("--cost", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
     sub = command("bench", _bench, "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict.")
@@ -94,6 +99,26 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
+    sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
+
+    sub = command("calibrate", _calibrate, "Measure what each kind of request takes from a drive: its price list.")
+    sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
+    sub.add_argument(
+        "--state",
+        choices=calibrate.STATES,
+        default="fresh",
+        help="bring it into that state before: fresh (written once, not collecting yet), steady (random writes until"
+        " its speed stays), or leave it as it is; default: %(default)s",
+    )
+    sub.add_argument("--sizes", metavar="A,B", help="default: every power of two from a page to what the drive takes")
+    sub.add_argument("--page", metavar="SIZE", help="of flash; default: the modelled drive's, 16KiB for a real one")
+    sub.add_argument("--cores", type=int, metavar="N", help=f"default: {calibrate.CORES}, or what a host has")
+    sub.add_argument(
+        "--seconds", type=float, metavar="S", help="for each mix; default: 10 on a host, 4 in a VM, 2 simulated"
+    )
+    sub.add_argument("--json", action="store_true", help="print what was found as JSON")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
     sub = command("report", _report, "Make one HTML page of results.")
@@ -135,7 +160,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     backend, _where = _backend(args.on)
-    _check_meant_for(args, backend)
+    _only_where_it_counts(args, backend)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     names = list(known) if args.knobs is None else [name.strip() for name in args.knobs.split(",") if name.strip()]
     knobs.check_names(names)
@@ -143,10 +168,13 @@ def _run(args: argparse.Namespace) -> int:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     if backend == "sim":
         sim.check_knobs(names)
-    scenarios = [scenario.load(path) for path in args.scenarios]
+    scenarios = [what for path in args.scenarios for what in scenario.load_all(path)]
     traces = [f"{what.name}: [[tenant]] {tenant.name}" for what in scenarios for tenant in what.tenants if tenant.trace]
     if traces and backend != "sim":
         raise FairlaneError(f"{traces[0]} trace: only the simulator plays traces; use --on sim")
+    if args.cost:
+        prices = cost.load(args.cost)
+        scenarios = [replace(what, cost=prices) for what in scenarios]
     twice = {what.name for what in scenarios if [each.name for each in scenarios].count(what.name) > 1}
     if twice:
         raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")
@@ -188,7 +216,7 @@ def _results(
 
 def _bench(args: argparse.Namespace) -> int:
     backend, where = _backend(args.on)
-    _check_meant_for(args, backend)
+    _only_where_it_counts(args, backend)
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
     what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out)
@@ -213,11 +241,49 @@ def _bench(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_meant_for(args: argparse.Namespace, backend: str) -> None:
-    if args.kernel and backend != "vm":
-        raise FairlaneError("--kernel chooses the VM's kernel; it says nothing with --on " + args.on)
-    if args.destroy_data and backend != "host":
-        raise FairlaneError("--destroy-data is about a real drive; it says nothing with --on " + args.on)
+def _calibrate(args: argparse.Namespace) -> int:
+    backend, where = _backend(args.on, profile_in_vm=True)
+    _only_where_it_counts(args, backend)
+    plan = calibrate.plan(
+        backend,
+        where,
+        state=args.state,
+        page=_size("--page", args.page) if args.page else None,
+        sizes=[_size("--sizes", size) for size in (args.sizes or "").split(",") if size],
+        cores=_positive("--cores", args.cores),
+        seconds=_positive("--seconds", args.seconds),
+        kernel=args.kernel or vm.KERNEL,
+        destroy_data=args.destroy_data,
+    )
+    file = args.out or Path("out", f"cost-{plan.where}.toml")
+    with calibrate.new_file(file) as write:
+        with tempfile.TemporaryDirectory(prefix="fairlane-") as folder, tables.progress("calibrate") as progress:
+            if plan.estimate_s:
+                progress(host.Progress(f"{len(plan.loads())} loads, {plan.estimate_s / 60:.0f} minutes", 0.0))
+            found = calibrate.run(plan, Path(folder), progress)
+        write(calibrate.file_text(found, args.command_line))
+    if args.json:
+        _print_json(asdict(found))
+    else:
+        tables.calibration(found, tables.console())
+        tables.console().print(f"{file}")
+    return 0
+
+
+def _size(option: str, text: str) -> int:
+    try:
+        return scenario.parse_size(text.strip())
+    except ValueError as error:
+        raise FairlaneError(f"{option}: {error}") from error
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _positive(option: str, number: Number | None) -> Number | None:
+    if number is not None and not 0 < number <= scenario.MAX_SECONDS:
+        raise FairlaneError(f"{option} {number}: must be more than 0, and less than a week")
+    return number
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -288,10 +354,18 @@ def _doctor(args: argparse.Namespace) -> int:
     return 2 if any(line.needed and not line.ok for line in found) else 0
 
 
-def _backend(on: str) -> tuple[str, str | None]:
-    """Which backend, and on which drive: a block device, or a profile of the simulator's (None: the scenario's)."""
+def _only_where_it_counts(args: argparse.Namespace, backend: str) -> None:
+    if args.kernel and backend != "vm":
+        raise FairlaneError("--kernel chooses the VM's kernel; it says nothing with --on " + args.on)
+    if args.destroy_data and backend != "host":
+        raise FairlaneError("--destroy-data is about a real drive; it says nothing with --on " + args.on)
+
+
+def _backend(on: str, profile_in_vm: bool = False) -> tuple[str, str | None]:
+    """Which backend, and on which drive: a block device, or a modelled drive's profile (None: the scenario's)."""
     backend, colon, where = on.partition(":")
-    if on == "vm" or (backend == "sim" and bool(where) == bool(colon)):
+    modelled = ("sim", "vm") if profile_in_vm else ("sim",)
+    if on == "vm" or (backend in modelled and bool(where) == bool(colon)):
         return backend, where or None
     if backend == "host" and where:
         return backend, where.removeprefix("/dev/")

@@ -23,10 +23,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.results import Series
 from fairlane.scenario import Scenario, TenantSpec
 
+SYS_BLOCK = Path("/sys/block")
 BIN_MS = 10
 PERCENTILES = {"p50": "50.000000", "p95": "95.000000", "p99": "99.000000", "p99.9": "99.900000"}
 NEEDED = {  # what an old fio may lack
@@ -218,6 +220,38 @@ def check() -> None:
         raise FairlaneError(
             f"{version or 'this fio'} is too old: {why}; install fio 3.33, which Debian 12 has, or newer"
         )
+
+
+def fill(target: Target, progress: Callable[[float], None]) -> None:
+    """Write all of the device once, in order, so that a read of any of it reads something. Calls progress with 0..1."""
+    stat = SYS_BLOCK / target.path.name / "stat"
+
+    def written() -> int:
+        return int(stat.read_text().split()[6]) * 512
+
+    begin, seen, changed = written(), -1, time.monotonic()
+
+    def deadline() -> float:
+        nonlocal seen, changed
+        now = written()
+        if now != seen:
+            seen, changed = now, time.monotonic()
+            progress(min(1.0, (now - begin) / target.capacity))
+        return changed + GRACE_S
+
+    said: list[str] = []
+    options = {"filename": target.path, "rw": "write", "bs": "1M", "iodepth": 32, "ioengine": "libaio", "direct": 1}
+    try:
+        with proc.group(["fio", "--name=fill", *(f"--{key}={value}" for key, value in options.items())]) as fio:
+            status = proc.lines(fio, lambda line, _err: said.append(line), deadline)
+    except FileNotFoundError as error:
+        raise FairlaneError(
+            "fio is not installed; it is the load generator (on Debian: apt-get install fio)"
+        ) from error
+    except proc.TimedOut:
+        raise FairlaneError(f"{target.path}: nothing was written for {GRACE_S:.0f} s; is the device stuck?") from None
+    if status:
+        raise FairlaneError(f"fio cannot write all of {target.path}{proc.tail(said)}")
 
 
 def _only_json(output: Path) -> str:

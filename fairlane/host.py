@@ -22,7 +22,7 @@ from fairlane import __version__, cgroups, fio, knobs, measure
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
-from fairlane.scenario import Scenario, shares
+from fairlane.scenario import Scenario, TenantSpec, shares
 from fairlane.store import Store
 from fairlane.suite import Unit
 
@@ -71,7 +71,7 @@ def run(
     Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
     """
     knobs.check_names(knob_names)
-    target = _target(device, scenario, destroy_data)
+    target = free_target(device, scenario, destroy_data)
     results = Results(scenario.name, f"host:{device}", scenario.seed, __version__, kernel=platform.release())
     results.device = _describe(device, target)
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
@@ -115,7 +115,7 @@ def run_units(
     complained of since it was last asked.
     """
     writes = next((unit.scenario for unit in todo if unit.scenario.writes), todo[0].scenario)
-    target = _target(device, writes, destroy_data)
+    target = free_target(device, writes, destroy_data)
     reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
     written = False
     with _terminable():
@@ -242,6 +242,7 @@ def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dic
                 iops=load.ios / seconds,
                 read_bytes_per_s=load.read_bytes / seconds,
                 write_bytes_per_s=load.write_bytes / seconds,
+                cost_per_s=_cost_per_s(job, spec, load, seconds),
                 lat_us=load.lat_us,
                 series=load.series,
             )
@@ -261,12 +262,21 @@ def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dic
     )
 
 
+def _cost_per_s(job: _Job, spec: TenantSpec, load: fio.Load, seconds: float) -> float | None:
+    """By the price list, of I/Os of the tenant's block size, which the block layer neither splits nor merges much."""
+    if job.scenario.cost is None:
+        return None
+    size = spec.bs or job.target.block
+    prices = (job.scenario.cost.cost("read", size), job.scenario.cost.cost("write", size))
+    return (load.read_bytes * prices[0] + load.write_bytes * prices[1]) / size / seconds
+
+
 # --- Before the runs ---
 
 
 def available(device: str, names: Sequence[str]) -> dict[str, str | None]:
     """For each knob why this kernel cannot apply it to the drive, or None."""
-    _folder(device)
+    check_device(device)
     with cgroups.tree((), ()) as tree:
         return {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
 
@@ -371,12 +381,9 @@ def _memory_bytes() -> int:
 # --- What must not be touched ---
 
 
-def _target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
-    folder = knobs.SYS_BLOCK / device
-    if not device or "/" in device or not (folder / "queue").is_dir():
-        raise FairlaneError(
-            f"no block device {device!r} in {knobs.SYS_BLOCK}; give the name of a whole drive, such as nvme0n1"
-        )
+def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
+    """The device, if the scenario may run on it: nobody uses it, and what it overwrites may be."""
+    folder = check_device(device)
     why = in_use(device)
     if why is not None:
         raise FairlaneError(f"{device} {why}; give a drive that nothing else uses")
@@ -392,7 +399,8 @@ def _target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Ta
     )
 
 
-def _folder(device: str) -> Path:
+def check_device(device: str) -> Path:
+    """Its folder in sysfs, if it is a whole drive."""
     folder = knobs.SYS_BLOCK / device
     if not device or "/" in device or not (folder / "queue").is_dir():
         raise FairlaneError(f"no block device {device!r} in {knobs.SYS_BLOCK}; give a whole drive, such as nvme0n1")

@@ -26,7 +26,7 @@ from fairlane.errors import FairlaneError
 
 VERSIONS = ("6.1", "6.12")
 REPO = Path(__file__).resolve().parent.parent
-SCHEDULERS = ("fairlane.ko", "kyber-fairness.ko")  # in the order in which they are loaded
+SCHEDULERS = ("fairlane.ko", "kyber-fairness.ko", "mqflashfq.ko", "flashfq.ko")  # in the order in which they are loaded
 MODULES = (*SCHEDULERS, "vssd.ko")
 APT_UPDATE_S = 180
 FETCH_S = 1200

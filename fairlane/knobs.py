@@ -12,7 +12,7 @@ from typing import Any
 
 from fairlane.cgroups import Tree
 from fairlane.errors import FairlaneError
-from fairlane.scenario import KNOBS, Scenario, TenantSpec, shares
+from fairlane.scenario import KNOBS, OURS, Scenario, TenantSpec, shares
 
 SYS_BLOCK = Path("/sys/block")
 BFQ_WEIGHT_MAX = 1000
@@ -141,12 +141,13 @@ TABLE = {
             ("io.cost.model", "io.cost.qos"),
             needs=("io_cost",),
         ),
-        Knob(
-            "kyber-fairness",
-            "kyber-fairness",
-            "Kyber-fairness: shares by io.fairlane.weight",
-            ("io.fairlane.weight",),
-            modules=("fairlane", "kyber-fairness"),
+        *(
+            Knob(name, name, f"{about} by io.fairlane.weight", ("io.fairlane.weight",), modules=("fairlane", name))
+            for name, about in (
+                ("kyber-fairness", "Kyber-fairness: shares"),
+                ("mqflashfq", "mqFlashFQ: shares of the drive's time, by what requests cost,"),
+                ("flashfq", "FlashFQ: the same with one lock for all cores, to compare with; shares"),
+            )
         ),
     )
 }
@@ -192,8 +193,8 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
             case "io.cost" if not setting.tuning.idle:
                 with _io_cost(setting) as lines:
                     yield config | lines | setting.weights("io.weight")
-            case "kyber-fairness":
-                yield config | setting.weights("io.fairlane.weight")
+            case name if name in OURS:
+                yield config | setting.weights("io.fairlane.weight") | _prices(setting) | _tunables(setting, name)
             case _:
                 yield config
 
@@ -235,6 +236,23 @@ def scheduler(device: str, name: str) -> Iterator[None]:
         for key, value in tunables(device).items():
             if key in tuned and tuned[key] != value:
                 _write(file.parent / "iosched" / key, tuned[key])
+
+
+def _prices(setting: Setting) -> dict[str, str]:
+    """Have one of our schedulers charge by the scenario's price list, if it has one."""
+    if setting.scenario.cost is None:
+        return {}
+    text = setting.scenario.cost.text()
+    _write(SYS_BLOCK / setting.device / "queue/iosched/prices", text)
+    return {"prices": text}
+
+
+def _tunables(setting: Setting, name: str) -> dict[str, int]:
+    """What the scenario sets of that scheduler's tunables."""
+    values = setting.scenario.tunables.get(name, {})
+    for key, value in values.items():
+        _write(SYS_BLOCK / setting.device / "queue/iosched" / key, str(value))
+    return values
 
 
 def _bfq(setting: Setting) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def io_cost_model(scenario: Scenario, target: fio.Target, out: Path, progress: C
     """
     values = dict.fromkeys(COEFFICIENTS, 1)
     for i, name in enumerate([*COEFFICIENTS] * ROUNDS):
-        rw, bs, iodepth = COEFFICIENTS[name]
+        rw, bs, _ = COEFFICIENTS[name]
         if rw.endswith("write") and not scenario.writes:
             values[name] = values["r" + name[1:]]
             continue
@@ -47,10 +47,21 @@ def io_cost_model(scenario: Scenario, target: fio.Target, out: Path, progress: C
         def tell(part: float, i: int = i, name: str = name) -> None:
             progress(name, (i + part) / STEPS)
 
-        load = TenantSpec(name=name, jobs=JOBS, rw=rw, bs=max(bs, target.block), iodepth=iodepth)
+        load = replace(coefficient(name, JOBS), bs=max(bs, target.block))
         measured = _measure(replace(scenario, tenants=(load,), groups=()), target, out / f"measure-{name}", tell)
         per_s = measured.bytes_per_s if name.endswith("bps") else measured.ios / measured.seconds
         values[name] = max(values[name], round(per_s))
+    return io_cost_line(values)
+
+
+def coefficient(name: str, jobs: int) -> TenantSpec:
+    """The load that measures that coefficient, on an otherwise idle device."""
+    rw, bs, iodepth = COEFFICIENTS[name]
+    return TenantSpec(name=name, jobs=jobs, rw=rw, bs=bs, iodepth=iodepth)
+
+
+def io_cost_line(values: Mapping[str, int]) -> str:
+    """What io.cost.model takes after MAJ:MIN."""
     return "ctrl=user model=linear " + " ".join(f"{name}={value}" for name, value in values.items())
 
 

@@ -20,6 +20,7 @@ import jinja2
 
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
+from fairlane.scenario import KNOBS
 
 OURS = "kyber-fairness"
 BASELINE = "none"
@@ -65,6 +66,7 @@ class Point:
     iops: float
     range_bytes_per_s: tuple[float, float] | None
     fairness: float | None
+    cost_fairness: float | None  # None without a price list
     cpu_ns_per_io: float | None
     shares: list[Share]
     share_error: float | None
@@ -156,6 +158,7 @@ def points(results: Results) -> list[Point]:
                 iops=median(r.total_iops for r in runs),
                 range_bytes_per_s=(min(totals), max(totals)) if len(totals) > 1 else None,
                 fairness=_median(_fairness(r) for r in runs),
+                cost_fairness=_median(r.cost_fairness_index for r in runs),
                 cpu_ns_per_io=_median(r.cpu_ns_per_io for r in runs),
                 shares=shares,
                 share_error=max(errors) if errors else None,
@@ -387,7 +390,7 @@ def _tenant_colour(n: int) -> str:
 
 def knob_colour(knob: str) -> str:
     """Its class in the style sheet."""
-    return f"k-{knob.replace('.', '-')}" if knob in KNOB_ORDER else "k-other"
+    return f"k-{knob.replace('.', '-')}" if knob in KNOBS else "k-other"
 
 
 def _fold(values: Sequence[float], by: int) -> list[float]:

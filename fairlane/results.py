@@ -40,7 +40,7 @@ class Tenant:
     iops: float
     read_bytes_per_s: float
     write_bytes_per_s: float
-    cost_per_s: float | None = None
+    cost_per_s: float | None = None  # reference requests; None when the scenario has no price list
     lat_us: dict[str, float | None] = field(default_factory=dict)  # keys: LATENCIES
     series: Series | None = None
 
@@ -83,6 +83,12 @@ class Run:
     def received(self, tenant: Tenant) -> float | None:
         """The fraction of the run's total that the tenant got, or None when nothing was moved."""
         return tenant.bytes_per_s / self.total_bytes_per_s if self.total_bytes_per_s else None
+
+    @property
+    def cost_fairness_index(self) -> float | None:
+        """As fairness_index, over what the tenants got by cost; None when there was no price list."""
+        costs = [(tenant.cost_per_s, tenant.share) for tenant in self.tenants]
+        return jain(c / share for c, share in costs if c is not None) if all(c is not None for c, _ in costs) else None
 
 
 @dataclass

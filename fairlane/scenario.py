@@ -2,8 +2,10 @@
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
-               cores (of the host that --on sim simulates)
-    [device]   profile (a file in profiles/), and parameters of that profile to change
+               cores (of the host that --on sim simulates), cases (names: the file is a scenario for each, FILE-CASE)
+    [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
+               name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
+    [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
                trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime)
@@ -11,7 +13,8 @@
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
 rate is "1000 iops" or "8MiB/s"; bs = "min" is the smallest block that the device takes. A tenant with stop before
-start is active until stop, idle in between, and active again from start on.
+start is active until stop, idle in between, and active again from start on. A cgroup, tenant or expect with
+cases = ["A", ...] is only in those.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlane import ssd
+from fairlane import cost, ssd
+from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,10 +38,12 @@ TRACES = ROOT / "traces"
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
 TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
-FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io")
-TENANT_FIGURES = ("share", "lat_p99_us")
+COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "cost_share")
+FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", *COST_FIGURES[:-1])
+TENANT_FIGURES = ("share", "cost_share", "lat_p99_us")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
-KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", "kyber-fairness")
+OURS = ("kyber-fairness", "mqflashfq", "flashfq")
+KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", *OURS)
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_SECONDS = 7 * 24 * 3600.0
@@ -124,7 +130,7 @@ class Expect:
     figure: str
     knob: str
     of: str | None = None
-    tenant: str | None = None
+    tenant: str | None = None  # or a cgroup: all below it, where that is a share
     at_least: float | None = None
     at_most: float | None = None
     across: str | None = None  # "cgroups": the worst point of the sweep relative to the first
@@ -145,6 +151,8 @@ class Scenario:
     seed: int = 1
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
+    cost: PriceList | None = None  # None: bytes are what counts
+    tunables: dict[str, dict[str, int]] = field(default_factory=dict)  # knob -> name -> value
     description: str = ""
 
     @property
@@ -192,12 +200,23 @@ def to_dict(scenario: Scenario) -> dict[str, Any]:
     return asdict(scenario)
 
 
+def below(scenario: Scenario, name: str) -> set[str]:
+    """The tenant of that name, or all in the cgroup of that name."""
+    inside = {name}
+    for _ in scenario.groups:
+        inside |= {group.name for group in scenario.groups if group.parent in inside}
+    return {tenant.name for tenant in scenario.tenants if tenant.name in inside or tenant.parent in inside}
+
+
 def from_dict(data: Mapping[str, Any]) -> Scenario:
     def tenant(t: Mapping[str, Any]) -> TenantSpec:
         return TenantSpec(**{**t, "rate": Rate(**t["rate"]) if t["rate"] else None, "cores": tuple(t["cores"])})
 
     def expect(e: Mapping[str, Any]) -> Expect:
         return Expect(**{**e, "between": (e["between"][0], e["between"][1]) if e["between"] else None})
+
+    def prices(c: Mapping[str, Any]) -> PriceList:
+        return PriceList(**{**c, "read": tuple(c["read"]), "write": tuple(c["write"])})
 
     return Scenario(
         **{
@@ -207,6 +226,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "groups": tuple(Cgroup(**g) for g in data["groups"]),
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
+            "cost": prices(data["cost"]) if data["cost"] else None,
         }
     )
 
@@ -243,11 +263,42 @@ class _Table:
         return self.need(key, convert) if key in self.data else default
 
 
-def load(path: Path) -> Scenario:
-    """Read and check a scenario file."""
+def load_all(path: Path) -> list[Scenario]:
+    """Read and check a scenario file: one scenario, or one for each of its cases."""
     data = _toml(path, "a scenario")
+    run = _Table(path, "[run]", data.get("run", {}))
+    cases = run.take("cases", _list(_identifier), ())
+    run.data.pop("cases", None)
+    if not cases:
+        return [_scenario(path, data, _name(path))]
+    return [_scenario(path, _of_case(path, data, case, cases), f"{_name(path)}-{case}") for case in cases]
+
+
+def load(path: Path) -> Scenario:
+    """Read and check a scenario file that has no cases."""
+    found = load_all(path)
+    if len(found) != 1:
+        raise FairlaneError(f"{path}: [run] cases: has several, where one scenario is needed")
+    return found[0]
+
+
+def _of_case(path: Path, data: dict[str, Any], case: str, cases: Sequence[str]) -> dict[str, Any]:
+    """The file without the tables that are for other cases."""
+    kept: dict[str, Any] = {}
+    for key in ("cgroup", "tenant", "expect"):
+        tables = _tables(path, data, key)
+        where = [table.take("cases", _list(_one_of(cases)), tuple(cases)) for table in tables]
+        kept[key] = [
+            {name: value for name, value in table.data.items() if name != "cases"}
+            for table, only in zip(tables, where, strict=True)
+            if case in only
+        ]
+    return {**data, **kept}
+
+
+def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
     top = _Table(path, "top level", data)
-    top.only(("description", "run", "device", "cgroup", "tenant", "expect"))
+    top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
     run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
@@ -259,13 +310,16 @@ def load(path: Path) -> Scenario:
     if sweep and groups:
         raise run.error("cgroups", "a sweep cannot be combined with [[cgroup]] tables")
     _check_tree(path, groups, tenants)
+    device = _Table(path, "[device]", data.get("device", {}))
     return Scenario(
-        name=_name(path),
+        name=name,
         description=top.take("description", _text, ""),
-        profile=_device(_Table(path, "[device]", data.get("device", {}))),
+        profile=_device(device),
+        cost=device.take("cost", _cost(path), None),
+        tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
-        expects=tuple(_expect(t, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
+        expects=tuple(_expect(t, groups, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
         seconds=seconds,
         warmup=run.take("warmup", parse_time, Scenario.warmup),
         repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
@@ -319,8 +373,27 @@ def _device(table: _Table) -> Profile:
         profile = load_profile(name)
     except FairlaneError as error:
         raise table.error("profile", str(error)) from error
-    table.only(("profile", *DEVICE_KEYS[profile.kind]))
+    table.only(("profile", "cost", *DEVICE_KEYS[profile.kind]))
     return replace(profile, params={**profile.params, **_params(table, profile.kind)})
+
+
+def _cost(path: Path) -> Callable[[object], PriceList]:
+    """How to read the price list that the scenario at that path names."""
+
+    def convert(value: object) -> PriceList:
+        try:
+            return cost.load(_text(value), path.parent)
+        except FairlaneError as error:
+            raise ValueError(str(error)) from error
+
+    return convert
+
+
+def _tunables(path: Path, data: object) -> dict[str, dict[str, int]]:
+    top = _Table(path, "[tunable]", data)
+    top.only(OURS)
+    tables = [(knob, _Table(path, f"[tunable.{knob}]", values)) for knob, values in top.data.items()]
+    return {knob: {name: table.need(name, _integer(0, 2**63 - 1)) for name in table.data} for knob, table in tables}
 
 
 def _params(table: _Table, kind: str) -> dict[str, int]:
@@ -405,13 +478,15 @@ def _check_tree(path: Path, groups: Sequence[Cgroup], tenants: Sequence[TenantSp
             parent = parents[parent]
 
 
-def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float) -> Expect:
+def _expect(
+    table: _Table, groups: Sequence[Cgroup], tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float
+) -> Expect:
     table.only(tuple(Expect.__dataclass_fields__))
     expect = Expect(
         figure=table.need("figure", _one_of((*FIGURES, *TENANT_FIGURES))),
         knob=table.need("knob", _one_of(KNOBS)),
         of=table.take("of", _one_of(KNOBS), None),
-        tenant=table.take("tenant", _one_of([tenant.name for tenant in tenants]), None),
+        tenant=table.take("tenant", _one_of([*(t.name for t in tenants), *(g.name for g in groups)]), None),
         at_least=table.take("at_least", _number, None),
         at_most=table.take("at_most", _number, None),
         across=table.take("across", _one_of(("cgroups",)), None),
@@ -427,6 +502,8 @@ def _expect(table: _Table, tenants: Sequence[TenantSpec], sweep: Sequence[int], 
             else f"{expect.figure} is not of one tenant"
         )
         raise table.error("tenant", needed)
+    if expect.tenant in [group.name for group in groups] and "share" not in expect.figure:
+        raise table.error("tenant", f"{expect.tenant} is a cgroup, which has no {expect.figure}")
     if expect.tenant is not None and sweep:
         raise table.error("tenant", "a sweep replicates tenants, so none can be named")
     if expect.across and not sweep:

@@ -24,9 +24,9 @@ from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run
-from fairlane.scenario import ROOT, Profile, Scenario, TenantSpec, load_profile
+from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, load_profile
 
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", *OURS)
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -73,6 +73,13 @@ def run(
     for job, found in zip(jobs, results.runs, strict=True):
         results.config.setdefault(found.knob, {"costs": costs_of(job, costs)})
     return results
+
+
+def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
+    """Run each once, on its own drive and without a scheduler; OUT keeps what fl-sim was given and what it found."""
+    build()
+    jobs = [Job(what, what.profile, "none", None, i) for i, what in enumerate(scenarios)]
+    return _run_all(jobs, out, load_costs(), progress)
 
 
 def check_knobs(knobs: Sequence[str]) -> None:
@@ -229,6 +236,7 @@ def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, numbe
 def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -241,6 +249,8 @@ def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "costs": costs_of(job, costs),
+        **cost,
+        "tunables": whole.tunables.get(job.knob, {}),
         "drive": drive(job.profile, whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fairlane import cost
 from fairlane.errors import FairlaneError
 from fairlane.knobs import BY_WEIGHT, CLASS_FIRST, CLASS_LAST, CLASS_MIDDLE, Tuning
 from fairlane.scenario import Profile, Scenario, TenantSpec, from_dict, load_profile, to_dict
@@ -163,6 +164,7 @@ def _scenario(part: str, experiment: str, tenants: Sequence[TenantSpec], how: Sc
         seconds=how.seconds,
         warmup=how.warmup,
         cores=SIM_CORES,
+        cost=cost.load(drive.name) if drive.name in cost.names() else None,
     )
 
 

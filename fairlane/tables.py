@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fairlane import host
 from fairlane.bench import Found
+from fairlane.calibrate import Calibration
+from fairlane.cost import NAMES, OPS
 from fairlane.report import Point, fmt_error, judged, points
 from fairlane.results import Outcome, Results
 from fairlane.suite import PARTS
@@ -44,7 +46,13 @@ def progress(title: str) -> Iterator[Callable[[host.Progress], None]]:
 
         yield line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=out, transient=True) as bars:
         task = bars.add_task(title, total=1.0)
 
@@ -96,6 +104,7 @@ def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
         "of\nnone": _or_dash(row.vs_none, "{:.2f}x"),
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
+        **({"fair by\ncost": f"{row.cost_fairness:.4f}"} if row.cost_fairness is not None else {}),
         "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
         "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
@@ -145,6 +154,40 @@ def verdict(found: Found, out: Console) -> None:
     for knob, why in found.evidence.unavailable.items():
         out.print(f"{knob} did not run: {escape(why)}")
     out.print(escape(found.advice))
+
+
+def calibration(found: Calibration, out: Console) -> None:
+    """How the reads of one page were priced (the paper's Table 2), all prices, and what to tell the kernel."""
+    page, trade = NAMES[found.page], found.of("read", NAMES[found.page])
+    alone = sum(trade[0].bytes_per_s)
+    title = f"A read of {page} in writes of {page}: k of {found.cores} cores read, the others write; MB/s"
+    headings = ("k", "writes", "reads", "writes lost", "reads for a write", "cost")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for mix in trade:
+        writes, reads = (
+            sum(part) for part in (mix.bytes_per_s[: found.cores - mix.k], mix.bytes_per_s[found.cores - mix.k :])
+        )
+        price = mix.cost
+        cells = [*(f"{rate / 1e6:,.1f}" for rate in (writes, reads, alone - writes))]
+        cells += [_or_dash(1 / price if price else None, "{:.2f}"), _or_dash(price, "{:.4f}")]
+        highest = price == found.price["read"][page]
+        table.add_row(str(mix.k), *cells, style="bold" if highest else None)
+    out.print(table)
+
+    title = f"Prices in writes of {page}: the highest of all mixes counts (of the average, for comparison)"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("size", "read", "(average)", "write", "(average)"):
+        table.add_column(heading, justify="right")
+    for size in found.price["read"]:
+        table.add_row(size, *(f"{table[op][size]:.4f}" for op in OPS for table in (found.price, found.average)))
+    out.print(table)
+    for doubt in found.doubts():
+        out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
+    out.print(f"queue/iosched/prices of our schedulers:\n{found.prices}", end="")
+    if found.io_cost_model:
+        out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
 
 
 def listing(rows: Sequence[tuple[str, ...]], headings: Sequence[str], out: Console) -> None:

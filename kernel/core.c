@@ -99,14 +99,15 @@ static void fl_update_got(struct fl_kdev *kdev)
 	rcu_read_unlock();
 }
 
-static void fl_timer_fn(struct timer_list *timer)
+static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 {
 	struct fl_kdev *kdev = container_of(timer, struct fl_kdev, timer);
 	u64 next = kdev->dev.sched->tick(&kdev->dev);
 
 	fl_update_got(kdev);
 	if (next)
-		mod_timer(&kdev->timer, jiffies + nsecs_to_jiffies(next) + 1);
+		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
+	return HRTIMER_NORESTART; /* started anew above, or by a kick meanwhile */
 }
 
 /*
@@ -127,7 +128,8 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	kref_init(&kdev->ref);
 	kdev->q = q;
 	INIT_LIST_HEAD(&kdev->node);
-	timer_setup(&kdev->timer, fl_timer_fn, 0);
+	hrtimer_init(&kdev->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	kdev->timer.function = fl_timer_fn;
 	kdev->dev.sched = sched;
 	kdev->dev.nr_hwqs = q->nr_hw_queues;
 	spin_lock_init(&kdev->dev.lock);
@@ -196,7 +198,7 @@ void fl_kdev_exit(struct fl_kdev *kdev)
 	spin_lock_irq(&fl_kdevs_lock);
 	list_del_init(&kdev->node);
 	spin_unlock_irq(&fl_kdevs_lock);
-	del_timer_sync(&kdev->timer);
+	hrtimer_cancel(&kdev->timer);
 
 	/*
 	 * Detach all flows before any is freed: a dying child may be freed
@@ -700,6 +702,38 @@ static ssize_t fl_var_store(struct elevator_queue *e, unsigned int i, const char
 	return count;
 }
 
+/*
+ * prices: the price list, as fl_cost_parse() takes it. The queue is frozen
+ * while it is replaced: requests in flight are waited for, and new ones wait,
+ * so none is charged one price and given back another.
+ */
+static ssize_t fl_prices_show(struct elevator_queue *e, char *page)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+	int op, i, len = 0;
+
+	for (op = FL_READ; op <= FL_WRITE; op++) {
+		len += sysfs_emit_at(page, len, "%s", op == FL_READ ? "read" : "write");
+		for (i = 0; i < FL_COST_SIZES; i++)
+			len += sysfs_emit_at(page, len, " %u", kdev->dev.cost.price[op][i]);
+		len += sysfs_emit_at(page, len, "\n");
+	}
+	return len;
+}
+
+static ssize_t fl_prices_store(struct elevator_queue *e, const char *page, size_t count)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+	struct fl_cost cost;
+
+	if (!fl_cost_parse(&cost, page))
+		return -EINVAL;
+	blk_mq_freeze_queue(kdev->q);
+	kdev->dev.cost = cost;
+	blk_mq_unfreeze_queue(kdev->q);
+	return count;
+}
+
 /* An elevator's attributes are not told which one is meant: one pair of functions for each. */
 #define FL_VAR(i)                                                                                 \
 	static ssize_t fl_show_##i(struct elevator_queue *e, char *page)                          \
@@ -718,7 +752,7 @@ FL_VARS(FL_VAR)
 #define FL_VAR_OPS(i) { .show = fl_show_##i, .store = fl_store_##i },
 static const struct elv_fs_entry fl_var_ops[FL_MAX_VARS] = { FL_VARS(FL_VAR_OPS) };
 
-/* Fill @attrs, which has room for FL_MAX_VARS and a terminator, from the table of @sched. */
+/* Fill @attrs, of which there are FL_NR_ATTRS: prices, and the table of @sched. */
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 {
 	const struct fl_var *var;
@@ -731,6 +765,7 @@ int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 		attrs[i].attr.name = var->name;
 		attrs[i].attr.mode = fl_var_tunable(var) ? 0644 : 0444;
 	}
+	attrs[i] = (struct elv_fs_entry)__ATTR(prices, 0644, fl_prices_show, fl_prices_store);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(fl_attrs_init);

@@ -20,8 +20,8 @@
 #ifndef FAIRLANE_CORE_H
 #define FAIRLANE_CORE_H
 
+#include <linux/hrtimer.h>
 #include <linux/kref.h>
-#include <linux/timer.h>
 #include <linux/wait.h>
 
 #include "compat.h"
@@ -34,7 +34,7 @@ struct fl_kdev {
 	struct request_queue *q;
 	struct list_head node; /* in fl_kdevs; under fl_kdevs_lock */
 	struct fl_kflow *root; /* set once, when the policy is activated */
-	struct timer_list timer; /* runs tick() */
+	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
 	bool dead; /* no flow may attach any more; under dev.lock */
@@ -95,6 +95,7 @@ void fl_tags_wake(struct fl_queue *queue);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_MAX_VARS 24
+#define FL_NR_ATTRS (FL_MAX_VARS + 2) /* with prices and a terminator */
 
 /* ---- The services of env.h ---- */
 
@@ -107,9 +108,19 @@ static inline void fl_hwq_run(struct fl_hwq *hwq)
 	blk_mq_delay_run_hw_queue(container_of(hwq, struct fl_khwq, hwq)->hctx, 0);
 }
 
+/* "Soon", for a tick that was asked for. */
+#define FL_KICK_NS (100 * NSEC_PER_USEC)
+
+/*
+ * A tick that comes anyway is not put off. One that runs just now may set its own
+ * time after us: it is then as good as the one asked for.
+ */
 static inline void fl_dev_kick(struct fl_dev *dev)
 {
-	timer_reduce(&to_fl_kdev(dev)->timer, jiffies + 1);
+	struct hrtimer *timer = &to_fl_kdev(dev)->timer;
+
+	if (!hrtimer_is_queued(timer) || ktime_to_ns(hrtimer_get_remaining(timer)) > FL_KICK_NS)
+		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 }
 
 void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used);

@@ -17,11 +17,6 @@
 
 #define FL_LIMITED 1ul
 
-static struct fl_queue *fl_rq_queue(struct request *rq)
-{
-	return (struct fl_queue *)((unsigned long)rq->elv.priv[0] & ~FL_LIMITED);
-}
-
 /* The caller has a reference on the flow's blkg, which becomes the request's. */
 static void fl_charge(struct request *rq, struct fl_queue *queue, unsigned long limited)
 {
@@ -36,7 +31,7 @@ static void fl_charge(struct request *rq, struct fl_queue *queue, unsigned long 
 static void fl_uncharge(struct request *rq)
 {
 	bool limited = (unsigned long)rq->elv.priv[0] & FL_LIMITED;
-	struct fl_queue *queue = fl_rq_queue(rq);
+	struct fl_queue *queue = fl_req_queue(rq);
 
 	if (!queue)
 		return;
@@ -135,7 +130,7 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 
 		list_del_init(&rq->queuelist);
 		fl_manage(rq);
-		if (unlikely(fl_rq_queue(rq) != queue)) {
+		if (unlikely(fl_req_queue(rq) != queue)) {
 			fl_uncharge(rq);
 			blkg_get(pd_to_blkg(&kflow->pd));
 			fl_charge(rq, queue, 0);
@@ -183,14 +178,14 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 
 static void fl_completed_request(struct request *rq, u64 now)
 {
-	if ((rq->rq_flags & FL_RQF_MANAGED) && fl_rq_queue(rq))
-		FL_SCHED.complete(fl_rq_queue(rq), rq, now);
+	if ((rq->rq_flags & FL_RQF_MANAGED) && fl_req_queue(rq))
+		FL_SCHED.complete(fl_req_queue(rq), rq, now);
 }
 
 static void fl_release(struct request *rq)
 {
-	if (fl_rq_queue(rq))
-		FL_SCHED.release(fl_rq_queue(rq), rq);
+	if (fl_req_queue(rq))
+		FL_SCHED.release(fl_req_queue(rq), rq);
 }
 
 /* To be inserted again: it stays charged to its flow, and gives back its place in the drive. */
@@ -266,7 +261,7 @@ static void fl_exit_sched(struct elevator_queue *e)
 	fl_kdev_exit(kdev);
 }
 
-static struct elv_fs_entry fl_attrs[FL_MAX_VARS + 1];
+static struct elv_fs_entry fl_attrs[FL_NR_ATTRS];
 
 static struct elevator_type fl_elevator = {
 	.ops = {

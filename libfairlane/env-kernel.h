@@ -47,7 +47,8 @@
 #define fl_req_dispatch_ns(rq) ((rq)->io_start_time_ns)
 #define fl_req_node(rq) (&(rq)->queuelist)
 #define fl_req_of(node) list_entry(node, struct request, queuelist)
-/* elv.priv[0] is the host's: kernel/glue.h. */
+/* elv.priv[0] is the host's, with a mark in its lowest bit: kernel/glue.h. */
+#define fl_req_queue(rq) ((struct fl_queue *)((unsigned long)(rq)->elv.priv[0] & ~1ul))
 #define fl_req_priv(rq) ((unsigned long *)&(rq)->elv.priv[1])
 
 #endif

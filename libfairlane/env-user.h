@@ -40,6 +40,11 @@ static inline u64 div64_u64(u64 a, u64 b)
 	return a / b;
 }
 
+static inline s64 div64_s64(s64 a, s64 b)
+{
+	return a / b;
+}
+
 static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
 {
 	return (u64)((unsigned __int128)a * b / c);
@@ -207,6 +212,7 @@ struct fl_req {
 #define fl_req_node(rq) (&(rq)->node)
 #define fl_req_of(n) container_of(n, struct fl_req, node)
 #define fl_req_priv(rq) (&(rq)->priv)
+#define fl_req_queue(rq) ((struct fl_queue *)(rq)->queue)
 
 struct fl_hwq;
 struct fl_dev;

@@ -51,7 +51,7 @@ struct fl_sched;
 
 struct fl_dev {
 	const struct fl_sched *sched;
-	struct fl_cost cost;
+	struct fl_cost cost; /* may change while no request exists: keep nothing computed from it */
 	struct list_head flows; /* fl_flow.node; under lock */
 	spinlock_t lock;
 	unsigned int nr_hwqs;

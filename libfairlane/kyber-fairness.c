@@ -90,10 +90,11 @@
  * its grant than others have of theirs is called limited: it keeps its
  * tokens, but refills do not wait for it, and what it does not use is divided
  * among the others. As soon as it does spend a grant it is waited for again.
- * A drive that stalls or gets slower makes the innocent look limited: so a
- * period in which requests took clearly longer than usual does not count, and
- * whoever is limited is waited for, in any case, for one period after 16, 32,
- * 64, 64, ... periods.
+ * A drive that stalls or gets slower makes the innocent look limited, and so
+ * do others with tokens left over from before: a period in which requests took
+ * clearly longer than usual does not count, nor one in which the drive did all
+ * that was predicted. And whoever is limited is waited for, in any case, for
+ * one period after 16, 32, 64, 64, ... periods.
  *
  * One case hides from that. If the drive half idles while the others wait,
  * what it does is half of what it could, and so is the total; with that little
@@ -107,6 +108,10 @@
  *
  *     64 in flight when B is throttled, 16 ms for a probe: 400 in 100 ms.
  *     The round took 94 ms and did 207: A holds up B, not the drive.
+ *
+ * Clearly less is less than four fifths; doubts at less than that would cost
+ * shares more often than they gain throughput. So a heavy flow that can use
+ * nearly all of its share, but not all, may cost up to a fifth of the drive.
  *
  * And where the drive has less than one request in flight on average, it is
  * not what anybody waits for: throttling would only add to the work of
@@ -213,6 +218,7 @@ struct kf_flow {
 	bool late; /* had most of its grant left when the first flow was throttled */
 	unsigned int limited; /* for so many more periods */
 	unsigned int belief; /* for how many the next time */
+	u64 open_ns; /* since when it is waited for, after that or as it became active */
 };
 
 struct kf_hwq {
@@ -294,7 +300,9 @@ struct kf_dev {
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
 	u64 usual_ns[2]; /* a read, a write in the drive: averages over rounds; 0: none in the last */
 	bool slowed; /* in the last round requests took clearly longer than that */
+	bool met; /* in the last round the drive did what was predicted */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
+	unsigned int nr_active; /* flows, then */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 period_nsec, read_lat_nsec, write_lat_nsec, prediction;
@@ -626,17 +634,39 @@ static void kf_start_trial(struct kf_dev *kf, u64 now, u64 done)
 	}
 }
 
+/* Wait again for those that the trial took to be limited. */
+static void kf_acquit(struct kf_dev *kf)
+{
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &kf->dev.flows, node)
+		if (to_kf_flow(flow)->on_trial)
+			kf_not_limited(to_kf_flow(flow));
+}
+
 /* Was it waste? If the drive did not do more, wait again, and be slower to doubt it. */
 static void kf_end_trial(struct kf_dev *kf, u64 now, u64 done)
 {
 	bool waste = 8 * kf_rate_since(kf, now, done) >= 9 * kf->trial_rate;
-	struct fl_flow *flow;
 
 	kf->trial_rate = 0;
 	kf->doubt = waste ? KF_WASTED_ROUNDS : min_t(unsigned int, 2 * kf->doubt, KF_MAX_DOUBT);
-	list_for_each_entry(flow, &kf->dev.flows, node)
-		if (to_kf_flow(flow)->on_trial && !waste)
-			kf_not_limited(to_kf_flow(flow));
+	if (!waste)
+		kf_acquit(kf);
+}
+
+/*
+ * Flows came or went: what the drive did before, while the others waited for
+ * one that had nothing to send, does not compare with what it does now.
+ */
+static void kf_forget_doubts(struct kf_dev *kf, u64 now)
+{
+	if (kf->trial_rate)
+		kf_acquit(kf);
+	kf->trial_rate = 0;
+	kf->wasted_rounds = 0;
+	kf->since_ns = now;
+	kf->since_done = kf_done(kf);
 }
 
 /* A round of @window ns ends at @now; the drive has done @done so far. Under dev->lock. */
@@ -721,6 +751,7 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 	kf->throttled_ns = 0;
 
 	rate = mul_u64_u64_div_u64(used, period, window);
+	kf->met = rate >= total - total / (2 * KF_MARGIN);
 	if (!period_over || rate > kf->rate)
 		rate = (kf->rate + rate) / 2;
 	kf->rate = rate;
@@ -792,21 +823,24 @@ static void kf_find_limited(struct kf_dev *kf)
 
 		if (!flow->busy || kf_drawn(kfl) >= most - most / KF_LIMITED)
 			kfl->unspent_periods = 0;
-		else if (++kfl->unspent_periods >= KF_LIMITED_PERIODS)
+		else if (kfl->open_ns <= kf->refilled_ns &&
+			 ++kfl->unspent_periods >= KF_LIMITED_PERIODS)
 			kf_set_limited(kfl);
 	}
 }
 
-/* A period of belief is over. Whoever is waited for again has one period to prove itself. */
-static void kf_age_limited(struct kf_dev *kf)
+/* A period of belief is over. Whoever is waited for again has one whole period to prove itself. */
+static void kf_age_limited(struct kf_dev *kf, u64 now)
 {
 	struct fl_flow *flow;
 
 	list_for_each_entry(flow, &kf->dev.flows, node) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 
-		if (kfl->limited && !--kfl->limited)
+		if (kfl->limited && !--kfl->limited) {
 			kfl->unspent_periods = KF_LIMITED_PERIODS - 1;
+			kfl->open_ns = now;
+		}
 	}
 }
 
@@ -831,7 +865,7 @@ static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool peri
 	kf_predict(kf, now, period_over);
 	if (period_over) {
 		kf->refills_period++;
-		if (!kf->slowed)
+		if (!kf->slowed && !kf->met)
 			kf_find_limited(kf);
 	} else {
 		kf->refills_spent++;
@@ -911,15 +945,15 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 		kf->predicted_ns = now;
 		kf->throttled_ns = 0;
 		kf_read_io(kf, &kf->round_io);
-		kf->since_ns = now;
-		kf->since_done = kf_done(kf);
-		kf->trial_rate = 0;
 		kf->refilled_ns = now;
 		kf->aged_ns = now;
 	}
+	kf_forget_doubts(kf, now);
+	kf->nr_active++;
 	fl_flow_set_busy(flow, true);
 	WRITE_ONCE(flow->share, fl_flow_share(flow));
 	kf_not_limited(kfl);
+	kfl->open_ns = now;
 	kfl->granted = max_t(u64, mul_u64_u64_div_u64(kf->predicted_total, flow->share, FL_SHARE_ONE),
 			     FL_COST_ONE);
 	kfl->used_avg = 0;
@@ -1274,8 +1308,8 @@ static u64 kf_tick(struct fl_dev *dev)
 {
 	struct kf_dev *kf = to_kf_dev(dev);
 	u64 period, next = 0, now;
+	unsigned int active = 1;
 	unsigned long flags;
-	bool active = true;
 
 	spin_lock_irqsave(&dev->lock, flags);
 	period = kf->period;
@@ -1283,7 +1317,10 @@ static u64 kf_tick(struct fl_dev *dev)
 	if (now - kf->aged_ns >= period) {
 		kf->aged_ns = now;
 		active = fl_flows_age(dev, dev->sched);
-		kf_age_limited(kf);
+		if (active != kf->nr_active)
+			kf_forget_doubts(kf, now);
+		kf->nr_active = active;
+		kf_age_limited(kf, now);
 		kf_control_depths(kf, now);
 		kf_measure_write_price(kf);
 		kf_count_throttled(kf);

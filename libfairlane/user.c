@@ -258,3 +258,8 @@ bool fl_set(struct fl_dev *dev, const char *name, u64 value)
 	spin_unlock(&dev->lock);
 	return true;
 }
+
+bool fl_set_cost(struct fl_dev *dev, const char *text)
+{
+	return fl_cost_parse(&dev->cost, text);
+}

@@ -19,7 +19,7 @@
 
 #include "fairlane.h"
 
-extern const struct fl_sched fl_kyber_fairness;
+extern const struct fl_sched fl_kyber_fairness, fl_mqflashfq, fl_flashfq;
 
 /* What the library asks of its user. Called from any of the functions below, with locks held. */
 struct fl_host {
@@ -60,6 +60,13 @@ u64 fl_tick(struct fl_dev *dev);
 /* Tunables and counters by name; false when there is none such or the value is out of range. */
 bool fl_get(struct fl_dev *dev, const char *name, u64 *value);
 bool fl_set(struct fl_dev *dev, const char *name, u64 value);
+
+/*
+ * Price requests by @text, see fl_cost_parse(), as `fairlane calibrate` prints
+ * it; false when that is no price list, and nothing changes. No request is
+ * staged or with the drive, and none comes meanwhile.
+ */
+bool fl_set_cost(struct fl_dev *dev, const char *text);
 
 /* Replace the clock, for simulation and tests; NULL: the monotonic clock. */
 void fl_set_clock(u64 (*clock_ns)(void));

@@ -125,6 +125,35 @@ static struct costs read_costs(struct reader *r, const json_t *json)
 	return costs;
 }
 
+static void read_prices(struct table *t, const char *key, u32 *prices)
+{
+	const json_t *all = list(t, key, FL_COST_SIZES), *value;
+	size_t i;
+
+	if (json_array_size(all) != FL_COST_SIZES)
+		fail(t->reader, "%s: %s must have %u prices", t->where, key, FL_COST_SIZES);
+	json_array_foreach (all, i, value) {
+		json_int_t price = json_integer_value(value);
+
+		if (!json_is_integer(value) || price < 1 || price > (json_int_t)FL_PRICE_MAX)
+			fail(t->reader, "%s: %s must be whole numbers from 1 to %u", t->where, key,
+			     FL_PRICE_MAX);
+		prices[i] = t->reader->failed ? 1 : (u32)price;
+	}
+}
+
+static struct fl_cost read_cost(struct reader *r, const json_t *json)
+{
+	struct table t = table(r, json, "cost");
+	struct fl_cost cost;
+
+	fl_cost_init(&cost);
+	read_prices(&t, "read", cost.price[FL_READ]);
+	read_prices(&t, "write", cost.price[FL_WRITE]);
+	no_more(&t, "read, write");
+	return cost;
+}
+
 static void read_profile(struct table *t, struct ssd_profile *profile)
 {
 	const struct ssd_profile_field *field;
@@ -315,6 +344,7 @@ static void read_nodes(struct reader *r, struct table *top, struct config *confi
 static void read_all(struct reader *r, struct config *config)
 {
 	struct table t = table(r, config->json, "the run");
+	const json_t *cost = get(&t, "cost");
 
 	config->scenario = text(&t, "scenario");
 	config->version = text(&t, "version");
@@ -328,11 +358,16 @@ static void read_all(struct reader *r, struct config *config)
 	if (config->point && !json_is_object(config->point))
 		fail(r, "the run: point must be an object");
 	config->costs = read_costs(r, get(&t, "costs"));
+	config->priced = cost;
+	if (cost)
+		config->cost = read_cost(r, cost);
+	config->tunables = get(&t, "tunables");
+	if (config->tunables && !json_is_object(config->tunables))
+		fail(r, "the run: tunables must be an object");
 	config->drive = read_drive(r, get(&t, "drive"), config->cores);
 	read_nodes(r, &t, config);
 	no_more(&t, "scenario, version, knob, seed, repeat, cores, warmup_ns, run_ns, point, "
-		    "costs, drive, cgroups, "
-		    "tenants");
+		    "costs, cost, tunables, drive, cgroups, tenants");
 }
 
 bool config_read(struct config *config, FILE *file, char *error, size_t size)

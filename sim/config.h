@@ -3,10 +3,13 @@
  * What one run simulates, read from JSON and checked in full. Times are in
  * ns, sizes in bytes. The text is an object:
  *
- *	scenario, version, knob   texts; knob is "none" or "kyber-fairness"
+ *	scenario, version, knob   texts; knob is "none" or a scheduler's name
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
  *	costs                     struct costs, below
+ *	cost                      a price list: read and write, each of 12 prices
+ *	                          (libfairlane/cost.h); or absent
+ *	tunables                  of the scheduler: whole numbers by name; or absent
  *	drive                     kind "ssd": the fields of struct ssd_profile,
  *	                          time_scale, precondition
  *	                          kind "null": size, latency_ns, interval_ps
@@ -83,9 +86,11 @@ struct tenant_config {
 struct config {
 	json_t *json;
 	const char *scenario, *version, *knob;
-	const json_t *point;
+	const json_t *point, *tunables;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
 	struct costs costs;
+	bool priced; /* there is a price list: cost */
+	struct fl_cost cost;
 	struct drive_config drive;
 	unsigned int nr_cgroups, nr_tenants;
 	struct node_config *cgroups; /* parents before children */

@@ -228,6 +228,7 @@ static void end_request(struct sim *sim, struct request *r)
 		}
 		tenant->ios++;
 		tenant->bytes[r->rq.op == FL_WRITE] += r->rq.bytes;
+		tenant->cost += fl_cost(&sim->config.cost, r->rq.op, r->rq.bytes);
 		tenant->bins[sim->bin] += r->rq.bytes;
 		histogram_add(&tenant->latency_ns, latency_ns);
 	}
@@ -643,29 +644,6 @@ static void handle_drive(struct sim *sim)
 	}
 }
 
-/* What was charged by now, for what was charged within the window. */
-static void note_costs(struct sim *sim)
-{
-	unsigned int i;
-
-	for (i = 0; i < sim->config.nr_tenants; i++) {
-		struct tenant *tenant = &sim->tenants[i];
-
-		tenant->cost = sim_cost(sim, tenant) - tenant->cost;
-	}
-}
-
-/* Time goes on to @at. */
-static void pass_time(struct sim *sim, u64 at)
-{
-	if (unlikely(at >= sim->note_ns)) {
-		note_costs(sim);
-		sim->note_ns = sim->note_ns == sim->begin_ns ? sim->end_ns : SSD_NEVER;
-		pass_time(sim, at);
-	}
-	sim->now = at;
-}
-
 static bool step(struct sim *sim)
 {
 	u64 event_ns = sim->heap.nr ? sim->heap.events[0].at : SSD_NEVER;
@@ -673,7 +651,7 @@ static bool step(struct sim *sim)
 
 	if (at == SSD_NEVER || sim->error[0] || (at > sim->end_ns && !sim->in_system))
 		return false;
-	pass_time(sim, at);
+	sim->now = at;
 	if (event_ns == at)
 		handle_event(sim);
 	if (drive_next_ns(&sim->drive) <= at)
@@ -718,8 +696,6 @@ bool sim_run(struct sim *sim, void (*progress)(unsigned int permille))
 		told = sim->now / part;
 		progress(min_t(u64, told * 10, 1000));
 	}
-	if (sim->note_ns != SSD_NEVER)
-		pass_time(sim, sim->end_ns);
 	return check(sim);
 }
 

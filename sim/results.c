@@ -39,15 +39,6 @@ static double share_of(const struct config *c, const struct node_config *node, c
 	}
 }
 
-u64 sim_cost(const struct sim *sim, const struct tenant *tenant)
-{
-	u64 cost = 0, i;
-
-	for (i = 0; i < sim->config.drive.queues; i++)
-		cost += fl_flow_queue(sim->sched, tenant->flow, i)->cost;
-	return cost;
-}
-
 static void print_text(FILE *file, const char *key, const char *text)
 {
 	json_t *json = json_string(text);
@@ -90,7 +81,7 @@ static void print_tenant(const struct sim *sim, FILE *file, const struct tenant 
 		per_s(sim, tenant->bytes[0] + tenant->bytes[1]), per_s(sim, tenant->ios));
 	fprintf(file, "\"read_bytes_per_s\": %.3f, \"write_bytes_per_s\": %.3f, ",
 		per_s(sim, tenant->bytes[0]), per_s(sim, tenant->bytes[1]));
-	if (sim->limit_tags)
+	if (sim->config.priced)
 		fprintf(file, "\"cost_per_s\": %.3f, ", per_s(sim, tenant->cost) / FL_COST_ONE);
 	else
 		fprintf(file, "\"cost_per_s\": null, ");

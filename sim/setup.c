@@ -21,14 +21,15 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness };
+	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness, &fl_mqflashfq,
+						&fl_flashfq };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(scheds); i++)
 		if (!strcmp(scheds[i]->name, sim->config.knob))
 			sim->sched = scheds[i];
 	if (!sim->sched)
-		return fail(sim, "knob: the simulator has only none and kyber-fairness");
+		return fail(sim, "knob: the simulator has only none, kyber-fairness, mqflashfq and flashfq");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
 	if (sim->limit_tags)
@@ -60,6 +61,23 @@ static bool check_size(struct sim *sim)
 		return fail(
 			sim,
 			"neither the drive nor the host takes any time, so time would stand still");
+	return true;
+}
+
+static bool set_tunables(struct sim *sim)
+{
+	const json_t *value;
+	const char *name;
+
+	json_object_foreach ((json_t *)sim->config.tunables, name, value) {
+		json_int_t n = json_integer_value(value);
+
+		if (json_is_integer(value) && n >= 0 && fl_set(sim->dev, name, n))
+			continue;
+		snprintf(sim->error, sizeof(sim->error), "tunables: %s has no %s, or not of that value",
+			 sim->sched->name, name);
+		return false;
+	}
 	return true;
 }
 
@@ -210,6 +228,8 @@ static bool allocate(struct sim *sim)
 	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
 	sim_set_clock(sim);
 	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (sim->dev && c->priced)
+		sim->dev->cost = c->cost;
 	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
 	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
 }
@@ -220,7 +240,6 @@ bool sim_init(struct sim *sim)
 
 	sim->begin_ns = c->warmup_ns;
 	sim->end_ns = c->warmup_ns + c->run_ns;
-	sim->note_ns = sim->begin_ns;
 	for (sim->bin_ns = BIN_NS; c->run_ns / sim->bin_ns >= MAX_BINS;)
 		sim->bin_ns *= 2;
 	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
@@ -229,6 +248,8 @@ bool sim_init(struct sim *sim)
 		return false;
 	if (!allocate(sim))
 		return fail(sim, "out of memory");
+	if (!set_tunables(sim))
+		return false;
 	end_phases(sim);
 	set_up_cores(sim);
 	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };

@@ -110,7 +110,7 @@ struct tenant {
 	struct wait_list *waiting; /* for each hardware queue: over the tenant's part of the tags */
 	/* Within the window. */
 	u64 bytes[2], ios; /* read and written */
-	u64 cost; /* charged, in cost units; before it begins: since the start */
+	u64 cost; /* of these, by the price list if there is one */
 	u64 *bins; /* bytes */
 	struct histogram latency_ns;
 };
@@ -137,7 +137,6 @@ struct sim {
 	bool tick_wanted; /* a core is to do it */
 	u64 tick_ns; /* when the timer is due, SSD_NEVER: it is not */
 	u64 lock_free_ns; /* when who holds the shared lock will have released it */
-	u64 note_ns; /* when costs are to be noted next: at the window's begin and end */
 	u64 bin_ns;
 	unsigned int nr_bins, bin; /* the one that now is in */
 	u64 bin_end_ns;
@@ -166,8 +165,6 @@ void sim_set_clock(const struct sim *sim);
 bool sim_run(struct sim *sim, void (*progress)(unsigned int permille));
 void sim_exit(struct sim *sim);
 
-/* What its scheduler charged @tenant so far, in cost units. */
-u64 sim_cost(const struct sim *sim, const struct tenant *tenant);
 /* Write results.json; false when that does not work. */
 bool sim_print(const struct sim *sim, FILE *file);
 

@@ -101,13 +101,13 @@ def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
 @pytest.mark.parametrize("consent", [None, "sdy"])
 def test_a_drive_is_overwritten_only_when_it_was_named(consent: str | None) -> None:
     with pytest.raises(FairlaneError, match="--destroy-data sdx"):
-        host._target("sdx", WHAT, consent)
-    assert host._target("sdx", WHAT, "sdx") == fio.Target(Path("/dev/sdx"), 1 << 20, 512)
+        host.free_target("sdx", WHAT, consent)
+    assert host.free_target("sdx", WHAT, "sdx") == fio.Target(Path("/dev/sdx"), 1 << 20, 512)
 
 
 @pytest.mark.usefixtures("device")
 def test_reading_asks_for_nothing() -> None:
-    assert host._target("sdx", Scenario("x", WHAT.profile, (TenantSpec("r"),)), None)
+    assert host.free_target("sdx", Scenario("x", WHAT.profile, (TenantSpec("r"),)), None)
 
 
 @pytest.mark.usefixtures("device")

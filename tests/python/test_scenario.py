@@ -26,16 +26,77 @@ def parse(folder: Path, text: str) -> Scenario:
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 def test_every_scenario_of_ours_is_valid_and_says_what_it_shows(path: Path) -> None:
-    found = scenario.load(path)
-    assert found.description
-    assert found.expects
-    assert found.name == str(path.relative_to(scenario.SCENARIOS).with_suffix(""))
+    name = str(path.relative_to(scenario.SCENARIOS).with_suffix(""))
+    found = scenario.load_all(path)
+    assert all(what.description for what in found)
+    assert any(what.expects for what in found)
+    assert all(what.name == name or what.name.startswith(f"{name}-") for what in found)
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 def test_a_scenario_crosses_into_the_vm_unchanged(path: Path) -> None:
-    found = scenario.load(path)
-    assert scenario.from_dict(json.loads(json.dumps(scenario.to_dict(found)))) == found
+    for found in scenario.load_all(path):
+        assert scenario.from_dict(json.loads(json.dumps(scenario.to_dict(found)))) == found
+
+
+CASES = """
+[run]
+cases = ["x", "y"]
+[device]
+profile = "null"
+[tunable.mqflashfq]
+flow = 1
+[[cgroup]]
+name = "g"
+[[tenant]]
+name = "a"
+parent = "g"
+[[tenant]]
+name = "b"
+cases = ["x"]
+bs = 8192
+[[tenant]]
+name = "b"
+cases = ["y"]
+bs = 16384
+[[expect]]
+cases = ["y"]
+figure = "share"
+tenant = "g"
+knob = "mqflashfq"
+at_least = 0.5
+"""
+
+
+def test_a_file_with_cases_is_a_scenario_for_each(tmp_path: Path) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text(CASES)
+    x, y = scenario.load_all(file)
+    assert (x.name, y.name) == ("file-x", "file-y")
+    assert [tenant.bs for tenant in (*x.tenants, *y.tenants)] == [4096, 8192, 4096, 16384]
+    assert (len(x.expects), y.expects[0].tenant) == (0, "g")
+    assert x.tunables == {"mqflashfq": {"flow": 1}}
+    assert scenario.below(y, "g") == {"a"}
+    with pytest.raises(FairlaneError, match="has several"):
+        scenario.load(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (('cases = ["x"]', 'cases = ["z"]'), "'z' is unknown; valid are x, y"),
+        (('tenant = "g"', 'tenant = "h"'), "valid are a, b, g"),
+        (('"share"', '"lat_p99_us"'), "g is a cgroup, which has no lat_p99_us"),
+        (("tunable.mqflashfq", "tunable.bfq"), "valid are kyber-fairness, mqflashfq, flashfq"),
+        (("flow = 1", 'flow = "core"'), "'core' is not a whole number"),
+    ],
+)
+def test_what_is_wrong_with_cases_and_tunables_is_said(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text(CASES.replace(*change))
+    with pytest.raises(FairlaneError) as error:
+        scenario.load_all(file)
+    assert says in str(error.value)
 
 
 def test_values_with_units(tmp_path: Path) -> None:
@@ -152,7 +213,7 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 
 def test_the_page_has_every_key_and_every_knob() -> None:
     keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *scenario.KNOBS, *ssd.PLAYED]
-    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "profile"]
+    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "profile", "cost"]
     keys += [*scenario.FIGURES, *scenario.TENANT_FIGURES, *scenario.DEVICE_KEYS, *scenario.PATTERNS]
     keys += [*scenario.DEVICE_KEYS["null_blk"], *scenario.DEVICE_KEYS["qemu-nvme"]]
     assert [key for key in keys if f"`{key}`" not in PAGE] == []

@@ -174,7 +174,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
         tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
         return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us})
 
-    monkeypatch.setattr(host, "_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
+    monkeypatch.setattr(host, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
     monkeypatch.setattr(host, "_describe", lambda *_args: {"name": "x"})
     monkeypatch.setattr(
         host,

@@ -20,7 +20,7 @@ HASTE = 0.02  # of the time that a scenario takes
 
 
 def hasty(path: Path) -> Scenario:
-    found = scenario.load(path)
+    found = scenario.load_all(path)[0]  # of a file with cases, the first
     tenants = tuple(
         replace(t, start=t.start * HASTE, stop=t.stop * HASTE if t.stop is not None else None) for t in found.tenants
     )

@@ -18,7 +18,7 @@ from fairlane.results import Results
 from fairlane.scenario import TRACES
 
 GOLDEN = Path(__file__).parent / "golden.json"
-KNOBS = ("none", "kyber-fairness")
+KNOBS = ("none", "kyber-fairness", "mqflashfq", "flashfq")
 MAPPED = {"size": 1 << 28, "map": 1 << 28, "spare": 250, "block_pages": 32, "page": 4096}
 
 
@@ -79,7 +79,11 @@ def test_what_it_prints_is_a_results_file(tmp_path: Path) -> None:
     [
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"cores": 1.5}, "cores must be a whole number from 1 to 1024"),
-        ({"knob": "bfq"}, "only none and kyber-fairness"),
+        ({"knob": "bfq"}, "only none, kyber-fairness, mqflashfq and flashfq"),
+        ({"tunables": {"depth": 1}}, "tunables: none has no depth"),
+        ({"cost": {"read": [1] * 12}}, "cost: write must be a list"),
+        ({"cost": {"read": [1] * 11, "write": [1] * 12}}, "cost: read must have 12 prices"),
+        ({"cost": {"read": [1] * 12, "write": [0] * 12}}, "cost: write must be whole numbers from 1 to 16777216"),
         ({"speed": 1}, "unknown; valid are scenario, version"),
         ({"tenants": []}, "there is none"),
         ({"tenants": [tenant(bytes=1000)]}, "a: bytes must be a multiple of 512"),
@@ -141,6 +145,7 @@ def mutate(description: Json, rng: random.Random) -> None:
 def test_a_run_with_anything_in_it_changed_is_run_or_refused(seed: int, knob: str, null: bool) -> None:
     description = mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4))
     description["tenants"].append(player(TRACES / "tpcc-small.trace", "recorded", 4096, depth=64))
+    description["cost"] = {"read": [1] * 12, "write": [1 << 24] * 12}
     description = copy.deepcopy(description)
     mutate(description, random.Random(seed))
     done = start(json.dumps(description).encode(), ASAN)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simkit import Json, run_of, simulate, ssd_drive, tenant
 
+from fairlane import check as judge
 from fairlane import scenario, sim
 
 CORES = 4
@@ -62,3 +63,11 @@ def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path)
         if run_found.knob == "kyber-fairness":
             assert run_found.total_iops > 0.97 * totals["none", str(run_found.point)]
             assert run_found.fairness_index is not None and run_found.fairness_index > 0.995
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_who_returns_has_its_share_back(seed: int, tmp_path: Path) -> None:
+    what = replace(scenario.load(scenario.SCENARIOS / "kyber-fairness" / "idle-return.toml"), seed=seed)
+    found = sim.run(what, "p4500", ["none", "kyber-fairness"], tmp_path, lambda _: None)
+    judged = judge.evaluate(what, found, ["none", "kyber-fairness"])
+    assert len(judged) == len(what.expects) and all(outcome.ok for outcome in judged), judged

@@ -33,7 +33,80 @@ static void test_a_size_is_the_sum_of_its_parts(void)
 	      fl_cost(&c, FL_READ, (2 << 20) + (4 << 10)));
 }
 
+static const char prices[] = "read 1 2 3 4 5 6 7 8 9 10 11 12\n"
+			     "write 13 14 15 16 17 18 19 20 21 22 23 16777216\n";
+
+static void test_a_price_list_is_read_from_a_text(void)
+{
+	struct fl_cost c;
+
+	CHECK(fl_cost_parse(&c, prices), "refused");
+	CHECK(fl_cost(&c, FL_READ, 512) == 1, "%lu", fl_cost(&c, FL_READ, 512));
+	CHECK(fl_cost(&c, FL_READ, 1 << 20) == 12, "%lu", fl_cost(&c, FL_READ, 1 << 20));
+	CHECK(fl_cost(&c, FL_WRITE, 12 << 10) == 16 + 17, "%lu", fl_cost(&c, FL_WRITE, 12 << 10));
+	CHECK(fl_cost(&c, FL_WRITE, 1 << 20) == FL_PRICE_MAX, "the dearest that there is");
+	CHECK(fl_cost(&c, FL_DISCARD, 1 << 20) == FL_COST_ONE, "a discard moves no data");
+}
+
+#define TWELVE "1 2 3 4 5 6 7 8 9 10 11 12"
+
+static void test_what_is_no_price_list_changes_nothing(void)
+{
+	static const char *const wrong[] = {
+		"",
+		"read",
+		"read " TWELVE,
+		"write " TWELVE "\nread " TWELVE,
+		"read " TWELVE "\nwrite " TWELVE " 13",
+		"read " TWELVE "\nwrite 1 2 3 4 5 6 7 8 9 10 11",
+		"read 0 2 3 4 5 6 7 8 9 10 11 12\nwrite " TWELVE,
+		"read 1 2 3 4 5 6 7 8 9 10 11 -1\nwrite " TWELVE,
+		"read 1 2 3 4 5 6 7 8 9 10 11 16777217\nwrite " TWELVE,
+		"read 1 2 3 4 5 6 7 8 9 10 11 18446744073709551617\nwrite " TWELVE,
+	};
+	struct fl_cost before, c;
+	char text[sizeof(prices)];
+	unsigned int i, refused = 0;
+	u32 random = 1;
+
+	fl_cost_init(&c);
+	before = c;
+	for (i = 0; i < ARRAY_SIZE(wrong); i++) {
+		CHECK(!fl_cost_parse(&c, wrong[i]), "takes: %s", wrong[i]);
+		CHECK(!memcmp(&c, &before, sizeof(c)), "changed by: %s", wrong[i]);
+	}
+	/* Any byte of a good text changed: taken or not, and never read past its end. */
+	for (i = 0; i < 200000; i++) {
+		memcpy(text, prices, sizeof(text));
+		random = random * 1664525 + 1013904223;
+		text[(random >> 8) % (sizeof(text) - 1)] = (char)(random >> 24);
+		before = c;
+		if (fl_cost_parse(&c, text))
+			continue;
+		refused++;
+		CHECK(!memcmp(&c, &before, sizeof(c)), "changed by: %s", text);
+	}
+	CHECK(refused > 100000 && refused < 200000, "%u of 200000 were refused", refused);
+}
+
 static struct drive d;
+
+static void test_a_device_charges_by_the_prices_it_is_given(void)
+{
+	struct tenant *reader;
+	u64 cost;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	CHECK(!fl_set_cost(d.dev, "cheap"), "taken");
+	CHECK(fl_set_cost(d.dev, prices), "refused");
+	reader = drive_tenant(&d, NULL, 100, 1);
+	drive_start(&d);
+	drive_run(&d, 100 * MSEC);
+	cost = fl_flow_queue(d.dev->sched, reader->flow, 0)->cost;
+	CHECK(cost >= 4 * reader->done && cost <= 4 * (reader->done + 1), "%lu for %lu", cost,
+	      reader->done);
+	drive_exit(&d);
+}
 
 static double share(struct tenant *t)
 {
@@ -151,6 +224,9 @@ static void test_a_requeued_request_is_next(void)
 static const struct test tests[] = {
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },
 	{ "a size is priced as the sum of its power-of-two parts", test_a_size_is_the_sum_of_its_parts },
+	{ "a price list is read from a text", test_a_price_list_is_read_from_a_text },
+	{ "what is no price list changes nothing", test_what_is_no_price_list_changes_nothing },
+	{ "a device charges by the prices it is given", test_a_device_charges_by_the_prices_it_is_given },
 	{ "a weight counts among active siblings", test_a_weight_counts_among_active_siblings },
 	{ "a flow is active while it has requests, and for a period more",
 	  test_a_flow_is_active_while_it_has_requests },

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Many threads at once: some submit, some dispatch and complete, one ticks,
- * one changes weights and tunables and makes and destroys flows. Nothing may
+ * one changes weights and tunables and makes and destroys flows, and uses some
+ * of them for a moment, so that others sample what is about to go. Nothing may
  * race (ThreadSanitizer), leak (AddressSanitizer), get lost or be stuck.
  */
 #include <pthread.h>
@@ -16,6 +17,7 @@
 #define SUBMITTERS 3
 #define PER_THREAD 20000
 #define OUTSTANDING 64 /* per submitter */
+#define VISITS 50
 
 struct request {
 	struct fl_req rq;
@@ -26,7 +28,7 @@ static struct fl_dev *dev;
 static struct fl_flow *flows[FLOWS];
 static struct request pool[SUBMITTERS][OUTSTANDING];
 static atomic64_t done;
-static atomic_t stop;
+static atomic_t stop, stop_operator; /* the operator first: others serve its visits */
 
 static void run(void *ctx, unsigned int hwq)
 {
@@ -104,34 +106,56 @@ static void *ticker(void *arg)
 	return NULL;
 }
 
+/* A tenant of a moment: one request, which whoever serves the hardware queue may take; it waits for it. */
+static void visit(struct fl_flow *flow, unsigned int index)
+{
+	static struct request r;
+
+	r = (struct request){ .busy = true, .rq = { .op = FL_READ, .bytes = 4096 } };
+	r.rq.arrival_ns = fl_now_ns();
+	fl_submit(dev, index, flow, &r.rq);
+	while (__atomic_load_n(&r.busy, __ATOMIC_ACQUIRE))
+		sched_yield();
+	atomic64_add(-1, &done); /* not one of the submitters' */
+}
+
 static void *operator(void *arg)
 {
-	unsigned int seed = 1000;
+	unsigned int seed = 1000, n = 0;
 	u64 value;
 
 	(void)arg;
-	while (!atomic_read(&stop)) {
+	while (!atomic_read(&stop_operator)) {
 		struct fl_flow *flow = fl_flow_create(dev, flows[0], 1 + rand_r(&seed) % 10000);
 
 		fl_flow_weight(flows[rand_r(&seed) % FLOWS], 1 + rand_r(&seed) % 10000);
 		fl_set(dev, "period_nsec", (1 + rand_r(&seed) % 5) * NSEC_PER_MSEC);
 		fl_set(dev, "read_lat_nsec", (1 + rand_r(&seed) % 100) * NSEC_PER_USEC);
 		fl_set(dev, "prediction", rand_r(&seed) % 2);
+		fl_set(dev, "flow", rand_r(&seed) % 2);
+		fl_set(dev, "conserve", rand_r(&seed) % 2);
+		fl_set(dev, "timeout_nsec", (10 + rand_r(&seed) % 1000) * NSEC_PER_USEC);
+		fl_set(dev, "max", rand_r(&seed) % 2);
+		fl_set(dev, "depth", 32 + rand_r(&seed) % 64);
 		fl_get(dev, "tokens_used", &value);
+		if (n++ < VISITS)
+			visit(flow, rand_r(&seed) % HWQS);
 		fl_flow_destroy(flow);
 		sched_yield();
 	}
 	return NULL;
 }
 
-static void test_threads(void)
+static void run_threads(const struct fl_sched *sched)
 {
 	struct fl_host host = { .run = run, .kick = kick };
 	pthread_t threads[SUBMITTERS + 4];
-	u64 granted, used;
 	long i;
 
-	dev = fl_dev_create(&fl_kyber_fairness, HWQS, &host);
+	atomic64_set(&done, 0);
+	atomic_set(&stop, 0);
+	atomic_set(&stop_operator, 0);
+	dev = fl_dev_create(sched, HWQS, &host);
 	for (i = 0; i < FLOWS; i++)
 		flows[i] = fl_flow_create(dev, i == 4 ? flows[3] : NULL, 100 * (i + 1));
 
@@ -147,8 +171,10 @@ static void test_threads(void)
 	/* All come through: a lost request would hang this, and the test's caller has a limit. */
 	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD - 2 * 16)
 		sched_yield();
+	atomic_set(&stop_operator, 1);
+	pthread_join(threads[SUBMITTERS + 3], NULL);
 	atomic_set(&stop, 1);
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 3; i++)
 		pthread_join(threads[SUBMITTERS + i], NULL);
 	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD) {
 		struct fl_req *rq;
@@ -160,14 +186,39 @@ static void test_threads(void)
 	}
 
 	CHECK(atomic64_read(&done) == SUBMITTERS * PER_THREAD, "%ld", atomic64_read(&done));
+}
+
+static void test_kyber_fairness(void)
+{
+	u64 granted, used;
+
+	run_threads(&fl_kyber_fairness);
 	fl_get(dev, "tokens_granted", &granted);
 	fl_get(dev, "tokens_used", &used);
 	CHECK(granted > 0 && used > 0, "granted %lu used %lu", granted, used);
 	fl_dev_destroy(dev);
 }
 
+static void test_mqflashfq(void)
+{
+	run_threads(&fl_mqflashfq);
+	fl_dev_destroy(dev);
+}
+
+static void test_flashfq(void)
+{
+	u64 in_service;
+
+	run_threads(&fl_flashfq);
+	fl_get(dev, "in_service", &in_service);
+	CHECK(in_service == 0, "%lu", in_service);
+	fl_dev_destroy(dev);
+}
+
 static const struct test tests[] = {
-	{ "threads insert, dispatch, complete, tick and reconfigure at once", test_threads },
+	{ "kyber-fairness: threads do everything at once", test_kyber_fairness },
+	{ "mqflashfq: threads do everything at once", test_mqflashfq },
+	{ "flashfq: threads do everything at once", test_flashfq },
 	{}
 };
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What the scenarios promise holds on a real kernel: shares, totals, work conservation, idling, hierarchy.
 
-Each test judges one file of scenarios/kyber-fairness, run with the knobs that its expectations compare. All that were
-selected run before the first is judged, in one boot for each kernel and device. Those marked long are not part of
-`make test`, as another one, the unit tests or the simulator would notice the same mistake: `pytest tests/vm -m long`.
+Each test judges one file of scenarios/kyber-fairness or one case of scenarios/mqflashfq/vm.toml, run with the knobs
+that its expectations compare. All that were selected run before the first is judged, in one boot for each kernel and
+device. Those marked long are not part of `make test`, as another one, the unit tests or the simulator would notice
+the same mistake: `pytest tests/vm -m long`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from fairlane.host import Progress
 from fairlane.results import Results
 from fairlane.scenario import Scenario
 
-FOLDER = scenario.SCENARIOS / "kyber-fairness"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
-ALSO_ON_6_12 = ("nvme",)
+FILES = [*sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")), scenario.SCENARIOS / "mqflashfq" / "vm.toml"]
+SCENARIOS = {what.name.partition("/")[2]: what for path in FILES for what in scenario.load_all(path)}
+ALSO_ON_6_12 = ("nvme", "vm-weights")
 LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256")
-CASES = [("6.1", name) for name in NAMES] + [("6.12", name) for name in ALSO_ON_6_12]
+CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
-    pytest.param(kernel, name, id=f"{name}-{kernel}", marks=[pytest.mark.long] if name in LONG else [])
+    pytest.param(
+        kernel,
+        name,
+        id=f"{name}-{kernel}",
+        marks=[pytest.mark.long] if name in LONG or name.startswith("vm-") else [],
+    )
     for kernel, name in CASES
 ]
 
@@ -58,7 +64,7 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     found: Measured = {}
     for kernel in sorted({kernel for kernel, _name in asked}):
         names = sorted((name for on, name in asked if on == kernel), key=lambda name: (name == "nvme", name))
-        results = _run([_load(name) for name in names], tmp_path_factory.mktemp("scenarios"), kernel, tell)
+        results = _run([SCENARIOS[name] for name in names], tmp_path_factory.mktemp("scenarios"), kernel, tell)
         found |= {(kernel, name): result for name, result in zip(names, results, strict=True)}
     return found
 
@@ -66,17 +72,13 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize(("kernel", "name"), PARAMS)
 def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Path, tell: Tell) -> None:
     """Run once; if something does not hold then, twice more, and the median decides: the machine may be noisy."""
-    what, results = _load(name), measured[kernel, name]
+    what, results = SCENARIOS[name], measured[kernel, name]
     if _failed(what, results):
         tell(Progress(f"{what.name}: twice more, as it did not hold", 0.0))
         [again] = _run([replace(what, repeats=2)], tmp_path, kernel, tell)
         results.runs += [replace(run, repeat=run.repeat + 1) for run in again.runs]
     said = _failed(what, results)
     assert not said, "\n".join(said)
-
-
-def _load(name: str) -> Scenario:
-    return scenario.load(FOLDER / f"{name}.toml")
 
 
 def _knobs(what: Scenario) -> list[str]:

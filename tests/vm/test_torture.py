@@ -20,8 +20,25 @@ GuestRun = Callable[..., Any]  # see conftest.py
 SCRIPTS = Path(__file__).parent / "guest"
 
 
-@pytest.mark.parametrize("what", ["switching-cgroups", "data-interface"])
-def test_torture(guest_run: GuestRun, kernel: str, what: str) -> None:
+# What differs between our schedulers; the rest they share with the first, which has it all. Long: the baseline's.
+EACH = (
+    "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
+    "cgroups:moved_and_removed",
+    "data:every_scheduler_in_turn",
+    "interface:one_request_at_a_time",
+)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(("switching", "cgroups"), id="switching-cgroups"),
+        pytest.param(("data", "interface"), id="data-interface"),
+        pytest.param(("@mqflashfq", *EACH), id="mqflashfq"),
+        pytest.param(("@flashfq", *EACH), id="flashfq", marks=pytest.mark.long),
+    ],
+)
+def test_torture(guest_run: GuestRun, kernel: str, what: tuple[str, ...]) -> None:
     modules = kernels.build_modules(kernels.ensure(kernel))
-    outcome = guest_run(SCRIPTS / "torture.py", modules, *what.split("-"), kernel=kernel, timeout_s=600)
+    outcome = guest_run(SCRIPTS / "torture.py", modules, *what, kernel=kernel, timeout_s=600)
     print(outcome.check().stdout)

@@ -12,27 +12,30 @@ from kit import Cgroup, Fio
 
 from fairlane.guest import CGROUPS
 
+# As far apart as can be takes the light ones half a minute, where shares are exact.
+LIGHT, HEAVY = (1, 10000) if kit.FIRST else (10, 1000)
+
 
 def moved_and_removed() -> None:
     """Tasks wander from cgroup to cgroup; each is removed as soon as it is empty, its requests still in flight."""
     numbers = random.Random(1)
     with kit.null_blk(completion_nsec=4_000_000) as disk:
         kit.queue(disk, "nr_requests").write_text("16")
-        heavy = Cgroup(10000)
+        heavy = Cgroup(HEAVY)
         hog = Fio(disk, heavy, ioengine="libaio", iodepth=64, rw="randread", numjobs=2)
         parent = Cgroup(50).delegate()
-        readers_in, deep_in = Cgroup(1), Cgroup(1, parent)
+        readers_in, deep_in = Cgroup(LIGHT), Cgroup(LIGHT, parent)
         deep = Fio(disk, deep_in, ioengine="libaio", iodepth=32, rw="randrw")
         with kit.readers_of(disk, [readers_in] * 24) as readers:
             kit.wait_for(lambda: deep_in.requests(disk) > 20 and heavy.requests(disk) > 20, "all do I/O")
             kit.wait_all_read(readers, "every reader gets on before the first move")
-            for turn in range(30):
+            for turn in range(kit.often(30)):
                 inside = parent if turn % 3 else None
                 if turn % 2:
-                    old, readers_in = readers_in, Cgroup(numbers.choice((1, 100, 10000)), inside)
+                    old, readers_in = readers_in, Cgroup(numbers.choice((LIGHT, 100, HEAVY)), inside)
                     new = readers_in
                 else:
-                    old, deep_in = deep_in, Cgroup(numbers.choice((1, 100, 10000)), inside)
+                    old, deep_in = deep_in, Cgroup(numbers.choice((LIGHT, 100, HEAVY)), inside)
                     new = deep_in
                 new.take_all(old)
                 old.remove()

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import kit
@@ -135,7 +138,7 @@ def tunables() -> None:
             "prediction": (0, 1),
         }
         writable = {path.name for path in folder.iterdir() if path.stat().st_mode & 0o200}
-        assert writable == set(ranges), f"tunables: {writable}"
+        assert writable == {"prices", *ranges}, f"tunables: {writable}"
         cgroup = Cgroup()
         with kit.readers_of(disk, [cgroup, cgroup]) as readers:
             for name, (low, high) in ranges.items():
@@ -150,12 +153,70 @@ def tunables() -> None:
                     kit.wait_all_read(readers, f"I/O goes on with {name} = {value}")
                 path.write_text(default)
             for path in folder.iterdir():
+                if path.name == "prices":
+                    continue
                 int(path.read_text())
                 if path.name not in ranges:
                     assert path.stat().st_mode & 0o777 == 0o444, f"{path.name} is for reading"
             granted = int((folder / "tokens_granted").read_text())
             kit.wait_for(lambda: int((folder / "tokens_granted").read_text()) > granted, "tokens are granted")
         cgroup.remove()
+
+
+def prices() -> None:
+    """A price list is taken whole or not at all, whatever is in flight, and requests are charged by it."""
+
+    def line(price: int) -> str:
+        return "".join(f"{op}{f' {price}' * 12}\n" for op in ("read", "write"))
+
+    with kit.null_blk(completion_nsec=1_000_000) as disk:
+        path = kit.queue(disk, "iosched") / "prices"
+        default = "".join(f"{op} {' '.join(str(512 << i) for i in range(12))}\n" for op in ("read", "write"))
+        assert path.read_text() == default
+        cgroup = Cgroup()
+        with kit.readers_of(disk, [cgroup, cgroup]) as readers:
+            kit.wait_all_read(readers, "the readers get on")
+            wrong = ["\n", "many", "read 1", line(0), line(-1), line((1 << 24) + 1), line(1 << 64), line(1) + "1"]
+            for text in [*wrong, line(1).replace("write", "trim")]:
+                assert refused(path, text) == errno.EINVAL, f"{text!r} is taken"
+                assert path.read_text() == default, f"{text!r} changed something"
+            for price in (1, 1 << 24, 7):
+                path.write_text(line(price))
+                assert path.read_text() == line(price)
+                kit.wait_all_read(readers, f"I/O goes on at a price of {price}")
+        before = cgroup.stat(disk)
+        assert Fio(disk, cgroup, ioengine="libaio", iodepth=16, rw="randread", loops=1, size="4m").finish() == 1024
+        now = cgroup.stat(disk)
+        assert (now["rios"] - before["rios"], now["cost"] - before["cost"]) == (1024, 7 * 1024), f"{before} {now}"
+        with kit.readers_of(disk, [cgroup, cgroup]) as readers:
+            prices_while_schedulers_come_and_go(disk, line)
+            kit.wait_all_read(readers, "I/O goes on")
+        assert path.read_text() == default, "prices go with their scheduler"
+        cgroup.remove()
+    kit.all_given_back()
+
+
+def prices_while_schedulers_come_and_go(disk: str, line: Callable[[int], str]) -> None:
+    """Both freeze the queue."""
+    path, done, taken = kit.queue(disk, "iosched") / "prices", threading.Event(), [0]
+
+    def write() -> None:
+        while not done.is_set():
+            with contextlib.suppress(OSError):  # there is none just now
+                path.write_text(line(3))
+                taken[0] += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for _ in range(10):
+        written = taken[0]
+        kit.wait_for(lambda: taken[0] > written, "prices are taken")  # noqa: B023
+        kit.set_scheduler(disk, "none")
+        kit.set_scheduler(disk, OURS)
+    done.set()
+    writer.join()
+    kit.set_scheduler(disk, "none")
+    kit.set_scheduler(disk, OURS)
 
 
 def one_request_at_a_time() -> None:
@@ -166,7 +227,7 @@ def one_request_at_a_time() -> None:
             kit.queue(disk, "nr_requests").write_text(depth)
             deep = Fio(disk, cgroups[2], ioengine="libaio", iodepth=64, rw="randrw")
             with kit.readers_of(disk, [*cgroups, *cgroups]) as readers:
-                kit.wait_flow(disk, f"at depth {depth}", requests=500)
+                kit.wait_flow(disk, f"at depth {depth}", requests=kit.often(500))
                 writes = kit.counts(disk)["writes"]
                 kit.wait_for(lambda: kit.counts(disk)["writes"] > writes, "the deep one gets on")  # noqa: B023
                 kit.wait_all_read(readers, f"every reader gets on at depth {depth}")
@@ -204,5 +265,11 @@ def throttled_tenant_leaves_tags() -> None:
 
 
 kit.sections(
-    weights, a_weight_counts_at_once, statistics, tunables, one_request_at_a_time, throttled_tenant_leaves_tags
+    weights,
+    a_weight_counts_at_once,
+    statistics,
+    tunables,
+    prices,
+    one_request_at_a_time,
+    throttled_tenant_leaves_tags,
 )

@@ -27,11 +27,13 @@ def load(disk: str, cgroups: list[Cgroup]) -> list[Fio]:
     return fios
 
 
-def switched_100_times() -> None:
+def switched_over_and_over() -> None:
     with kit.null_blk(completion_nsec=2_000_000) as disk:
         cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
         fios = load(disk, cgroups)
-        for scheduler in itertools.islice((name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 100):
+        for scheduler in itertools.islice(
+            (name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 2 * kit.often(50)
+        ):
             kit.set_scheduler(disk, scheduler)
             kit.wait_flow(disk, f"under {scheduler}")
             lines = [bool(cgroup.stat(disk)) for cgroup in cgroups]
@@ -66,21 +68,20 @@ def depth_and_cpus_change() -> None:
     kit.all_given_back()
 
 
-def reloaded_20_times() -> None:
+def reloaded_over_and_over() -> None:
     with kit.null_blk(completion_nsec=20_000_000) as disk:
-        for _ in range(20):
+        for _ in range(kit.often(20)):
             cgroup, elsewhere = Cgroup(50), Cgroup()
             with kit.readers_of(disk, [cgroup, cgroup]):
                 kit.wait_for(lambda: cgroup.requests(disk) > 3, "the cgroup's I/O is counted")  # noqa: B023
-                refused = [kit.remove_module("kyber_fairness"), kit.remove_module("fairlane")]
+                refused = [kit.remove_module(OURS), kit.remove_module("fairlane")]
                 assert refused == [errno.EWOULDBLOCK] * 2, f"in use, and removed: {refused}"
                 kit.wait_for(lambda: kit.in_flight(disk), "requests are in flight")
                 elsewhere.take_all(cgroup)
                 cgroup.remove()
                 # The cgroup is dying, kept by its requests; they end in the switch, and what they kept a little later.
                 kit.set_scheduler(disk, "none")
-                removed = [kit.remove_module("kyber_fairness"), kit.remove_module("fairlane")]
-                assert removed == [0, 0], f"not in use, and not removed: {removed}"
+                kit.remove_modules()
                 assert not elsewhere.file("weight").exists()
                 kit.wait_flow(disk, "without our modules", requests=4)
             elsewhere.remove()
@@ -111,4 +112,4 @@ def drive_removed() -> None:
         kit.all_given_back()
 
 
-kit.sections(switched_100_times, depth_and_cpus_change, drive_removed, reloaded_20_times)
+kit.sections(switched_over_and_over, depth_and_cpus_change, drive_removed, reloaded_over_and_over)

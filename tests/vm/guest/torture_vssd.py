@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kit
-from kit import OTHERS, OURS, Cgroup, Fio
+from kit import ALL_OURS, OTHERS, OURS, Cgroup, Fio
 
 from fairlane import devices, proc
 from fairlane.scenario import Profile
@@ -78,10 +78,10 @@ def verified_under_every_scheduler() -> None:
         trims: dict[str, object] = {"ioengine": "psync", "rw": "randtrim", "bs": "64k", "thinktime": 1000}
         trimmer = Fio(disk, cgroups[2], **trims, offset=32 * MIB)
         fios = [
-            verify(disk, 0, cgroups[0], fdatasync=4, loops=12),
-            verify(disk, 1, cgroups[1], ioengine="io_uring", sync="dsync", iodepth=8, loops=6),
+            verify(disk, 0, cgroups[0], fdatasync=4, loops=17),
+            verify(disk, 1, cgroups[1], ioengine="io_uring", sync="dsync", iodepth=8, loops=9),
         ]
-        for scheduler in (OURS, *OTHERS):
+        for scheduler in (*ALL_OURS, *OTHERS):
             kit.set_scheduler(disk, scheduler)
             writes = kit.counts(disk)["writes"]
             kit.wait_for(lambda: kit.counts(disk)["writes"] > writes + 100, f"writes under {scheduler}")  # noqa: B023
@@ -302,7 +302,7 @@ def wrong_values_are_refused() -> None:
             said = (folder / "check").read_text()
             assert said.startswith(f"{name} ") and refused(folder / "power", "1") == errno.EINVAL, said
             (folder / name).write_text(before)
-        for block_pages, begins in (("64", "map has tables"), ("2", "map leaves a die")):
+        for block_pages, begins in (("4096", "map has tables"), ("2", "map leaves a die")):
             large = {"size": "1099511627776", "map": "1099511627776", "block_pages": block_pages}
             kept = {key: (folder / key).read_text() for key in large}
             for key, text in large.items():

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""mqFlashFQ on the modelled drive: what its scenarios say they show, they show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlane import check, scenario, sim
+from fairlane.results import jain
+
+FOLDER = scenario.SCENARIOS / "mqflashfq"
+KNOBS = ("none", "mqflashfq")
+# Not the figures that take a minute: those on a drive that collects, and those with thousands of requests at a time.
+QUICK = ("fig4a", "fig4b", "fig6a", "fig6b", "fig8", "weights", "two", "vm", "conserve")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_it_shows_what_it_says(name: str, tmp_path: Path) -> None:
+    for what in scenario.load_all(FOLDER / f"{name}.toml"):
+        found = sim.run(what, None, KNOBS, tmp_path, lambda _: None)
+        wrong = check.failed(check.evaluate(what, found, KNOBS))
+        assert not wrong, [(what.name, each.text, each.measured, each.bound) for each in wrong]
+
+
+@pytest.mark.parametrize("knob", ["mqflashfq", "kyber-fairness"])
+def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) -> None:
+    """Without a price list our schedulers count bytes."""
+    for what in scenario.load_all(FOLDER / "two.toml"):
+        assert what.cost
+        [found] = sim.run(replace(what, cost=None), None, [knob], tmp_path, lambda _: None).runs
+        assert found.fairness_index and found.fairness_index > 0.99
+        taken = [
+            each.iops * what.cost.cost(spec.rw.removeprefix("rand"), spec.bs)
+            for each, spec in zip(found.tenants, what.tenants, strict=True)
+        ]
+        assert (jain(taken) or 1) < 0.97
