@@ -212,7 +212,7 @@ def _loaded(experiment: str, count: int, scenario: Scenario, names: Sequence[str
 
 def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
     pairs: dict[str, tuple[TenantSpec, TenantSpec]] = {
-        "threads": (_greedy("one", jobs=1), _greedy("four")),
+        "threads": (_greedy("two", jobs=2, iodepth=64), _greedy("eight", jobs=8, iodepth=64)),
         **{f"size-{size // KIB}KiB": (_greedy("small", iodepth=16), _greedy("large", bs=size)) for size in how.sizes},
         "sequential": (_greedy("random"), _greedy("sequential", rw="read")),
         "writes": (_greedy("reads"), _greedy("writes", rw="randwrite")),
