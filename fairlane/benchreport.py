@@ -399,6 +399,7 @@ def render(
         limits=[limit for limit in LIMITS if limit.part in e.parts],
         sections=[SECTIONS[part](e) for part in e.parts],
         unavailable=e.unavailable,
+        doubts=e.doubts(),
         config=_config(plan, e),
         command=command,
         never=NEVER,

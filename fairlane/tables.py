@@ -153,6 +153,8 @@ def verdict(found: Found, out: Console) -> None:
     out.print(table)
     for knob, why in found.evidence.unavailable.items():
         out.print(f"{knob} did not run: {escape(why)}")
+    for doubt in found.evidence.doubts():
+        out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
     out.print(escape(found.advice))
 
 

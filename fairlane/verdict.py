@@ -17,6 +17,7 @@ from fairlane.results import Results, Run, Series, jain
 from fairlane.suite import BASELINE, BEST_EFFORT, HEAVY, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
+BUSY = 1.25  # no knob makes a drive that much faster than none does: the machine was busy while none ran
 UNTIL_FRACTION = 0.8  # of its share, or of its rate alone: a burst that gets that much has what it is due
 UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken
 
@@ -159,6 +160,24 @@ class Evidence:
             return self.run(unit.baseline)
         same = (u for u, _ in self.of(unit.part, BASELINE, unit.experiment) if u.x == unit.x)
         return next((self.run(u.id) for u in same), None)
+
+    def doubts(self) -> list[str]:
+        """What makes the verdict doubtful, in sentences."""
+        found: dict[str, tuple[float, str]] = {}
+        for unit in self.units:
+            run, base = self.run(unit.id), self.base(unit)
+            alike = len({(t.rw, t.bs) for t in unit.scenario.tenants}) == 1
+            if run is None or base is None or not alike or unit.experiment == "alone" or not base.total_bytes_per_s:
+                continue
+            ratio = run.total_bytes_per_s / base.total_bytes_per_s
+            where = f"{unit.part} {unit.experiment}" + ("" if unit.x is None else f" {unit.x:g}")
+            if ratio > max(BUSY, found.get(where, (0.0, ""))[0]):
+                found[where] = (ratio, unit.knob)
+        return [
+            f"In {where}, {knob} moved {ratio:.1f} times what none did, so the machine was busy while"
+            " none ran: what is judged there is doubtful; delete its units and run it again on a quiet machine."
+            for where, (ratio, knob) in found.items()
+        ]
 
     # --- d2 ---
 
@@ -414,6 +433,7 @@ def summary(evidence: Evidence) -> dict[str, Any]:
     found = marks(evidence)
     return {
         "advice": advice(found),
+        "doubts": evidence.doubts(),
         "limits": [asdict(limit) for limit in LIMITS],
         "verdict": [
             {

@@ -114,3 +114,19 @@ def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
 def test_a_folder_in_which_nothing_is_done_may_be_planned_anew(tmp_path: Path) -> None:
     assert run(tmp_path, "--on", "host:nope") == 2
     assert run(tmp_path, "--suite", "d4") == 0
+
+
+def test_a_machine_that_was_busy_while_none_ran_makes_the_verdict_doubtful(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--suite", "d3") == 0
+    assert "doubtful" not in capsys.readouterr().out
+    what = bench.load(tmp_path)
+    slow = next(unit for unit in what.units if unit.knob == "none" and unit.experiment == "bandwidth")
+    found = what.store.load(slow.id)
+    found.runs[0].total_bytes_per_s /= 3
+    what.store.save(slow, found)
+    assert run(tmp_path, "--suite", "d3") == 0
+    said = re.search(r"doubtful: In d3 bandwidth, [\w-]+ moved 3\.\d times what none did", capsys.readouterr().out)
+    assert said
+    assert said[0].removeprefix("doubtful: ") in (tmp_path / "report.html").read_text()
