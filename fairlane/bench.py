@@ -23,6 +23,8 @@ from fairlane.verdict import Evidence, Mark
 PLAN, RESULTS, REPORT = "plan.json", "results.json", "report.html"
 MODEL_S = host.MEASURE_S * (measure.STEPS + 3)  # io.cost's model, and its speed
 BOOT_S = 20.0
+SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
+OVERHEAD_S = {"vm": 2.0, "host": 1.5}  # of a unit: cgroups, starting fio, collecting
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,6 @@ def estimate_s(bench: Bench) -> float:
     return each + MODEL_S * model + (BOOT_S if bench.backend == "vm" and todo else 0)
 
 
-SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
-OVERHEAD_S = {"vm": 2.6, "host": 1.5}  # of a unit: cgroups, starting fio, collecting
-
-
 def run(bench: Bench, progress: Callable[[Progress], None], destroy_data: str | None) -> None:
     """Run what is not done."""
     todo = bench.todo
@@ -143,7 +141,8 @@ def run(bench: Bench, progress: Callable[[Progress], None], destroy_data: str | 
     for unit in todo:
         bench.store.path(unit.id).parent.mkdir(parents=True, exist_ok=True)
     if bench.backend == "sim":
-        _simulate(bench, todo, watch)
+        with room(bench.store.folder):
+            _simulate(bench, todo, watch)
     elif bench.backend == "vm":
         assert bench.plan.kernel
         vm.run_units(todo, bench.store.folder, watch.say, watch.unit, bench.plan.kernel)
@@ -156,7 +155,6 @@ class _Watch:
 
     def __init__(self, bench: Bench, progress: Callable[[Progress], None]) -> None:
         self.total = len(bench.units)
-        self.numbers = {unit.id: n for n, unit in enumerate(bench.units)}
         self.lengths = {unit.id: unit.seconds + OVERHEAD_S.get(bench.backend, 0.0) for unit in bench.todo}
         self.progress, self.done = progress, self.total - len(bench.todo)
         self.started: float | None = None

@@ -23,7 +23,7 @@ from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
 from fairlane.scenario import Scenario, TenantSpec, shares
-from fairlane.store import Store
+from fairlane.store import Store, room
 from fairlane.suite import Unit
 
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
@@ -118,7 +118,7 @@ def run_units(
     target = free_target(device, writes, destroy_data)
     reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
     written = False
-    with _terminable():
+    with room(store.folder), _terminable():
         for unit in todo:
             progress(unit)
             results = Results(unit.scenario.name, f"host:{device}", unit.scenario.seed, __version__)

@@ -199,6 +199,19 @@ def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen:
     assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
 
 
+def test_a_disk_that_fills_up_during_a_run_is_a_sentence_too(
+    tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "raw/x.fio")
+
+    monkeypatch.setattr(host, "_measured", full)
+    with pytest.raises(FairlaneError, match="no space left; free some"):
+        host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
+
+
 def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[host._Job]) -> None:
     todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
     before: list[str] = []
