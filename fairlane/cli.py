@@ -34,7 +34,7 @@ from fairlane import (
     vm,
 )
 from fairlane.errors import FairlaneError
-from fairlane.results import Results
+from fairlane.results import Results, check_folder
 from fairlane.scenario import Scenario
 
 KERNELS = (*kernels.VERSIONS, labkernel.NAME)
@@ -135,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("action", choices=("build",), help="build it, with our modules, unless that is done")
 
     sub = command("profiles", _profiles, "List the drives that a scenario, or --on sim:PROFILE, can name.")
+    sub.add_argument("names", nargs="*", metavar="PROFILE", help="show the numbers of these, and where each is from")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
     sub = command("doctor", _doctor, "Say what of this machine is ready, and what to do about the rest.")
@@ -147,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(args: argparse.Namespace) -> int:
     page = args.out / REPORT
+    check_folder(args.out, RESULTS, REPORT)
     results = demo.run(args.out / RESULTS, page, args.command_line)
     if args.json:
         _print_json(asdict(results))
@@ -159,7 +161,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    backend, _where = _backend(args.on)
+    backend, where = _backend(args.on)
     _only_where_it_counts(args, backend)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     names = list(known) if args.knobs is None else [name.strip() for name in args.knobs.split(",") if name.strip()]
@@ -168,7 +170,8 @@ def _run(args: argparse.Namespace) -> int:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     if backend == "sim":
         sim.check_knobs(names)
-    scenarios = [what for path in args.scenarios for what in scenario.load_all(path)]
+    loaded = [(path, what) for path in args.scenarios for what in scenario.load_all(path)]
+    scenarios = [what for _, what in loaded]
     traces = [f"{what.name}: [[tenant]] {tenant.name}" for what in scenarios for tenant in what.tenants if tenant.trace]
     if traces and backend != "sim":
         raise FairlaneError(f"{traces[0]} trace: only the simulator plays traces; use --on sim")
@@ -179,6 +182,11 @@ def _run(args: argparse.Namespace) -> int:
     if twice:
         raise FairlaneError(f"two scenarios named {', '.join(sorted(twice))} would share a folder; run them one by one")
     folders = [args.out / what.name if len(scenarios) > 1 else args.out for what in scenarios]
+    if backend == "sim":
+        for (path, _), what in zip(loaded, scenarios, strict=True):
+            sim.check(path, what, where, names)
+    for folder in folders:
+        check_folder(folder, RESULTS)
     out = tables.console()
     bad, everything = False, []
     for what, folder, results in _results(args, scenarios, names, folders):
@@ -333,9 +341,12 @@ def _kernel(_args: argparse.Namespace) -> int:
 
 
 def _profiles(args: argparse.Namespace) -> int:
-    rows = [scenario.load_profile(name) for name in scenario.profiles()]
+    rows = [scenario.load_profile(name) for name in args.names or scenario.profiles()]
     if args.json:
         _print_json([asdict(row) for row in rows])
+    elif args.names:
+        for row in rows:
+            tables.profile(row, scenario.PROFILES / f"{row.name}.toml", tables.console())
     else:
         cells = [(row.name, row.kind, row.description) for row in rows]
         tables.listing(cells, ("profile", "kind", "what it is"), tables.console())

@@ -68,6 +68,7 @@ class Point:
     fairness: float | None
     cost_fairness: float | None  # None without a price list
     cpu_ns_per_io: float | None
+    amplification: float | None  # of writes, by a modelled drive; None: it was not written to, or is no such drive
     shares: list[Share]
     share_error: float | None
     vs_none: float | None
@@ -158,6 +159,7 @@ def points(results: Results) -> list[Point]:
                 iops=median(r.total_iops for r in runs),
                 range_bytes_per_s=(min(totals), max(totals)) if len(totals) > 1 else None,
                 fairness=_median(_fairness(r) for r in runs),
+                amplification=_median(r.counters.get("device", {}).get("write_amplification") for r in runs),
                 cost_fairness=_median(r.cost_fairness_index for r in runs),
                 cpu_ns_per_io=_median(r.cpu_ns_per_io for r in runs),
                 shares=shares,

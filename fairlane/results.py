@@ -128,6 +128,12 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Write the file whole or not at all."""
+        try:
+            self._save(path)
+        except OSError as error:
+            raise _not_written(path, error) from error
+
+    def _save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         data = asdict(self)
         for run in data["runs"]:
@@ -164,6 +170,25 @@ class Results:
             return cls(**data)
         except (KeyError, TypeError) as error:
             raise FairlaneError(f"{path}: not a complete results file ({error}); run the scenario again") from error
+
+
+def check_folder(folder: Path, *files: str) -> None:
+    """Make the folder, and refuse one in which those files cannot be written: before what they are to hold is made."""
+    if folder.exists() and not folder.is_dir():
+        raise FairlaneError(f"{folder}: is not a folder; choose another one with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _not_written(folder, error) from error
+    for name in files:
+        if (folder / name).is_dir():
+            raise FairlaneError(f"{folder / name}: is a folder, not a file; choose another folder with --out")
+
+
+def _not_written(path: Path, error: OSError) -> FairlaneError:
+    return FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another folder with --out")
 
 
 def _run(data: dict[str, Any]) -> Run:

@@ -567,6 +567,9 @@ def _trace(scenario: Path) -> Callable[[object], str]:
         for file in places:
             if file.is_file():
                 return str(file)
+        other = next((str(place) for place in places if place.exists()), None)
+        if other:
+            raise ValueError(f"{other}: is no regular file")
         raise ValueError(f"{' and '.join(dict.fromkeys(map(str, places)))}: no such file")
 
     return convert

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -23,7 +24,7 @@ from typing import Any
 from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
-from fairlane.results import Results, Run
+from fairlane.results import Results, Run, check_folder
 from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, load_profile
 
 KNOBS = ("none", *OURS)
@@ -34,6 +35,14 @@ BUILD_S = 300.0
 LIMIT_S = 24 * 3600.0
 NS, PS = 1e9, 1e12
 BLOCK = 512
+CHECK_S = 600.0  # a trace is read to its end
+LONGEST_INTERVAL_S = 1200.0  # between the I/Os of a job that has a rate
+# What fl-sim calls a key of a scenario, by kind of drive, and of a tenant.
+DEVICE_KEYS = {
+    "null_blk": {"queue_depth": "hw_queue_depth", "queues": "submit_queues", "latency_ns": "completion_nsec"},
+    "qemu-nvme": {"queues": "max_ioqpairs"},
+}
+TENANT_KEYS = {"bytes": "bs", "depth": "iodepth"}
 NOT_PLAYED = ("memory", "memory_backed", "seed")  # data are not kept, and the scenario has a seed
 NVME_DEPTH = 1023  # Linux' nvme driver: queues of 1024 entries, one of which stays empty
 # What null_blk has for a parameter that a profile leaves out.
@@ -50,7 +59,7 @@ def run(
     """
     check_knobs(knobs)
     drive = profile_of(scenario, profile)
-    _check_blocks(scenario, drive)
+    _check_loads(scenario, drive)
     build()
     costs = load_costs()
     jobs = [
@@ -59,11 +68,13 @@ def run(
         for point in scenario.points
         for knob in dict.fromkeys(knobs)
     ]
+    check_folder(out)
+    if (out / RAW).is_file():
+        raise FairlaneError(f"{out / RAW}: is a file, where the simulator's folder is to be; remove it")
     results = Results(scenario.name, "sim", scenario.seed, __version__)
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
-    results.notes = _notes(scenario, drive)
-    out.mkdir(parents=True, exist_ok=True)
+    results.notes = [*_notes(scenario, drive), *_beyond_what_was_measured(jobs, costs)]
     with tempfile.TemporaryDirectory(prefix=".sim-", dir=out) as temporary:
         folder = Path(temporary) / RAW
         folder.mkdir()
@@ -73,6 +84,49 @@ def run(
     for job, found in zip(jobs, results.runs, strict=True):
         results.config.setdefault(found.knob, {"costs": costs_of(job, costs)})
     return results
+
+
+def check(path: Path, scenario: Scenario, profile: str | None, knobs: Sequence[str]) -> None:
+    """Refuse, before anything runs, what run() would refuse of that file's scenario; traces are read to their end."""
+    check_knobs(knobs)
+    build()
+    drive = profile_of(scenario, profile)
+    try:
+        _check_loads(scenario, drive)
+        costs = load_costs()
+        for point in scenario.points:
+            for knob in dict.fromkeys(knobs):
+                _check_one(Job(scenario, drive, knob, point, 0), costs)
+    except FairlaneError as error:
+        raise FairlaneError(f"{path}: {error}") from error
+
+
+def _check_one(job: Job, costs: dict[str, Any]) -> None:
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "given.json"
+        given.write_text(json.dumps(description(job, costs)))
+        status = _fl_sim(job, ["-n", given], said.append, CHECK_S)
+    if status:
+        raise FairlaneError(_in_the_scenarios_words(job, given, said, status))
+
+
+def _in_the_scenarios_words(job: Job, given: Path, said: Sequence[str], status: int) -> str:
+    """What fl-sim said, with the table and the key that a user wrote."""
+    why = said[-1] if said else f"{PROGRAM.name} ended with exit status {status}"
+    # It names either what it was given or the scenario, first of all: which may be called as a tenant is.
+    why = re.sub(rf"^{PROGRAM.name}: ({re.escape(str(given))}|{re.escape(job.scenario.name)}): ", "", why)
+    where, _, what = why.partition(": ")
+    key, blank, rest = what.partition(" ")
+    tenants, copies = job.scenario.tenants, job.scenario.at(job.point).tenants
+    names = {copy.name: tenants[i % len(tenants)].name for i, copy in enumerate(copies)}
+    if where == "drive":
+        own = job.profile == job.scenario.profile
+        key = DEVICE_KEYS.get(job.profile.kind, {}).get(key, key)
+        return f"{'[device]' if own else f'the drive {job.profile.name},'} {key}{blank}{rest}"
+    if where in names:
+        return f"[[tenant]] {names[where]} {TENANT_KEYS.get(key, key)}{blank}{rest}"
+    return why
 
 
 def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
@@ -122,14 +176,19 @@ def _notes(scenario: Scenario, drive: Profile) -> list[str]:
     return notes
 
 
-def _check_blocks(scenario: Scenario, drive: Profile) -> None:
-    """As fio does on a real drive."""
+def _check_loads(scenario: Scenario, drive: Profile) -> None:
+    """Blocks as fio wants them on a real drive, and rates that can be simulated."""
     block = _block(drive)
     for tenant in scenario.tenants:
         if tenant.trace is None and tenant.bs % block:
             raise FairlaneError(
-                f"scenario {scenario.name}: [[tenant]] {tenant.name} bs: {tenant.bs} is not a multiple of the"
+                f"[[tenant]] {tenant.name} bs: {tenant.bs} is not a multiple of the"
                 f' {block} byte blocks of the drive {drive.name}; give such a multiple, or bs = "min"'
+            )
+        if tenant.rate and _iops(tenant, drive) * LONGEST_INTERVAL_S < tenant.jobs:
+            raise FairlaneError(
+                f"[[tenant]] {tenant.name} rate: the simulator plays no less than an I/O of each job in"
+                f" {LONGEST_INTERVAL_S / 60:g} minutes"
             )
 
 
@@ -209,25 +268,36 @@ def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, numbe
     given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
     given.write_text(json.dumps(description(job, costs), indent=1))
     said: list[str] = []
-    deadline = time.monotonic() + LIMIT_S
 
-    def line(text: str, _err: bool) -> None:
+    def line(text: str) -> None:
         if text.isdecimal():
             watch.set(number, int(text) / 1000)
         else:
             said.append(text)
 
-    try:
-        with proc.group([PROGRAM, "-p", "-o", found, given]) as process:
-            status = proc.lines(process, line, lambda: 0.0 if watch.stop.is_set() else deadline)
-    except proc.TimedOut:
-        raise FairlaneError(f"{PROGRAM.name}: {job.name} of {job.scenario.name} was stopped") from None
+    status = _fl_sim(job, ["-p", "-o", found, given], line, LIMIT_S, watch.stop)
     if status:
-        why = said[-1] if said else f"exit status {status}"
-        for prefix in ("fl-sim: ", f"{given}: ", f"{job.scenario.name}: "):
-            why = why.removeprefix(prefix)
+        why = _in_the_scenarios_words(job, given, said, status)
         raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.knob}: {why}")
     return Results.load(found).runs[0]
+
+
+def _fl_sim(
+    job: Job,
+    options: Sequence[str | Path],
+    line: Callable[[str], None],
+    limit_s: float,
+    stop: threading.Event | None = None,
+) -> int:
+    """Its exit status; each line that it says goes to `line`."""
+    deadline = time.monotonic() + limit_s
+    try:
+        with proc.group([PROGRAM, *options]) as process:
+            return proc.lines(
+                process, lambda text, _err: line(text), lambda: 0.0 if stop and stop.is_set() else deadline
+            )
+    except proc.TimedOut:
+        raise FairlaneError(f"{PROGRAM.name}: {job.name} of {job.scenario.name} was stopped") from None
 
 
 # --- What fl-sim is given: see sim/config.h ---
@@ -265,11 +335,29 @@ def _depth(scenario: Scenario, name: str) -> int:
     return depth
 
 
+def _size(job: Job) -> tuple[int, int]:
+    """Flows, the root included, and hardware queues."""
+    flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
+    return flows, drive(job.profile, job.scenario.cores)["queues"]
+
+
+def _beyond_what_was_measured(jobs: Sequence[Job], costs: dict[str, Any]) -> list[str]:
+    """A note, if any of the jobs is larger than the runs that costs are from."""
+    flows, queues = (max(sizes) for sizes in zip(*map(_size, jobs), strict=True))
+    rows = [row for job in jobs for row in costs["scheduler"][job.knob]["requests"]]
+    most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
+    if flows <= most_flows and queues <= most_queues:
+        return []
+    return [
+        f"There are {flows:,} flows and {queues:,} hardware queues; what the scheduler costs a request was measured"
+        f" with at most {most_flows} and {most_queues}, and is taken to be the same beyond."
+    ]
+
+
 def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
     mine = costs["scheduler"][job.knob]
-    flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
-    queues = drive(job.profile, job.scenario.cores)["queues"]
+    flows, queues = _size(job)
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
     enough_queues = [row for row in rows if row[1] >= queues] or rows
@@ -330,13 +418,19 @@ def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[st
     }
 
 
+def _iops(tenant: TenantSpec, profile: Profile) -> float:
+    """The most that its rate allows; 0 without one."""
+    rate = tenant.rate
+    if rate is None:
+        return 0.0
+    return rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / (tenant.bs or _block(profile))
+
+
 def _load(tenant: TenantSpec, profile: Profile) -> dict[str, Any]:
     """What a tenant without a trace requests."""
-    size = tenant.bs or _block(profile)
-    rate = tenant.rate
-    iops = 0.0 if rate is None else rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / size
+    iops = _iops(tenant, profile)
     return {
-        "bytes": size,
+        "bytes": tenant.bs or _block(profile),
         "read_percent": round(tenant.reads * 100),
         "random": tenant.rw.startswith("rand"),
         "think_ns": round(tenant.thinktime * NS),

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,18 +15,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fairlane import host
+from fairlane import host, ssd
 from fairlane.bench import Found
 from fairlane.calibrate import Calibration
 from fairlane.cost import NAMES, OPS
 from fairlane.report import Point, fmt_error, judged, points
 from fairlane.results import Outcome, Results
+from fairlane.scenario import Profile
 from fairlane.suite import PARTS
 from fairlane.verdict import BAD, FAIR, GOOD
 
 MAX_TENANTS = 8  # more are summed up by their fairness index alone
 NARROW = 105  # on a terminal with fewer columns these are left out
-LEFT_OUT = ("MiB/s", "fairness", "CPU\nus/IO")
+LEFT_OUT = ("MiB/s", "fairness", "write\nampl.", "CPU\nus/IO")
 PLAIN_WIDTH = 240  # in a pipe there is no edge to wrap at
 
 
@@ -72,7 +76,7 @@ def results(found: Results, out: Console) -> None:
     table = Table(
         title=_title(found, fair), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
     )
-    columns = [_column(row, names) for row in rows]
+    columns = [_column(row, names, any(row.amplification for row in rows)) for row in rows]
     narrow = out.width < NARROW
     for heading in columns[0] if columns else ():
         if not (narrow and heading in LEFT_OUT):
@@ -93,7 +97,7 @@ def _title(found: Results, fair: bool) -> str:
     return f"{found.scenario} on {where}; a tenant's share as received{', below the one wanted' if fair else ''}"
 
 
-def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
+def _column(row: Point, names: Sequence[str], writes: bool) -> dict[str, str]:
     """The row's cells by the heading of their column; names: those of the tenants, if they have columns."""
     p99 = [share.lat_us["p99"] for share in row.shares if "p99" in share.lat_us]
     return {
@@ -107,6 +111,7 @@ def _column(row: Point, names: Sequence[str]) -> dict[str, str]:
         **({"fair by\ncost": f"{row.cost_fairness:.4f}"} if row.cost_fairness is not None else {}),
         "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
         "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
+        **({"write\nampl.": _or_dash(row.amplification, "{:.2f}")} if writes else {}),
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
     }
 
@@ -156,6 +161,21 @@ def verdict(found: Found, out: Console) -> None:
     for doubt in found.evidence.doubts():
         out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
     out.print(escape(found.advice))
+
+
+def profile(found: Profile, file: Path, out: Console) -> None:
+    """What the file says of its numbers, and a row for each: the file's own words, which name the source."""
+    text = file.read_text()
+    out.print(f"{found.name}: {found.description}", markup=False)
+    for line in takewhile(lambda line: line.startswith("#"), text.splitlines()):
+        if "SPDX" not in line:
+            out.print(line.removeprefix("#").rstrip(), markup=False)
+    said = dict(re.findall(r"^(\w+) = [^#\n]*# *(.*)$", text, re.MULTILINE))
+    units = {name: known.unit for name, known in ssd.PROFILE.items()} if found.kind == "ssd" else {}
+    rows = [
+        (name, f"{value:,} {units.get(name, '')}".strip(), said.get(name, "")) for name, value in found.params.items()
+    ]
+    listing(rows, ("number", "value", "where it is from"), out)
 
 
 def calibration(found: Calibration, out: Console) -> None:

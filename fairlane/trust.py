@@ -3,7 +3,8 @@
 
 python -m fairlane.trust plots                  draw the plots anew (a minute; needs matplotlib)
 python -m fairlane.trust compare SCENARIO...    run scenarios with a modelled drive on the simulator and, on vssd, in
-                                                a VM; print a table in Markdown of both
+                                                a VM; print a table in Markdown of both, and write its figures into
+                                                both.json. One plot is drawn from that in docs/trust, without a VM.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlane import check, fit, proc, scenario, sim, ssd, tables, vm
+from fairlane import check, fit, kernels, proc, scenario, sim, ssd, tables, vm
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.report import BASELINE, OURS, Point, points
-from fairlane.results import Results, Run
+from fairlane.results import Results, Run, check_folder
 from fairlane.scenario import Profile, Rate, Scenario, TenantSpec, load_profile
 
 DOCS = scenario.ROOT / "docs" / "trust"
 RESULTS = "results.json"
+BOTH = "both.json"
 LIMIT_S = 300.0
 LICENCE = "<!-- SPDX-License-Identifier: GPL-2.0-only OR MIT -->"
 
@@ -111,6 +113,7 @@ def _simulated(what: Scenario, costs: dict[str, int] | None = None) -> Run:
 
 # --- The plots ---
 
+PANELS = {"IOPS": "iops", "shares, %": "share_percent", "median latency, ms": "p50_ms", "p99 latency, ms": "p99_ms"}
 PUBLISHED, MODEL, THEORY = "#1f63b8", "#e0702a", "#55544f"
 
 
@@ -133,10 +136,10 @@ def draw(out: Path, tell: Callable[[str], None]) -> None:
         "axes.axisbelow": True,
         "legend.frameon": False,
     }
-    out.mkdir(parents=True, exist_ok=True)
+    check_folder(out)
     sim.build()
     fit.build()
-    plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits}
+    plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits, "both": _both}
     for name, plot in plots.items():
         tell(name)
         figure = plot(pyplot)
@@ -218,6 +221,34 @@ def _fits(plt: Any) -> Any:
     return figure
 
 
+def _both(plt: Any) -> Any:
+    """As recorded: to measure it anew takes a VM."""
+    rows: list[Row] = json.loads((DOCS / BOTH).read_text())
+    names = list(dict.fromkeys(row["scenario"] for row in rows))
+    figure, panels = plt.subplots(1, 4, figsize=(11.0, 3.3))
+    for axes, (what, key) in zip(panels, PANELS.items(), strict=True):
+        lists = [[[v] if isinstance(v, float) else v for v in row[key]] for row in rows]
+        low, high = min(min(map(min, both)) for both in lists) * 0.8, max(max(map(max, both)) for both in lists) * 1.25
+        axes.plot([low, high], [low, high], color=THEORY, lw=1)
+        for row, (ours, theirs) in zip(rows, lists, strict=True):
+            colour, marker = MODEL if row["knob"] == OURS else PUBLISHED, "osd^v<>"[names.index(row["scenario"]) % 7]
+            axes.plot(ours, theirs, marker, color=colour, mfc="none", ms=5)
+        axes.set(title=what, xlabel="simulator", xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+        axes.set_aspect("equal")
+        ticks = [step * 10**power for power in range(5) for step in (1, 3) if low < step * 10**power < high]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks([], minor=True)
+            axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+    panels[0].set(ylabel="VM")
+    for n, name in enumerate(names):
+        panels[0].plot([], [], "osd^v<>"[n % 7], color=THEORY, mfc="none", label=name.rpartition("/")[2])
+    for knob, colour in ((BASELINE, PUBLISHED), (OURS, MODEL)):
+        panels[0].plot([], [], "s", color=colour, label=knob)
+    figure.tight_layout()
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0.02))
+    return figure
+
+
 # --- The simulator beside the virtual SSD ---
 
 
@@ -228,6 +259,10 @@ def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str,
     other = [what.name for what in scenarios if what.profile.kind != "ssd"]
     if other:
         raise FairlaneError(f"{', '.join(other)}: not on a modelled SSD, so there is nothing to compare")
+    for file, what in zip(files, scenarios, strict=True):
+        sim.check(file, what, None, names)
+    for where in ("sim", "vm"):
+        check_folder(out / where)
     files_of = {where: [out / where / what.name / RESULTS for what in scenarios] for where in ("sim", "vm")}
     for where, run in (("sim", _on_sim), ("vm", _in_vm)):
         if not (reuse and all(file.is_file() for file in files_of[where])):
@@ -235,7 +270,9 @@ def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str,
             found = run(scenarios, names, folders, out / where, kernel)
             for what, results, file in zip(scenarios, found, files_of[where], strict=True):
                 check.conclude(what, results, names, shlex.join(sys.argv), file)
-    return table(*([Results.load(file) for file in files_of[where]] for where in ("sim", "vm")))
+    rows = beside(*([Results.load(file) for file in files_of[where]] for where in ("sim", "vm")))
+    (out / BOTH).write_text(json.dumps(rows, indent=1) + "\n")
+    return table(rows)
 
 
 def _with_the_vms_cores(what: Scenario) -> Scenario:
@@ -261,29 +298,47 @@ HEADINGS = ("scenario", "scheduler", "IOPS: simulator", "VM", "against none: sim
 LISTS = ("shares, %: simulator", "VM", "p50, ms: simulator", "VM", "p99, ms: simulator", "VM")
 
 
-def table(simulated: Iterable[Results], in_vm: Iterable[Results]) -> str:
-    """Markdown: a row for each scenario, scheduler and point of a sweep; lists are of the tenants, in their order."""
-    headings = (*HEADINGS, *LISTS)
-    lines = [_line(headings), _line(["---", "---", *["---:"] * (len(headings) - 2)])]
+Row = dict[str, Any]  # of the table: what it is of, and of each figure the simulator's and the VM's
+
+
+def beside(simulated: Iterable[Results], in_vm: Iterable[Results]) -> list[Row]:
+    """A row for each scenario, scheduler and point of a sweep that both have; lists are of the tenants, in order."""
+    rows = []
     for ours, theirs in zip(simulated, in_vm, strict=True):
         found = {(point.knob, point.cgroups): point for point in points(theirs)}
         for point in points(ours):
             other = found.get((point.knob, point.cgroups))
             if other is not None:
-                lines.append(_line(_cells(ours.scenario, point, other)))
-    return "\n".join(lines)
+                rows.append(_row(ours.scenario, point, other))
+    return rows
 
 
-def _cells(name: str, *both: Point) -> list[str]:
-    first = both[0]
-    cgroups = f", {first.cgroups} cgroups" if first.cgroups else ""
-    cells = [name, f"**{first.knob}**" if first.knob == OURS else first.knob + cgroups]
-    cells += [f"{point.iops:,.0f}" for point in both]
-    cells += ["–" if point.vs_none is None else f"{point.vs_none:.2f}" for point in both]
-    cells += [_list(None if s.got is None else 100 * s.got for s in point.shares) for point in both]
-    for key in ("p50", "p99"):
-        cells += [_list(_ms(share.lat_us.get(key)) for share in point.shares) for point in both]
-    return cells
+def _row(name: str, *both: Point) -> Row:
+    return {
+        "scenario": name,
+        "knob": both[0].knob,
+        "cgroups": both[0].cgroups,
+        "iops": [point.iops for point in both],
+        "vs_none": [point.vs_none for point in both],
+        "share_percent": [[None if s.got is None else 100 * s.got for s in point.shares] for point in both],
+        "p50_ms": [[_ms(s.lat_us.get("p50")) for s in point.shares] for point in both],
+        "p99_ms": [[_ms(s.lat_us.get("p99")) for s in point.shares] for point in both],
+    }
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The rows in Markdown."""
+    headings = (*HEADINGS, *LISTS)
+    lines = [_line(headings), _line(["---", "---", *["---:"] * (len(headings) - 2)])]
+    return "\n".join([*lines, *(_line(_cells(row)) for row in rows)])
+
+
+def _cells(row: Row) -> list[str]:
+    cgroups = f", {row['cgroups']} cgroups" if row["cgroups"] else ""
+    cells = [row["scenario"], f"**{row['knob']}**" if row["knob"] == OURS else row["knob"] + cgroups]
+    cells += [f"{iops:,.0f}" for iops in row["iops"]]
+    cells += ["–" if vs_none is None else f"{vs_none:.2f}" for vs_none in row["vs_none"]]
+    return cells + [_list(tenants) for key in ("share_percent", "p50_ms", "p99_ms") for tenants in row[key]]
 
 
 def _ms(us: float | None) -> float | None:
@@ -306,7 +361,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     both = commands.add_parser("compare", help="the same scenarios on the simulator and on vssd in a VM")
     both.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO")
     both.add_argument("--knobs", default=f"{BASELINE},{OURS}", metavar="A,B", help="default: %(default)s")
-    both.add_argument("--kernel", default=vm.KERNEL, help="the VM's; default: %(default)s")
+    both.add_argument("--kernel", choices=kernels.VERSIONS, default=vm.KERNEL, help="the VM's; default: %(default)s")
     both.add_argument("--out", type=Path, default=Path("out/trust"), metavar="DIR", help="default: %(default)s")
     both.add_argument("--reuse", action="store_true", help="take what is in DIR already, and run only what is not")
     args = parser.parse_args(argv)

@@ -23,6 +23,15 @@ void drive_exit(struct drive *drive)
 		ssd_destroy(drive->ssd);
 }
 
+struct drive_writes drive_writes(const struct drive *drive)
+{
+	struct ssd_stats stats = { 0 };
+
+	if (drive->ssd)
+		ssd_stats(drive->ssd, &stats);
+	return (struct drive_writes){ stats.host_bytes, stats.nand_bytes, stats.erases };
+}
+
 void null_submit(struct drive *drive, struct ssd_cmd *cmd, u64 now)
 {
 	u64 done_ns = now;

@@ -20,6 +20,13 @@ bool drive_init(struct drive *drive, const struct drive_config *config, u64 seed
 /* No command is left in it. */
 void drive_exit(struct drive *drive);
 
+/* What the SSD took from the host and what it programmed, bytes; blocks that it erased. */
+struct drive_writes {
+	u64 host_bytes, nand_bytes, erases;
+};
+/* So far; nothing of a null drive. */
+struct drive_writes drive_writes(const struct drive *drive);
+
 /* As ssd_submit() and ssd_advance(), for a null drive. */
 void null_submit(struct drive *drive, struct ssd_cmd *cmd, u64 now);
 struct ssd_cmd *null_advance(struct drive *drive, u64 now);

@@ -170,13 +170,14 @@ static struct io make_up(struct sim *sim, struct job *job)
 	return io;
 }
 
-/* What @job's trace has in a line is no request: the run ends. */
-static void trace_failed(struct sim *sim, struct job *job)
+void sim_trace_failed(struct sim *sim, const struct tenant_config *c, const struct trace *trace)
 {
-	const struct tenant_config *c = job->tenant->config;
+	char where[40] = "";
 
-	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: line %llu: %s", c->node.name,
-		 c->trace, (unsigned long long)job->trace->line, job->trace->wrong);
+	if (trace->line) /* else the file as a whole is wrong */
+		snprintf(where, sizeof(where), "line %llu: ", (unsigned long long)trace->line);
+	snprintf(sim->error, sizeof(sim->error), "%s: trace %s: %s%s", c->node.name, c->trace,
+		 where, trace->wrong);
 }
 
 static struct io play(struct sim *sim, struct job *job)
@@ -184,7 +185,7 @@ static struct io play(struct sim *sim, struct job *job)
 	struct io io = job->trace->next;
 
 	if (!trace_next(job->trace))
-		trace_failed(sim, job);
+		sim_trace_failed(sim, job->tenant->config, job->trace);
 	return io;
 }
 
@@ -259,7 +260,7 @@ static u64 job_due_ns(struct sim *sim, struct job *job)
 		if (job->trace) {
 			if (job->trace->begun_ns != phase->from_ns &&
 			    !trace_begin(job->trace, phase->from_ns)) {
-				trace_failed(sim, job);
+				sim_trace_failed(sim, job->tenant->config, job->trace);
 				return SSD_NEVER;
 			}
 			due = max_t(u64, due, job->trace->next.arrival_ns);
@@ -644,6 +645,19 @@ static void handle_drive(struct sim *sim)
 	}
 }
 
+/* At @at, the window may have begun or ended: what was written by then, for what was within it. */
+static void note_writes(struct sim *sim, u64 at)
+{
+	while (unlikely(at >= sim->note_ns)) {
+		struct drive_writes now = drive_writes(&sim->drive), *writes = &sim->writes;
+
+		writes->host_bytes = now.host_bytes - writes->host_bytes;
+		writes->nand_bytes = now.nand_bytes - writes->nand_bytes;
+		writes->erases = now.erases - writes->erases;
+		sim->note_ns = sim->note_ns == sim->begin_ns ? sim->end_ns : SSD_NEVER;
+	}
+}
+
 static bool step(struct sim *sim)
 {
 	u64 event_ns = sim->heap.nr ? sim->heap.events[0].at : SSD_NEVER;
@@ -651,6 +665,7 @@ static bool step(struct sim *sim)
 
 	if (at == SSD_NEVER || sim->error[0] || (at > sim->end_ns && !sim->in_system))
 		return false;
+	note_writes(sim, at);
 	sim->now = at;
 	if (event_ns == at)
 		handle_event(sim);
@@ -696,6 +711,7 @@ bool sim_run(struct sim *sim, void (*progress)(unsigned int permille))
 		told = sim->now / part;
 		progress(min_t(u64, told * 10, 1000));
 	}
+	note_writes(sim, sim->end_ns);
 	return check(sim);
 }
 

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * fl-sim [-p] [-o FILE] [FILE]: simulate the run that a JSON text describes
- * (config.h), from a file or standard input, and write results.json.
- *
- *	-p       tell of the progress on standard error: a line of 0..1000 each time
- *	-o FILE  write there, not to standard output
+ * fl-sim: simulate the run that a JSON text describes (config.h), and write
+ * results.json. USAGE has its options.
  *
  * Exit status: 0, or 2 with one sentence on standard error.
  */
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "sim.h"
+
+#define USAGE "fl-sim [-n] [-p] [-o FILE] [FILE]"
+
+static const char help[] =
+	USAGE "\n"
+	"Simulate the run that FILE, or standard input, describes in JSON (sim/config.h).\n"
+	"\n"
+	"  -n       only check that it can be run, traces included\n"
+	"  -p       tell of the progress on standard error: a line of 0..1000 each time\n"
+	"  -o FILE  write results.json there, not to standard output\n"
+	"  -h       print this\n";
 
 static int fail(const char *where, const char *what)
 {
@@ -54,15 +63,20 @@ static bool write_results(struct sim *sim, const char *name)
 
 int main(int argc, char **argv)
 {
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	static struct sim sim;
 	const char *in = NULL, *out = NULL;
-	bool progress = false;
+	bool progress = false, only_check = false;
 	int option, ret = 0;
 
-	while ((option = getopt(argc, argv, "po:")) != -1) {
+	while ((option = getopt_long(argc, argv, "hnpo:", longs, NULL)) != -1) {
 		if (option == '?')
-			return fail("usage", "fl-sim [-p] [-o FILE] [FILE]");
-		if (option == 'p')
+			return fail("usage", USAGE);
+		if (option == 'h')
+			return fputs(help, stdout) < 0 || fflush(stdout) ? 2 : 0;
+		if (option == 'n')
+			only_check = true;
+		else if (option == 'p')
 			progress = true;
 		else
 			out = optarg;
@@ -71,7 +85,9 @@ int main(int argc, char **argv)
 		in = argv[optind];
 	if (!read_config(&sim.config, in, sim.error, sizeof(sim.error)))
 		return fail(in ? in : "standard input", sim.error);
-	if (!sim_init(&sim) || !sim_run(&sim, progress ? tell : NULL))
+	if (only_check)
+		ret = sim_check(&sim) ? 0 : fail(sim.config.scenario, sim.error);
+	else if (!sim_init(&sim) || !sim_run(&sim, progress ? tell : NULL))
 		ret = fail(sim.config.scenario, sim.error);
 	else if (!write_results(&sim, out))
 		ret = fail(out ? out : "standard output", "cannot be written");

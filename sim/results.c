@@ -116,15 +116,19 @@ static void print_fairness(const struct sim *sim, FILE *file, const u64 *childre
 
 static void print_drive(const struct sim *sim, FILE *file)
 {
-	struct ssd_stats stats;
+	const struct drive_writes *writes = &sim->writes;
 
 	if (!sim->drive.ssd)
 		return;
-	ssd_stats(sim->drive.ssd, &stats);
 	fprintf(file,
 		", \"drive_host_bytes\": %llu, \"drive_nand_bytes\": %llu, \"drive_erases\": %llu",
-		(unsigned long long)stats.host_bytes, (unsigned long long)stats.nand_bytes,
-		(unsigned long long)stats.erases);
+		(unsigned long long)writes->host_bytes, (unsigned long long)writes->nand_bytes,
+		(unsigned long long)writes->erases);
+	if (writes->host_bytes)
+		fprintf(file, ", \"write_amplification\": %.6f",
+			(double)writes->nand_bytes / (double)writes->host_bytes);
+	else
+		fprintf(file, ", \"write_amplification\": null");
 }
 
 static void print_counters(const struct sim *sim, FILE *file)

@@ -64,6 +64,53 @@ static bool check_size(struct sim *sim)
 	return true;
 }
 
+/* How much of the drive each job has, bytes. */
+static u64 part_of_job(const struct sim *sim)
+{
+	u64 part = sim->config.drive.size / sim->nr_jobs;
+
+	return part - part % (part < 1 << 20 ? 512 : 1 << 16);
+}
+
+static struct trace *find_trace(struct sim *sim, const struct tenant_config *c)
+{
+	struct trace *trace = trace_open(c->trace, sim->config.drive.size, c->block);
+
+	if (!trace)
+		snprintf(sim->error, sizeof(sim->error), "%s: trace %s: %s%s", c->node.name,
+			 c->trace, errno ? "cannot be read: " : "is no regular file",
+			 errno ? strerror(errno) : "");
+	return trace;
+}
+
+static bool check_trace(struct sim *sim, const struct tenant_config *c)
+{
+	struct trace *trace = find_trace(sim, c);
+	bool ok = trace && trace_check(trace);
+
+	if (trace && !ok)
+		sim_trace_failed(sim, c, trace);
+	if (trace)
+		trace_close(trace);
+	return ok;
+}
+
+static bool check_loads(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	unsigned int i;
+
+	for (i = 0; i < c->nr_tenants; i++) {
+		const struct tenant_config *t = &c->tenants[i];
+
+		if (t->trace && !check_trace(sim, t))
+			return false;
+		if (!t->trace && part_of_job(sim) < t->bytes)
+			return fail(sim, "drive: size is too small for a block of each job");
+	}
+	return true;
+}
+
 static bool set_tunables(struct sim *sim)
 {
 	const json_t *value;
@@ -79,6 +126,34 @@ static bool set_tunables(struct sim *sim)
 		return false;
 	}
 	return true;
+}
+
+static bool make_dev(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
+
+	sim_set_clock(sim);
+	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (!sim->dev)
+		return fail(sim, "out of memory");
+	if (c->priced)
+		sim->dev->cost = c->cost;
+	return true;
+}
+
+bool sim_check(struct sim *sim)
+{
+	const struct config *c = &sim->config;
+	unsigned int i;
+
+	for (sim->bin_ns = BIN_NS; c->run_ns / sim->bin_ns >= MAX_BINS;)
+		sim->bin_ns *= 2;
+	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
+	for (i = 0; i < c->nr_tenants; i++)
+		sim->nr_jobs += c->tenants[i].jobs;
+	return find_scheduler(sim) && check_size(sim) && check_loads(sim) && make_dev(sim) &&
+	       set_tunables(sim);
 }
 
 static bool make_flows(struct sim *sim)
@@ -130,25 +205,18 @@ static void set_up_cores(struct sim *sim)
 }
 
 /* Each job has a part of the drive to itself. */
-static bool place_job(struct sim *sim, struct job *job, unsigned int index)
+static void place_job(struct sim *sim, struct job *job, unsigned int index)
 {
-	u64 part = sim->config.drive.size / sim->nr_jobs;
+	u64 part = part_of_job(sim);
 
-	part -= part % (part < 1 << 20 ? 512 : 1 << 16);
 	job->first_byte = index * part;
 	job->blocks = part / job->tenant->config->bytes;
-	return job->blocks || fail(sim, "drive: too small for a block of each job");
 }
 
 /* The whole drive is its: a trace says where. */
 static bool open_trace(struct sim *sim, struct job *job)
 {
-	const struct tenant_config *c = job->tenant->config;
-
-	job->trace = trace_open(c->trace, sim->config.drive.size, c->block);
-	if (!job->trace)
-		snprintf(sim->error, sizeof(sim->error), "%s: trace %s: cannot be read: %s",
-			 c->node.name, c->trace, strerror(errno));
+	job->trace = find_trace(sim, job->tenant->config);
 	return job->trace;
 }
 
@@ -160,7 +228,10 @@ static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsig
 	job->core = &sim->cores[core];
 	job->hwq = &sim->hwqs[core * queues / sim->config.cores];
 	job->random = random_seed(sim->config.seed, index);
-	return job->tenant->config->trace ? open_trace(sim, job) : place_job(sim, job, index);
+	if (job->tenant->config->trace)
+		return open_trace(sim, job);
+	place_job(sim, job, index);
+	return true;
 }
 
 /*
@@ -216,21 +287,13 @@ static void end_phases(struct sim *sim)
 static bool allocate(struct sim *sim)
 {
 	const struct config *c = &sim->config;
-	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
-	unsigned int i;
 
-	for (i = 0; i < c->nr_tenants; i++)
-		sim->nr_jobs += c->tenants[i].jobs;
 	sim->cores = calloc(c->cores, sizeof(*sim->cores));
 	sim->hwqs = calloc(c->drive.queues, sizeof(*sim->hwqs));
 	sim->cgroups = calloc(c->nr_cgroups + 1, sizeof(struct fl_flow *));
 	sim->tenants = calloc(c->nr_tenants, sizeof(*sim->tenants));
 	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
-	sim_set_clock(sim);
-	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
-	if (sim->dev && c->priced)
-		sim->dev->cost = c->cost;
-	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
+	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs &&
 	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
 }
 
@@ -238,18 +301,14 @@ bool sim_init(struct sim *sim)
 {
 	const struct config *c = &sim->config;
 
+	if (!sim_check(sim))
+		return false;
 	sim->begin_ns = c->warmup_ns;
 	sim->end_ns = c->warmup_ns + c->run_ns;
-	for (sim->bin_ns = BIN_NS; c->run_ns / sim->bin_ns >= MAX_BINS;)
-		sim->bin_ns *= 2;
-	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
+	sim->note_ns = sim->begin_ns;
 	sim->bin_end_ns = sim->begin_ns + sim->bin_ns;
-	if (!find_scheduler(sim) || !check_size(sim))
-		return false;
 	if (!allocate(sim))
 		return fail(sim, "out of memory");
-	if (!set_tunables(sim))
-		return false;
 	end_phases(sim);
 	set_up_cores(sim);
 	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };

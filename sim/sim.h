@@ -137,11 +137,13 @@ struct sim {
 	bool tick_wanted; /* a core is to do it */
 	u64 tick_ns; /* when the timer is due, SSD_NEVER: it is not */
 	u64 lock_free_ns; /* when who holds the shared lock will have released it */
+	u64 note_ns; /* when writes are noted next: at the window's begin and end */
 	u64 bin_ns;
 	unsigned int nr_bins, bin; /* the one that now is in */
 	u64 bin_end_ns;
 	/* Figures. */
 	u64 events, requests; /* handled; completed, warm-up and end included */
+	struct drive_writes writes; /* within the window; before it ends: what to subtract */
 	u64 busy_ns, lock_wait_ns, lock_held_ns; /* of all cores within the window; parts of it */
 	/* Little's law, from the first arrival to the last completion. */
 	u64 in_system, changed_ns;
@@ -154,7 +156,12 @@ struct sim {
 void sim_run_hwq(void *ctx, unsigned int index);
 void sim_kick(void *ctx);
 
-/* Set up the run in sim->config. False with sim->error set; free it with sim_exit() in any case. */
+/*
+ * Can sim->config be run? Reads its traces to their end. False with sim->error
+ * set; free it with sim_exit() in any case.
+ */
+bool sim_check(struct sim *sim);
+/* The same, and set up the run. */
 bool sim_init(struct sim *sim);
 /* Have schedulers see the clock of @sim, of which there is one at a time. */
 void sim_set_clock(const struct sim *sim);
@@ -165,6 +172,8 @@ void sim_set_clock(const struct sim *sim);
 bool sim_run(struct sim *sim, void (*progress)(unsigned int permille));
 void sim_exit(struct sim *sim);
 
+/* Set sim->error: what trace->wrong says of the trace that a tenant of @c plays. */
+void sim_trace_failed(struct sim *sim, const struct tenant_config *c, const struct trace *trace);
 /* Write results.json; false when that does not work. */
 bool sim_print(const struct sim *sim, FILE *file);
 

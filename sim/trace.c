@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "config.h"
 
@@ -13,9 +14,18 @@
 
 struct trace *trace_open(const char *path, u64 size, u64 block)
 {
-	FILE *file = fopen(path, "r");
 	struct trace *trace;
+	struct stat stat_of;
+	FILE *file;
 
+	/* A pipe cannot be read again, and to open one may take for ever. */
+	if (stat(path, &stat_of))
+		return NULL;
+	if (!S_ISREG(stat_of.st_mode)) {
+		errno = 0;
+		return NULL;
+	}
+	file = fopen(path, "r");
 	if (!file)
 		return NULL;
 	trace = calloc(1, sizeof(*trace));
@@ -72,7 +82,7 @@ static bool parse(struct trace *trace, char *text)
 	else if (arrival_ns < trace->last_ns)
 		return wrong(trace, "the request arrives before that of the line above");
 	if (arrival_ns - trace->first_ns > MAX_TIME_NS)
-		return wrong(trace, "the request arrives more than eleven days after the first");
+		return wrong(trace, "the request arrives more than two weeks after the first");
 	trace->last_ns = arrival_ns;
 	trace->next.arrival_ns = trace->round_ns + (arrival_ns - trace->first_ns);
 	/* A request that began within the drive and would end beyond it ends where the drive does. */
@@ -91,6 +101,21 @@ static bool start(struct trace *trace, u64 at_ns)
 	trace->round_ns = at_ns;
 	trace->line = trace->first_ns = trace->last_ns = 0;
 	return trace_next(trace);
+}
+
+bool trace_check(struct trace *trace)
+{
+	u64 line = 0;
+
+	if (!start(trace, 0))
+		return false;
+	/* When the trace begins again, all of it has been read. */
+	while (trace->line > line) {
+		line = trace->line;
+		if (!trace_next(trace))
+			return false;
+	}
+	return true;
 }
 
 bool trace_begin(struct trace *trace, u64 at_ns)
@@ -112,6 +137,8 @@ bool trace_next(struct trace *trace)
 	}
 	if (ferror(trace->file))
 		return wrong(trace, strerror(errno));
+	if (!trace->line)
+		return wrong(trace, "the file is empty");
 	if (!span_ns)
 		return wrong(trace, "the trace ends there, without two requests that arrive "
 				    "at different times");

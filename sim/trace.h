@@ -33,9 +33,14 @@ struct trace {
 	const char *wrong; /* what the last call that failed found in that line */
 };
 
-/* NULL, with errno, when the file cannot be opened. A drive of @size bytes has blocks of @block. */
+/*
+ * NULL when the file cannot be opened, with errno, which is 0 when it is no
+ * regular file. A drive of @size bytes has blocks of @block.
+ */
 struct trace *trace_open(const char *path, u64 size, u64 block);
 void trace_close(struct trace *trace);
+/* Read it to its end. False with trace->wrong when a line is no request; else trace_begin() is next. */
+bool trace_check(struct trace *trace);
 /* Have the first request arrive at @at_ns. False with trace->wrong when there is none. */
 bool trace_begin(struct trace *trace, u64 at_ns);
 /* Go on to the next request. False with trace->wrong when the line is none. */

@@ -163,7 +163,46 @@ def test_a_folder_of_runs_makes_one_report(backend: Backend, tmp_path: Path) -> 
     assert "kyber-fairness/fig1" in page and "kyber-fairness/fig6" in page
 
 
-def test_a_place_that_cannot_be_written_to_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert cli.main(["run", FIG1, "--on", "sim", "--out", str(tmp_path / "file")]) == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
+@pytest.mark.parametrize("place", ["file", "file/x", "/dev/full", "/dev/full/x", "/proc"])
+@pytest.mark.parametrize("on", ["sim", "vm"])
+def test_a_place_that_cannot_be_written_to_is_told_before_anything_runs(
+    place: str, on: str, backend: Backend, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    backend.error = AssertionError("something ran")
+    (tmp_path / "file").touch()
+    out = tmp_path / place  # as it is, if absolute
+    assert cli.main(["run", FIG1, "--on", on, "--out", str(out)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(
+        (f"fairlane: {out}: cannot be written (", f"fairlane: {out}: is not a folder; choose another")
+    )
+    assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_folder_or_file_in_the_place_of_what_is_to_be_written_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a" / "results.json").mkdir(parents=True)
+    assert cli.main(["run", FIG1, "--out", str(tmp_path / "a")]) == 2
+    assert f"{tmp_path / 'a' / 'results.json'}: is a folder, not a file" in capsys.readouterr().err
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "sim").touch()
+    assert cli.main(["run", FIG1, "--on", "sim", "--out", str(tmp_path / "b")]) == 2
+    assert f"{tmp_path / 'b' / 'sim'}: is a file" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_disk_that_is_full_at_the_end_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def full(_number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert cli.main(["run", FIG1, "--knobs", "none", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"fairlane: {tmp_path / 'results.json'}: cannot be written (No space left on device);"
+        " choose another folder with --out"
+    )

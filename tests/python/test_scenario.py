@@ -156,7 +156,8 @@ def test_a_trace_is_beside_the_scenario_or_one_of_the_projects(tmp_path: Path) -
         (DEVICE + PLAYER + "thinktime = 1\n", "[[tenant]] number 1 thinktime", "no meaning beside a trace"),
         (DEVICE + PLAYER + "jobs = 2\n", "[[tenant]] number 1 jobs", "played by one job"),
         (DEVICE + TENANT + 'trace = "moon"\n', "[[tenant]] number 1 trace", f"and {TRACES / 'moon'}: no such file"),
-        (DEVICE + TENANT + 'trace = "."\n', "[[tenant]] number 1 trace", "no such file"),
+        (DEVICE + TENANT + 'trace = "."\n', "[[tenant]] number 1 trace", ": is no regular file"),
+        (DEVICE + TENANT + 'trace = "/dev/null"\n', "[[tenant]] number 1 trace", "/dev/null: is no regular file"),
         (DEVICE + TENANT + "trace = 5\n", "[[tenant]] number 1 trace", "5 is not a text"),
     ],
 )
@@ -208,7 +209,7 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text(PAGE.split("```toml\n")[1].split("```")[0])
     found = scenario.load(file)
-    assert [t.phases(found.seconds) for t in found.tenants] == [[(0, 10)], [(0, 4), (6, 10)]]
+    assert [t.phases(found.seconds) for t in found.tenants] == [[(0, 10)], [(0, 10)], [(0, 4), (6, 10)]]
 
 
 def test_the_page_has_every_key_and_every_knob() -> None:

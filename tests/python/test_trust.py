@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ iodepth = 64
 
 def test_every_plot_of_the_page_is_there_and_every_plot_there_is_on_the_page() -> None:
     shown = re.findall(r"\]\(trust/([\w-]+\.svg)\)", PAGE.read_text())
-    assert sorted(shown) == sorted(path.name for path in trust.DOCS.iterdir())
+    assert sorted(shown) == sorted(path.name for path in trust.DOCS.glob("*.svg"))
     assert all("SPDX-License-Identifier" in (trust.DOCS / name).read_text()[:200] for name in shown)
 
 
@@ -83,6 +84,10 @@ def test_the_same_scenario_on_both_is_a_table(
     assert trust.main(args) == trust.main(args) == 0
     assert ran == ["x"]  # the second time, what was there was taken
     assert Results.load(tmp_path / "out" / "sim" / "x" / "results.json").machine["simulated_cores"] == vm.CPUS
+    assert [row["knob"] for row in json.loads((tmp_path / "out" / trust.BOTH).read_text())] == [
+        "none",
+        "kyber-fairness",
+    ]
     first, second = capsys.readouterr().out.split("| scenario")[1:]
     assert first == second
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in first.splitlines()[2:] if line]
@@ -94,10 +99,34 @@ def test_the_same_scenario_on_both_is_a_table(
     assert a == pytest.approx(75, abs=2) and a + b == pytest.approx(100, abs=0.2)
 
 
+def test_the_table_of_the_page_is_that_of_the_figures_that_are_plotted() -> None:
+    rows = json.loads((trust.DOCS / trust.BOTH).read_text())
+    assert trust.table(rows) in PAGE.read_text()
+    for row in rows:  # as the page says
+        ours, theirs = row["iops"]
+        assert ours == pytest.approx(theirs, rel=0.015)
+        ours, theirs = row["share_percent"]
+        assert ours == pytest.approx(theirs, abs=1)
+
+
 def test_what_has_no_virtual_ssd_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
     fig1 = scenario.SCENARIOS / "kyber-fairness" / "fig1.toml"
     assert trust.main(["compare", str(fig1)]) == 2
     assert "kyber-fairness/fig1: not on a modelled SSD" in capsys.readouterr().err
+
+
+def test_what_cannot_be_compared_is_said_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sim, "run", lambda *_: pytest.fail("it was simulated"))
+    file = tmp_path / "x.toml"
+    file.write_text(SCENARIO)
+    with pytest.raises(SystemExit, match="2"):
+        trust.main(["compare", str(file), "--kernel", "5.10", "--out", str(tmp_path)])
+    assert "invalid choice: '5.10' (choose from '6.1', '6.12')" in capsys.readouterr().err
+    (tmp_path / "out").touch()
+    assert trust.main(["compare", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert f"{tmp_path / 'out' / 'sim'}: cannot be written (Not a directory)" in capsys.readouterr().err
 
 
 def test_what_plots_need_is_said(

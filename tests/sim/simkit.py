@@ -61,8 +61,8 @@ def run_of(
     return copy.deepcopy(found | keys)  # the caller's to change
 
 
-def start(text: bytes, program: Path = PROGRAM) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([program], input=text, capture_output=True, check=False, timeout=LIMIT_S)
+def start(text: bytes, program: Path = PROGRAM, *options: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([program, *options], input=text, capture_output=True, check=False, timeout=LIMIT_S)
 
 
 def output(description: Json, program: Path = PROGRAM) -> bytes:

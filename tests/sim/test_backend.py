@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fairlane import cli, scenario, sim
+from fairlane import cli, fit, scenario, sim
 from fairlane.errors import FairlaneError
 from fairlane.results import Results
 from fairlane.scenario import Profile, Rate, Scenario, TenantSpec
@@ -76,8 +77,8 @@ def test_what_it_cannot_do_is_said(args: list[str], what: str, capsys: pytest.Ca
 
 
 def test_a_core_that_the_host_has_not_is_said(tmp_path: Path) -> None:
-    what = Scenario("x", Profile("null", "null_blk", ""), (TenantSpec("a", cores=(3,)),), seconds=0.1, cores=2)
-    with pytest.raises(FairlaneError, match="a: cores must be numbers from 0 to 1"):
+    what = Scenario("a", Profile("null", "null_blk", ""), (TenantSpec("a", cores=(3,)),), seconds=0.1, cores=2)
+    with pytest.raises(FairlaneError, match=r"\[\[tenant\]\] a cores must be numbers from 0 to 1"):
         run(what, "null", tmp_path, "none")
 
 
@@ -125,7 +126,7 @@ def test_a_run_that_ends_early_leaves_what_was_there(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         sim.run(replace(what, seconds=5), None, ["none"], tmp_path, interrupt)
-    with pytest.raises(FairlaneError, match="cannot run x under none: a: cores must be"):
+    with pytest.raises(FairlaneError, match=r"cannot run x under none: \[\[tenant\]\] a cores must be"):
         run(replace(what, tenants=(TenantSpec("a", cores=(99,)),)), None, tmp_path, "none")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == before
     run(what, None, tmp_path, "none")
@@ -152,6 +153,118 @@ def test_a_rate_becomes_the_interval_of_each_job(tmp_path: Path) -> None:
     found = run(what, None, tmp_path, "none").runs[0]
     assert found.tenants[0].iops == pytest.approx(5000, rel=0.03)
     assert found.tenants[1].iops == pytest.approx(2000, rel=0.001)
+
+
+def test_the_example_of_the_docs_is_a_good_one(tmp_path: Path) -> None:
+    text = (scenario.ROOT / "docs" / "scenarios.md").read_text()
+    (tmp_path / "my.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
+    out = tmp_path / "out"
+    args = ["--on", "sim", "--knobs", "none,kyber-fairness", "--check", "--out", str(out)]
+    assert cli.main(["run", str(tmp_path / "my.toml"), *args]) == 0
+    db, web, backup = Results.load(out / "results.json").runs[1].tenants
+    assert (db.share, web.share, backup.share) == pytest.approx((0.5, 0.25, 0.25))
+    before, pause = ([t.moved(start, start + 1) or 0 for t in (db, web, backup)] for start in (3, 5))
+    assert pause[2] == 0 < before[2]
+    assert sum(pause) == pytest.approx(sum(before), rel=0.03)
+    assert pause[0] / pause[1] == pytest.approx(2, rel=0.1)
+    assert cli.main(["report", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert re.search("kyber-fairness: every tenant within [12] % of its share, at (0.9[5-9]|1.0.) of none’s", page)
+    assert "db, weight 200: wants 50.0 %" in page and "backup, weight 100: wants 25.0 %" in page
+
+
+BROKEN = "0 0 0 8 1\n1 0 0 8 1\n# the end\n"
+
+
+@pytest.mark.parametrize(
+    ("run_keys", "device", "tenant", "says"),
+    [
+        ("", "page = 5000", "", "[device] page must be a power of two"),
+        ("", 'size = "4TiB"\nmap = "1TiB"', "", "[device] the tables of its map would take more than 1 GiB"),
+        ("", "planes = 2\nbuffer = 4096", "", "[device] buffer must hold at least two pages"),
+        ("cores = 2", "", "cores = [5]", "[[tenant]] b cores must be numbers from 0 to 1, of the 2 cores"),
+        ("cgroups = [1, 2]\ncores = 2", "", "cores = [5]", "[[tenant]] b cores must be numbers from 0 to 1"),
+        ("", "", 'bs = "2GiB"', "[[tenant]] b bs must be a whole number from 512 to 1073741824"),
+        (
+            "",
+            "",
+            'rate = "0.0001 iops"',
+            "[[tenant]] b rate: the simulator plays no less than an I/O of each",
+        ),
+        ("", "", "bs = 1000", "[[tenant]] b bs: 1000 is not a multiple of the 512 byte blocks"),
+        ("seconds = 604800", "", 'trace = "broken.trace"', "[[tenant]] b trace {}: line 3: must be five whole numbers"),
+        ("", "", 'trace = "empty.trace"', "[[tenant]] b trace {}: the file is empty"),
+    ],
+)
+def test_what_only_the_simulator_knows_is_said_of_the_file_before_anything_runs(
+    run_keys: str, device: str, tenant: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.trace").write_text(BROKEN)
+    (tmp_path / "empty.trace").touch()
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    text = '[run]\n{}\n[device]\nprofile = "p4500"\n{}\n[[tenant]]\nname = "a"\n'
+    good.write_text(text.format("seconds = 604800", ""))  # would take for ever
+    bad.write_text(text.format(run_keys, device) + f'[[tenant]]\nname = "b"\n{tenant}\n')
+    assert cli.main(["run", str(good), str(bad), "--on", "sim", "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    named = re.search(r'"(\w+\.trace)"', tenant)
+    assert f"{bad}: {says.format(tmp_path / named[1] if named else '')}" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_null_drive_cannot_have_is_said_with_the_key_that_was_written(tmp_path: Path) -> None:
+    own = scenario.load_profile("null")
+    what = Scenario("x", replace(own, params={**own.params, "hw_queue_depth": 0}), (TenantSpec("a"),))
+    with pytest.raises(FairlaneError, match=r"x.toml: \[device\] hw_queue_depth must be a whole number from 1"):
+        sim.check(tmp_path / "x.toml", what, None, ["none"])
+
+
+def test_a_host_larger_than_what_costs_were_measured_on_is_noted(tmp_path: Path) -> None:
+    def notes(tenants: int, cores: int) -> list[str]:
+        many = tuple(TenantSpec(f"t{i}") for i in range(tenants))
+        what = Scenario("x", scenario.load_profile("optane"), many, seconds=0.01, warmup=0, cores=cores)
+        return run(what, None, tmp_path, "kyber-fairness").notes
+
+    assert notes(255, 64) == []
+    assert "256 and 64, and is taken to be the same beyond" in notes(256, 4)[0]
+    assert "There are 2 flows and 65 hardware queues" in notes(1, 65)[0]
+
+
+def test_write_amplification_is_in_the_table_and_the_report_where_there_is_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rw, shown in (("randwrite", True), ("randread", False)):
+        file, out = tmp_path / "x.toml", tmp_path / rw
+        file.write_text(
+            f'[run]\nseconds = 0.2\nwarmup = 0.5\n[device]\nprofile = "p4500"\n'
+            f'[[tenant]]\nname = "a"\nrw = "{rw}"\njobs = 8\niodepth = 64\n'
+        )
+        assert cli.main(["run", str(file), "--on", "sim", "--out", str(out)]) == 0
+        assert cli.main(["report", str(out)]) == 0
+        counters = Results.load(out / "results.json").runs[0].counters["device"]
+        assert (counters["write_amplification"] or 0) > 1 if shown else counters["write_amplification"] is None
+        assert ("ampl." in capsys.readouterr().out) == shown
+        assert ("write ampli-" in (out / "report.html").read_text()) == shown
+
+
+def test_a_profile_is_shown_with_the_source_of_each_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["profiles", "p4500", "zssd"]) == 0
+    out = capsys.readouterr().out
+    assert "68,000 ns" in out and "fitted within [NAND]" in out and "Product Specification" in out
+    assert "Z-NAND as presented" in out
+    assert cli.main(["profiles", "moon"]) == 2
+    assert "unknown profile 'moon'; valid are" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(fit.PUBLISHED.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_number_of_a_profile_says_where_it_is_from(path: Path) -> None:
+    lines = (scenario.PROFILES / path.name).read_text().splitlines()
+    numbers = {line.split(" ")[0]: line.partition(" # ")[2] for line in lines if re.match(r"\w+ = [\d\"]", line)}
+    del numbers["kind"], numbers["description"]
+    assert [name for name, source in numbers.items() if not source.strip()] == []
+    fitted = {name for name, source in numbers.items() if re.match("fitted(?! by hand)", source)}
+    assert fitted == set(fit.load_published(path.stem).search)  # those that a command fits again
 
 
 def test_profiles_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,18 +6,21 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simkit import ASAN, Json, null_drive, output, player, refused, run_of, ssd_drive, start, tenant
+from simkit import ASAN, Json, null_drive, output, player, refused, run_of, simulate, ssd_drive, start, tenant
 
+from fairlane import sim
 from fairlane.results import Results
-from fairlane.scenario import TRACES
+from fairlane.scenario import TRACES, load_profile
+from fairlane.sim import PROGRAM
 
-GOLDEN = Path(__file__).parent / "golden.json"
+GOLDEN = Path(__file__).parent
 KNOBS = ("none", "kyber-fairness", "mqflashfq", "flashfq")
 MAPPED = {"size": 1 << 28, "map": 1 << 28, "spare": 250, "block_pages": 32, "page": 4096}
 
@@ -53,13 +56,23 @@ def test_another_seed_is_another_run() -> None:
     assert output(description) != output(description | {"seed": 2})
 
 
-def test_a_run_is_what_it_was_when_it_was_last_looked_at() -> None:
-    """Of the host alone: schedulers and drives get better. To renew: delete the file and run this test."""
-    found = output(mixed("none", null_drive(2, 64, 50_000)))
-    if not GOLDEN.exists():
-        GOLDEN.write_bytes(found)
-        pytest.fail(f"{GOLDEN} was written; look at it, and commit it")
-    assert found == GOLDEN.read_bytes()
+def small_p4500() -> Json:
+    """The drive of profiles/p4500.toml with a smaller map, which takes less time to fill."""
+    profile = load_profile("p4500")
+    return sim.drive(replace(profile, params=profile.params | {"map": 1 << 30, "block_pages": 2}), 4)
+
+
+@pytest.mark.parametrize(
+    ("file", "knob", "drive"),
+    [("golden.json", "none", null_drive(2, 64, 50_000)), ("golden-p4500.json", "kyber-fairness", small_p4500())],
+)
+def test_a_run_is_what_it_was_when_it_was_last_looked_at(file: str, knob: str, drive: Json) -> None:
+    """On any machine. The second changes whenever its scheduler or the model does. To renew: delete the file, run."""
+    golden, found = GOLDEN / file, output(mixed(knob, drive))
+    if not golden.exists():
+        golden.write_bytes(found)
+        pytest.fail(f"{golden} was written; look at it, and commit it")
+    assert found == golden.read_bytes()
 
 
 def test_what_it_prints_is_a_results_file(tmp_path: Path) -> None:
@@ -69,6 +82,42 @@ def test_what_it_prints_is_a_results_file(tmp_path: Path) -> None:
     assert (run.knob, run.point) == ("kyber-fairness", {"cgroups": 4})
     assert sum(found.share for found in run.tenants) == pytest.approx(1)
     assert {found.name: found.share for found in run.tenants}["sequential"] == pytest.approx(300 / 1400 * 500 / 600)
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_no_error(option: str) -> None:
+    done = start(b"", PROGRAM, option)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"fl-sim [-n] [-p] [-o FILE] [FILE]\n")
+
+
+def test_a_week_is_no_error_as_a_scenario_may_last_that_long() -> None:
+    week = 7 * 24 * 3600 * 10**9
+    description = run_of([tenant()], ssd_drive(), run_ns=week, warmup_ns=week)
+    assert start(json.dumps(description).encode(), PROGRAM, "-n").returncode == 0
+
+
+# --- What is written ---
+
+
+def test_only_what_is_written_in_the_measured_time_counts() -> None:
+    writer = tenant(depth=32, read_percent=0)
+    found = simulate(run_of([writer], ssd_drive(**MAPPED), warmup_ns=10**9))
+    counters = found["counters"]["device"]
+    assert counters["drive_host_bytes"] == pytest.approx(found["total_bytes_per_s"], rel=0.01)  # in the 1 s
+    assert counters["write_amplification"] == pytest.approx(
+        counters["drive_nand_bytes"] / counters["drive_host_bytes"], abs=1e-5
+    )
+    assert counters["write_amplification"] > 1.2  # it collects
+
+
+def test_a_drive_that_is_only_read_has_no_write_amplification() -> None:
+    quiet = {"from_ns": 10**8, "to_ns": 10**15}
+    writes = tenant("before", depth=32, read_percent=0, phases=[{"from_ns": 0, "to_ns": 10**8}])
+    description = run_of([tenant(phases=[quiet]), writes], ssd_drive(**MAPPED), warmup_ns=10**9)
+    counters = simulate(description)["counters"]["device"]
+    assert (counters["drive_host_bytes"], counters["drive_erases"]) == (0, 0)
+    assert counters["write_amplification"] is None
 
 
 # --- Input that is no run ---

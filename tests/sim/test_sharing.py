@@ -13,6 +13,7 @@ from simkit import Json, run_of, simulate, ssd_drive, tenant
 
 from fairlane import check as judge
 from fairlane import scenario, sim
+from fairlane.results import jain
 
 CORES = 4
 
@@ -51,6 +52,20 @@ def test_shares_cost_little(read_percent: int) -> None:
 def test_shares_are_those_of_the_whole_path() -> None:
     groups = [{"name": "gold", "weight": 300, "parent": None}, {"name": "bronze", "weight": 100, "parent": None}]
     check(run("kyber-fairness", [200, 100, 100, 300], groups=groups))
+
+
+def test_shares_hold_although_the_drive_loses_most_of_its_speed_when_collection_starts(tmp_path: Path) -> None:
+    what = scenario.load(scenario.SCENARIOS / "kyber-fairness" / "gc-starts.toml")
+    found = sim.run(what, None, ["kyber-fairness"], tmp_path, lambda _: None).runs[0]
+
+    def dealt(start: float, stop: float) -> tuple[float, float]:
+        """bytes/s in that part of the run, and the fairness index."""
+        moved = {t.name: t.moved(start, stop) or 0 for t in found.tenants}
+        return sum(moved.values()) / (stop - start), jain(moved[t.name] / t.share for t in found.tenants) or 0
+
+    (fast, fair_at_first), (slow, fair_then) = dealt(0, 2), dealt(6, 12)
+    assert slow < 0.5 * fast
+    assert fair_at_first > 0.995 and fair_then > 0.995
 
 
 @pytest.mark.parametrize("name", ["fig1", "fig4-randread", "fig4-randwrite", "fig4-seqread", "fig4-seqwrite", "fig6"])

@@ -4,16 +4,31 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simkit import ASAN, FREE, Json, null_drive, output, player, refused, run_of, simulate, ssd_drive, start, tenant
+from simkit import (
+    ASAN,
+    FREE,
+    Json,
+    null_drive,
+    output,
+    player,
+    refused,
+    run_of,
+    simulate,
+    ssd_drive,
+    start,
+    tenant,
+)
 
 from fairlane import cli, scenario
 from fairlane.results import Results
 from fairlane.scenario import TRACES
+from fairlane.sim import PROGRAM
 
 MS = 1_000_000
 RECORDED = sorted(TRACES.glob("*.trace"))
@@ -125,7 +140,7 @@ def test_a_run_with_traces_is_the_same_every_time(knob: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"", "line 0: the trace ends there, without two"),
+        (b"", "the file is empty"),
         (b"5 0 0 8 1\n", "line 1: the trace ends there, without two"),
         (b"5 0 0 8 1\n5 0 0 8 1", "line 2: the trace ends there, without two"),
         (b"5 0 0 8 1\n\n", "line 2: must be five whole numbers"),
@@ -141,7 +156,7 @@ def test_a_run_with_traces_is_the_same_every_time(knob: str) -> None:
         (b"5 0 0 18446744073709551615 1\n", "line 1: the sectors must be from 1 to 2097152"),
         (b"5 0 0 2097152 1\n", "line 1: the request is larger than the drive"),
         (b"5 0 0 8 1\n6 0 0 8 1\n5 0 0 8 1\n", "line 3: the request arrives before that of the line above"),
-        (b"5 0 0 8 1\n18446744073709551615 0 0 8 1\n", "line 2: the request arrives more than eleven days"),
+        (b"5 0 0 8 1\n18446744073709551615 0 0 8 1\n", "line 2: the request arrives more than two weeks"),
         (b" " * 10_000, "line 1: too long, or no text"),
         (b"5 0 0 8 1\0\n6 0 0 8 1\n", "line 1: too long, or no text"),
     ],
@@ -155,12 +170,38 @@ def test_a_line_that_is_no_request_is_said(knob: str, text: bytes, says: str, tm
     assert f"a: trace {file}: {says}" in said
 
 
+@pytest.mark.parametrize("way", [["-n"], []])
+def test_a_line_that_the_run_would_reach_late_or_never_is_said_before_it(tmp_path: Path, way: list[str]) -> None:
+    file = tmp_path / "x.trace"
+    file.write_text("0 0 0 8 1\n" * 5000 + f"{10**15} 0 0 8 1\n{10**15} 0 0 8 5\n")
+    done = start(json.dumps(played(player(file), seconds=600_000)).encode(), PROGRAM, *way)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert (
+        done.stderr.decode() == f"fl-sim: test: a: trace {file}: line 5002: the type must be 0, a write, or 1, a read\n"
+    )
+
+
+def test_a_check_runs_nothing(tmp_path: Path) -> None:
+    file = trace(tmp_path, (0, 0, 1), (10, 0, 2))
+    description = json.dumps(played(player(file), tenant("b"), seconds=600_000)).encode()
+    for program in (PROGRAM, ASAN):
+        done = start(description, program, "-n")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    assert f"a: trace {tmp_path / 'x'}: is no regular file" in refused(
+        json.dumps(played(player(tmp_path / "x"))).encode()
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"trace": "/nowhere/x"}, "a: trace /nowhere/x: cannot be read: No such file"),
-        ({"trace": "/"}, "line 0: Is a directory"),
-        ({"trace": "/dev/zero"}, "line 1: too long, or no text"),
+        ({"trace": "/"}, "a: trace /: is no regular file"),
+        ({"trace": "/dev/zero"}, "a: trace /dev/zero: is no regular file"),
         ({"trace": 5}, "a: trace must be a text"),
         ({"jobs": 2}, "a: jobs must be 1 with a trace"),
         ({"block": 1000}, "a: block must be a multiple of 512"),
