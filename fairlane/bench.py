@@ -172,9 +172,10 @@ class _Watch:
         rate = (now - self.started) / self.spent if self.spent else 1.0
         minutes = left * rate / 60
         self.spent += self.lengths.get(unit_id, 0.0)
-        name = unit_id.replace(".", ", ", 1)
         self.progress(
-            Progress(f"{self.done + 1} of {self.total}: {name} (about {minutes:.0f} min left)", self.done / self.total)
+            Progress(
+                f"{self.done + 1} of {self.total}: {unit_id} (about {minutes:.0f} min left)", self.done / self.total
+            )
         )
         self.done += 1
 
