@@ -45,6 +45,7 @@ struct bench {
 	unsigned int nr_flows, nr_queues;
 	struct slot *slots, *first, **last; /* free ones */
 	u64 timer_ns; /* to read the clock */
+	struct fl_req *routed[BATCH]; /* what was inserted last */
 	bool kicked;
 	u64 tick_ns;
 };
@@ -62,6 +63,14 @@ static void run(void *ctx, unsigned int index)
 {
 	(void)ctx;
 	(void)index; /* all are run each time */
+}
+
+static void weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
+{
+	(void)ctx;
+	(void)high;
+	(void)medium;
+	(void)low;
 }
 
 static void kick(void *ctx)
@@ -112,7 +121,7 @@ static void add_free(struct bench *b, struct slot *slot)
 
 static void set_up(struct bench *b, const struct fl_sched *sched)
 {
-	struct fl_host host = { .run = run, .kick = kick, .ctx = b };
+	struct fl_host host = { .run = run, .kick = kick, .weights = weights, .ctx = b };
 	struct slot *slot;
 	unsigned int n, f, q;
 
@@ -148,6 +157,7 @@ static u64 took(const struct bench *b, u64 from, u64 held, u64 taken)
 
 static unsigned int insert(struct bench *b)
 {
+	bool routes = b->dev->sched->route;
 	unsigned int n;
 
 	for (n = 0; n < BATCH && b->first; n++) {
@@ -158,7 +168,11 @@ static unsigned int insert(struct bench *b)
 			b->last = &b->first;
 		slot->rq.bytes = 4096;
 		slot->rq.arrival_ns = now_ns;
-		fl_submit(b->dev, slot->queue, slot->flow, &slot->rq);
+		if (routes)
+			fl_route(b->dev, slot->queue, slot->flow, &slot->rq);
+		else
+			fl_submit(b->dev, slot->queue, slot->flow, &slot->rq);
+		b->routed[n] = &slot->rq;
 	}
 	return n;
 }
@@ -167,7 +181,7 @@ static unsigned int dispatch(struct bench *b, struct fl_req **out, unsigned int 
 {
 	unsigned int n = 0, i;
 
-	for (i = 0; i < b->nr_queues; i++) {
+	for (i = 0; !b->dev->sched->route && i < b->nr_queues; i++) {
 		unsigned int queue = (first_queue + i) % b->nr_queues;
 		struct fl_req *rq;
 
@@ -208,6 +222,10 @@ static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 	ns[INSERT] = took(b, from, held, taken);
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
 	n = dispatch(b, out, number);
+	if (b->dev->sched->route) { /* all are with the drive */
+		memcpy(out, b->routed, in * sizeof(out[0]));
+		n = in;
+	}
 	ns[DISPATCH] = took(b, from, held, taken);
 	now_ns += (u64)(n ? n : BATCH) * REQUEST_NS;
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
@@ -304,6 +322,8 @@ int main(void)
 			measure(&fl_kyber_fairness, flows[f], queues[q]);
 			measure(&fl_mqflashfq, flows[f], queues[q]);
 			measure(&fl_flashfq, flows[f], queues[q]);
+			measure(&fl_d2fq, flows[f], queues[q]);
+			measure(&fl_mqfq, flows[f], queues[q]);
 		}
 	measure_wake();
 	return 0;

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, pstdev
 
 from fairlane import sim
 from fairlane.results import Outcome, Part, Results, Run, Tenant, jain
@@ -21,12 +21,15 @@ OF_SHARES = ("fairness_index", "share_error")
 
 def evaluate(scenario: Scenario, results: Results, asked: Sequence[str]) -> list[Outcome]:
     """One outcome for each [[expect]] whose knobs the backend has; asked are the knobs that were to run."""
-    return [_judge(e, scenario, results, asked) for e in scenario.expects if not _absent(e, results)]
+    return [_judge(e, scenario, results, asked) for e in scenario.expects if not _absent(e, scenario, results)]
 
 
-def _absent(expect: Expect, results: Results) -> list[str]:
+def _absent(expect: Expect, scenario: Scenario, results: Results) -> list[str]:
     """The knobs that it is about and that can never run there."""
-    return [knob for knob in (expect.knob, expect.of) if knob and results.backend == "sim" and knob not in sim.KNOBS]
+    if results.backend != "sim":
+        return []
+    known = {run.name for knob in sim.KNOBS for run in scenario.runs_of(knob)}
+    return [knob for knob in (expect.knob, expect.of) if knob and knob not in known]
 
 
 def parts(scenario: Scenario) -> list[Part] | None:
@@ -48,7 +51,7 @@ def conclude(scenario: Scenario, results: Results, asked: Sequence[str], command
     results.expects = evaluate(scenario, results, asked)
     for run in results.runs:
         run.parts = parts(scenario.at(run.point["cgroups"] if run.point else None))
-    absent = list(dict.fromkeys(knob for expect in scenario.expects for knob in _absent(expect, results)))
+    absent = list(dict.fromkeys(knob for expect in scenario.expects for knob in _absent(expect, scenario, results)))
     if absent:
         results.notes.append(f"The simulator has no {', '.join(absent)}; what the scenario expects of it is left out.")
     results.command = command
@@ -74,8 +77,12 @@ def describe(expect: Expect) -> str:
         "cost_fairness_index": "fairness index by cost",
         "cost_share_error": "largest relative error of a share by cost",
         "share": f"share of {expect.tenant}",
+        "lat_mean_us": f"mean latency of {expect.tenant} (us)",
         "cost_share": f"share of {expect.tenant} by cost",
         "lat_p99_us": f"p99 latency of {expect.tenant} (us)",
+        "lat_p99.9_us": f"p99.9 latency of {expect.tenant} (us)",
+        "spread": f"standard deviation of {expect.tenant}'s bytes in each bin, relative to their mean",
+        "counter": f"{expect.counter}",
     }[expect.figure]
     text = f"{expect.knob}: {what}"
     if expect.of:
@@ -91,8 +98,9 @@ def _judge(expect: Expect, scenario: Scenario, results: Results, asked: Sequence
     limits = ((expect.at_least, "at least"), (expect.at_most, "at most"))
     bound = " and ".join(f"{words} {limit:g}" for limit, words in limits if limit is not None)
     outcome = Outcome(describe(expect), expect.paper, None, bound, None)
+    wanted = {run.name for knob in asked for run in scenario.runs_of(knob)}
     for knob in filter(None, (expect.knob, expect.of)):
-        if knob not in asked:
+        if knob not in wanted:
             outcome.note = f"{knob} was not asked for"
             return outcome
         if knob not in results.knobs:
@@ -147,8 +155,13 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
             return run.cpu_ns_per_io
         case "total_iops":
             return run.total_iops
-        case "lat_p99_us":
-            return next(tenant.lat_us.get("p99") for tenant in run.tenants if tenant.name == expect.tenant)
+        case "lat_mean_us" | "lat_p99_us" | "lat_p99.9_us":
+            which = expect.figure.removeprefix("lat_").removesuffix("_us")
+            return next(tenant.lat_us.get(which) for tenant in run.tenants if tenant.name == expect.tenant)
+        case "counter":
+            return _counter(expect, run)
+        case "spread":
+            return _spread(next(tenant for tenant in run.tenants if tenant.name == expect.tenant), expect.between)
     begin, end = expect.between or (0.0, run.seconds)
     rates = {}
     by_cost = expect.figure in COST_FIGURES
@@ -168,6 +181,24 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
     if expect.figure in ("share", "cost_share"):
         return sum(rates[name] for name in below(scenario, expect.tenant)) / total if expect.tenant else None
     return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
+
+
+def _counter(expect: Expect, run: Run) -> float | None:
+    """Its value at the end, or its mean over the seconds of a part of the window."""
+    if expect.between is None:
+        value = run.counters.get("device", {}).get(expect.counter)
+        return None if value is None else float(value)
+    samples = run.counters.get("each_second", {}).get(expect.counter, [])
+    first, last = (round(t) for t in expect.between)
+    return fmean(samples[first:last]) if samples[first:last] else None
+
+
+def _spread(tenant: Tenant, between: tuple[float, float] | None) -> float | None:
+    if tenant.series is None:
+        return None
+    first, last = (round(t * 1000 / tenant.series.bin_ms) for t in between) if between else (0, None)
+    values = tenant.series.bytes[first:last]
+    return pstdev(values) / fmean(values) if sum(values) else None
 
 
 def _active(scenario: Scenario, begin: float, end: float) -> set[str]:

@@ -26,8 +26,15 @@ from fairlane.errors import FairlaneError
 
 VERSIONS = ("6.1", "6.12")
 REPO = Path(__file__).resolve().parent.parent
-SCHEDULERS = ("fairlane.ko", "kyber-fairness.ko", "mqflashfq.ko", "flashfq.ko")  # in the order in which they are loaded
-MODULES = (*SCHEDULERS, "vssd.ko")
+SCHEDULERS = (  # in the order in which they are loaded
+    "fairlane.ko",
+    "kyber-fairness.ko",
+    "mqflashfq.ko",
+    "flashfq.ko",
+    "mqfq.ko",
+    "d2fq.ko",
+)
+MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
 APT_UPDATE_S = 180
 FETCH_S = 1200
 UNPACK_S = 300

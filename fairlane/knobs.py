@@ -24,6 +24,8 @@ SLACK_MODEL = "ctrl=user model=linear " + " ".join(
     f"{way}{kind}={10**12 if kind == 'bps' else 10**8}" for way in "rw" for kind in ("bps", "seqiops", "randiops")
 )
 SLACK_VRATE = 1000  # percent
+# Folders in /sys/block/DEVICE: where elevators are chosen, and schedulers that do without.
+QUEUE, ROUTED = "queue", "fairlane"
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,19 @@ class Setting:
 @dataclass(frozen=True)
 class Knob:
     name: str
-    scheduler: str  # what is written to queue/scheduler
+    scheduler: str  # what is written to queue/scheduler, or if it routes, to fairlane/scheduler
     about: str
     files: tuple[str, ...] = ()  # cgroup files that the kernel must offer, in a cgroup below the root
     root_files: tuple[str, ...] = ()  # the same, in the root cgroup
     modules: tuple[str, ...] = ()  # that offer them
     needs: tuple[str, ...] = ()  # what of Need it is set from
     lab: bool = False  # Debian's kernels lack it; the lab kernel has it
+    routes: bool = False  # it chooses classes of the drive's queues, without an elevator
+
+    @property
+    def place(self) -> str:
+        """The folder in /sys/block/DEVICE with its scheduler file."""
+        return ROUTED if self.routes else QUEUE
 
 
 TABLE = {
@@ -149,6 +157,21 @@ TABLE = {
                 ("flashfq", "FlashFQ: the same with one lock for all cores, to compare with; shares"),
             )
         ),
+        Knob(
+            "d2fq",
+            "d2fq",
+            "D2FQ: shares by io.fairlane.weight, kept by the drive's own WRR arbitration",
+            ("io.fairlane.weight",),
+            modules=("fairlane-route", "fairlane", "d2fq"),
+            routes=True,
+        ),
+        Knob(
+            "mqfq",
+            "mqfq",
+            "MQFQ: shares by io.fairlane.weight, with start tags and a queue for each core",
+            ("io.fairlane.weight",),
+            modules=("fairlane", "mqfq"),
+        ),
     )
 }
 assert tuple(TABLE) == KNOBS
@@ -165,9 +188,11 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
     for module in knob.modules:
         if not (Path("/sys/module") / module.replace("-", "_")).exists():
             subprocess.run(["modprobe", "-q", module], check=False, capture_output=True)
-    if knob.scheduler not in schedulers(device):
-        offered = ", ".join(schedulers(device))
-        return f"/sys/block/{device}/queue/scheduler does not offer {knob.scheduler} (it offers {offered})"
+    if knob.routes and not _scheduler_file(device, ROUTED).exists():
+        return f"{device}'s driver does not ask for classes of queues: there is no /sys/block/{device}/{ROUTED}"
+    if knob.scheduler not in schedulers(device, knob.place):
+        offered = ", ".join(schedulers(device, knob.place))
+        return f"/sys/block/{device}/{knob.place}/scheduler does not offer {knob.scheduler} (it offers {offered})"
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):
         for file in files:
             if not (folder / file).exists():
@@ -179,7 +204,7 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
 @contextmanager
 def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
     """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
-    with scheduler(setting.device, knob.scheduler):
+    with scheduler(setting.device, knob.scheduler, knob.place):
         config: dict[str, Any] = {"scheduler": knob.scheduler}
         match knob.name:
             case "bfq":
@@ -194,7 +219,7 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
                 with _io_cost(setting) as lines:
                     yield config | lines | setting.weights("io.weight")
             case name if name in OURS:
-                yield config | setting.weights("io.fairlane.weight") | _prices(setting) | _tunables(setting, name)
+                yield config | setting.weights("io.fairlane.weight") | _prices(setting, name) | _tunables(setting, name)
             case _:
                 yield config
 
@@ -202,48 +227,65 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
 # --- The parts ---
 
 
-def schedulers(device: str) -> list[str]:
-    return (SYS_BLOCK / device / "queue/scheduler").read_text().replace("[", "").replace("]", "").split()
+def _scheduler_file(device: str, place: str) -> Path:
+    return SYS_BLOCK / device / place / "scheduler"
 
 
-def current_scheduler(device: str) -> str:
-    return (SYS_BLOCK / device / "queue/scheduler").read_text().partition("[")[2].partition("]")[0]
+def schedulers(device: str, place: str = QUEUE) -> list[str]:
+    return _scheduler_file(device, place).read_text().replace("[", "").replace("]", "").split()
+
+
+def current_scheduler(device: str, place: str = QUEUE) -> str:
+    return _scheduler_file(device, place).read_text().partition("[")[2].partition("]")[0]
 
 
 def tunables(device: str) -> dict[str, str]:
-    """The scheduler's files under queue/iosched, counters included."""
+    """The scheduler's files under queue/iosched and fairlane, counters included."""
+    return {path.name: value for path, value in _tunable_files(device).items()}
+
+
+def _tunable_files(device: str) -> dict[Path, str]:
     values = {}
-    for path in sorted((SYS_BLOCK / device / "queue/iosched").glob("*")):
-        try:
-            values[path.name] = path.read_text().strip()
-        except OSError:
-            continue  # some are write-only
-    return values
+    for folder in ("queue/iosched", ROUTED):
+        for path in sorted((SYS_BLOCK / device / folder).glob("*")):
+            try:
+                values[path] = path.read_text().strip()
+            except OSError:
+                continue  # some are write-only
+    return {path: value for path, value in values.items() if path.name != "scheduler"}
 
 
 @contextmanager
-def scheduler(device: str, name: str) -> Iterator[None]:
+def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
     """Put the scheduler in place with its defaults, and afterwards the one that was there with the tunables it had."""
-    file = SYS_BLOCK / device / "queue/scheduler"
-    before, tuned = current_scheduler(device), tunables(device)
+    files = [file for file in (_scheduler_file(device, ROUTED), _scheduler_file(device, QUEUE)) if file.exists()]
+    before = {file: current_scheduler(device, file.parent.name) for file in files}
+    tuned = _tunable_files(device)
     try:
-        _write(file, "none")
-        _write(file, name)
+        for file in files:
+            _write(file, "none")
+        _write(_scheduler_file(device, place), name)
         yield
     finally:
-        _write(file, "none")
-        _write(file, before)
-        for key, value in tunables(device).items():
-            if key in tuned and tuned[key] != value:
-                _write(file.parent / "iosched" / key, tuned[key])
+        for file in files:
+            _write(file, "none")
+        for file, then in before.items():
+            _write(file, then)
+        for path, value in _tunable_files(device).items():
+            if path in tuned and tuned[path] != value:
+                _write(path, tuned[path])
 
 
-def _prices(setting: Setting) -> dict[str, str]:
+def _variables(device: str, name: str) -> Path:
+    return SYS_BLOCK / device / (ROUTED if TABLE[name].routes else f"{QUEUE}/iosched")
+
+
+def _prices(setting: Setting, name: str) -> dict[str, str]:
     """Have one of our schedulers charge by the scenario's price list, if it has one."""
     if setting.scenario.cost is None:
         return {}
     text = setting.scenario.cost.text()
-    _write(SYS_BLOCK / setting.device / "queue/iosched/prices", text)
+    _write(_variables(setting.device, name) / "prices", text)
     return {"prices": text}
 
 
@@ -251,7 +293,7 @@ def _tunables(setting: Setting, name: str) -> dict[str, int]:
     """What the scenario sets of that scheduler's tunables."""
     values = setting.scenario.tunables.get(name, {})
     for key, value in values.items():
-        _write(SYS_BLOCK / setting.device / "queue/iosched" / key, str(value))
+        _write(_variables(setting.device, name) / key, str(value))
     return values
 
 

@@ -2,14 +2,18 @@
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
-               cores (of the host that --on sim simulates), cases (names: the file is a scenario for each, FILE-CASE)
+               cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
+               (names: the file is a scenario for each, FILE-CASE)
     [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
                name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
                trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime)
-    [[expect]] figure, knob, of, tenant, at_least, at_most, across, between, paper
+    [[variant]] name, knob, set, low_latency: that knob once more, with its scheduler's tunables set to other values, or
+               (with --on sim) on a host that has no block layer, and called by that name; one that has the knob's own
+               name takes the place of the knob
+    [[expect]] figure, knob, of, tenant, counter, at_least, at_most, across, between, paper; knob and of may be variants
 
 A size is a number of bytes or a text such as "4KiB"; a time is a number of seconds or a text such as "100ms"; a
 rate is "1000 iops" or "8MiB/s"; bs = "min" is the smallest block that the device takes. A tenant with stop before
@@ -39,10 +43,13 @@ WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
 TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
 COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "cost_share")
-FIGURES = ("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", *COST_FIGURES[:-1])
-TENANT_FIGURES = ("share", "cost_share", "lat_p99_us")
-SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share")
-OURS = ("kyber-fairness", "mqflashfq", "flashfq")
+FIGURES = (
+    *("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", "counter"),
+    *COST_FIGURES[:-1],
+)
+TENANT_FIGURES = ("share", "cost_share", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
+SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share", "counter", "spread")
+OURS = ("kyber-fairness", "mqflashfq", "flashfq", "d2fq", "mqfq")
 KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", *OURS)
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -124,6 +131,16 @@ class TenantSpec:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A knob with tunables of its scheduler set."""
+
+    name: str
+    knob: str
+    set: dict[str, int] = field(default_factory=dict)
+    low_latency: bool = False  # with the low-latency I/O stack instead of the block layer
+
+
+@dataclass(frozen=True)
 class Expect:
     """A bound on a figure of one knob, or on its ratio to the same figure of another knob in the same boot."""
 
@@ -131,6 +148,7 @@ class Expect:
     knob: str
     of: str | None = None
     tenant: str | None = None  # or a cgroup: all below it, where that is a share
+    counter: str | None = None  # a variable of the scheduler; with between, its mean there
     at_least: float | None = None
     at_most: float | None = None
     across: str | None = None  # "cgroups": the worst point of the sweep relative to the first
@@ -144,6 +162,7 @@ class Scenario:
     profile: Profile
     tenants: tuple[TenantSpec, ...]
     groups: tuple[Cgroup, ...] = ()
+    variants: tuple[Variant, ...] = ()
     expects: tuple[Expect, ...] = ()
     seconds: float = 10.0
     warmup: float = 2.0
@@ -151,6 +170,7 @@ class Scenario:
     seed: int = 1
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
+    queues: int | None = None  # hardware queues that those share; None: one for each
     cost: PriceList | None = None  # None: bytes are what counts
     tunables: dict[str, dict[str, int]] = field(default_factory=dict)  # knob -> name -> value
     description: str = ""
@@ -162,6 +182,12 @@ class Scenario:
     @property
     def writes(self) -> bool:
         return any(tenant.reads < 1 for tenant in self.tenants)
+
+    def runs_of(self, knob: str) -> list[Variant]:
+        """What is run when the knob is asked for: itself, and its variants."""
+        found = [variant for variant in self.variants if variant.knob == knob]
+        own = [] if any(variant.name == knob for variant in found) else [Variant(knob, knob)]
+        return [*own, *found]
 
     def at(self, cgroups: int | None) -> Scenario:
         """The scenario at one point of its sweep: tenants replicated, in turn, to that many cgroups."""
@@ -224,6 +250,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "profile": Profile(**data["profile"]),
             "tenants": tuple(tenant(t) for t in data["tenants"]),
             "groups": tuple(Cgroup(**g) for g in data["groups"]),
+            "variants": tuple(Variant(**v) for v in data["variants"]),
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
             "cost": prices(data["cost"]) if data["cost"] else None,
@@ -298,12 +325,13 @@ def _of_case(path: Path, data: dict[str, Any], case: str, cases: Sequence[str]) 
 
 def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
     top = _Table(path, "top level", data)
-    top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "expect"))
+    top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "variant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores"))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
+    variants = _variants(_tables(path, data, "variant"))
     if not tenants:
         raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
     sweep = run.take("cgroups", _list(_integer(1, 4096)), ())
@@ -319,13 +347,15 @@ def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
         tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
-        expects=tuple(_expect(t, groups, tenants, sweep, seconds) for t in _tables(path, data, "expect")),
+        variants=variants,
+        expects=tuple(_expect(t, groups, tenants, variants, sweep, seconds) for t in _tables(path, data, "expect")),
         seconds=seconds,
         warmup=run.take("warmup", parse_time, Scenario.warmup),
         repeats=run.take("repeats", _integer(1, 1000), Scenario.repeats),
         seed=run.take("seed", _integer(0, 2**31), Scenario.seed),
         sweep=sweep,
         cores=run.take("cores", _integer(1, 1024), Scenario.cores),
+        queues=run.take("queues", _integer(1, 1024), None),
     )
 
 
@@ -478,15 +508,38 @@ def _check_tree(path: Path, groups: Sequence[Cgroup], tenants: Sequence[TenantSp
             parent = parents[parent]
 
 
+def _variants(tables: Sequence[_Table]) -> tuple[Variant, ...]:
+    found: list[Variant] = []
+    for table in tables:
+        table.only(tuple(Variant.__dataclass_fields__))
+        variant = Variant(
+            name=table.need("name", _identifier),
+            knob=table.need("knob", _one_of(KNOBS)),
+            set=table.take("set", _sizes, {}),
+            low_latency=table.take("low_latency", _boolean, False),
+        )
+        if variant.name in {other.name for other in found} | (set(KNOBS) - {variant.knob}):
+            raise table.error("name", f"{variant.name!r} is taken")
+        found.append(variant)
+    return tuple(found)
+
+
 def _expect(
-    table: _Table, groups: Sequence[Cgroup], tenants: Sequence[TenantSpec], sweep: Sequence[int], seconds: float
+    table: _Table,
+    groups: Sequence[Cgroup],
+    tenants: Sequence[TenantSpec],
+    variants: Sequence[Variant],
+    sweep: Sequence[int],
+    seconds: float,
 ) -> Expect:
     table.only(tuple(Expect.__dataclass_fields__))
+    knobs = tuple(dict.fromkeys((*KNOBS, *(variant.name for variant in variants))))
     expect = Expect(
         figure=table.need("figure", _one_of((*FIGURES, *TENANT_FIGURES))),
-        knob=table.need("knob", _one_of(KNOBS)),
-        of=table.take("of", _one_of(KNOBS), None),
+        knob=table.need("knob", _one_of(knobs)),
+        of=table.take("of", _one_of(knobs), None),
         tenant=table.take("tenant", _one_of([*(t.name for t in tenants), *(g.name for g in groups)]), None),
+        counter=table.take("counter", _text, None),
         at_least=table.take("at_least", _number, None),
         at_most=table.take("at_most", _number, None),
         across=table.take("across", _one_of(("cgroups",)), None),
@@ -506,6 +559,8 @@ def _expect(
         raise table.error("tenant", f"{expect.tenant} is a cgroup, which has no {expect.figure}")
     if expect.tenant is not None and sweep:
         raise table.error("tenant", "a sweep replicates tenants, so none can be named")
+    if (expect.counter is not None) != (expect.figure == "counter"):
+        raise table.error("counter", 'goes with figure = "counter", and that with it')
     if expect.across and not sweep:
         raise table.error("across", "the scenario has no sweep; add cgroups = [1, 4, ...] to [run]")
     if expect.between and (expect.figure not in SERIES_FIGURES or expect.between[1] > seconds):
@@ -557,6 +612,12 @@ def _one_of(valid: Sequence[str]) -> Callable[[object], str]:
         return value
 
     return convert
+
+
+def _sizes(value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a table of tunables and their values")
+    return {key: parse_size(item) for key, item in value.items()}
 
 
 def _trace(scenario: Path) -> Callable[[object], str]:

@@ -25,9 +25,10 @@ from fairlane import __version__, proc, ssd
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run, check_folder
-from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, load_profile
+from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
 
 KNOBS = ("none", *OURS)
+ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -60,18 +61,23 @@ def run(
     check_knobs(knobs)
     drive = profile_of(scenario, profile)
     _check_loads(scenario, drive)
+    results = Results(scenario.name, "sim", scenario.seed, __version__)
+    results.unavailable = {knob: why for knob in knobs if (why := unavailable(knob, drive))}
+    usable = [knob for knob in dict.fromkeys(knobs) if knob not in results.unavailable]
+    if not usable:
+        raise FairlaneError("; ".join(f"{knob}: {why}" for knob, why in results.unavailable.items()))
     build()
     costs = load_costs()
     jobs = [
-        Job(scenario, drive, knob, point, repeat)
+        Job(scenario, drive, variant, point, repeat)
         for repeat in range(scenario.repeats)
         for point in scenario.points
-        for knob in dict.fromkeys(knobs)
+        for knob in usable
+        for variant in scenario.runs_of(knob)
     ]
     check_folder(out)
     if (out / RAW).is_file():
         raise FairlaneError(f"{out / RAW}: is a file, where the simulator's folder is to be; remove it")
-    results = Results(scenario.name, "sim", scenario.seed, __version__)
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
     results.notes = [*_notes(scenario, drive), *_beyond_what_was_measured(jobs, costs)]
@@ -82,7 +88,7 @@ def run(
         shutil.rmtree(out / RAW, ignore_errors=True)
         folder.rename(out / RAW)
     for job, found in zip(jobs, results.runs, strict=True):
-        results.config.setdefault(found.knob, {"costs": costs_of(job, costs)})
+        results.config.setdefault(found.knob, {"tunables": tunables_of(job), "costs": costs_of(job, costs)})
     return results
 
 
@@ -96,7 +102,9 @@ def check(path: Path, scenario: Scenario, profile: str | None, knobs: Sequence[s
         costs = load_costs()
         for point in scenario.points:
             for knob in dict.fromkeys(knobs):
-                _check_one(Job(scenario, drive, knob, point, 0), costs)
+                if not unavailable(knob, drive):
+                    for variant in scenario.runs_of(knob):
+                        _check_one(Job(scenario, drive, variant, point, 0), costs)
     except FairlaneError as error:
         raise FairlaneError(f"{path}: {error}") from error
 
@@ -132,7 +140,7 @@ def _in_the_scenarios_words(job: Job, given: Path, said: Sequence[str], status: 
 def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
     """Run each once, on its own drive and without a scheduler; OUT keeps what fl-sim was given and what it found."""
     build()
-    jobs = [Job(what, what.profile, "none", None, i) for i, what in enumerate(scenarios)]
+    jobs = [Job(what, what.profile, Variant("none", "none"), None, i) for i, what in enumerate(scenarios)]
     return _run_all(jobs, out, load_costs(), progress)
 
 
@@ -143,6 +151,13 @@ def check_knobs(knobs: Sequence[str]) -> None:
             f"the simulator has only our schedulers, not {', '.join(others)};"
             f" with --on sim, --knobs can name {', '.join(KNOBS)}"
         )
+
+
+def unavailable(knob: str, drive: Profile) -> str | None:
+    """Why that drive cannot be shared so, or None."""
+    if knob in ROUTING and (drive.kind != "ssd" or not drive.params.get("wrr", ssd.PROFILE["wrr"].default)):
+        return f"{drive.name} has no weighted round robin arbitration, and {knob} leaves all to that"
+    return None
 
 
 def profile_of(scenario: Scenario, name: str | None) -> Profile:
@@ -216,13 +231,13 @@ class Job:
 
     scenario: Scenario
     profile: Profile
-    knob: str
+    variant: Variant
     point: int | None
     repeat: int
 
     @property
     def name(self) -> str:
-        return self.knob + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
+        return self.variant.name + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
 
 
 @dataclass
@@ -258,7 +273,7 @@ def _run_all(
 def _step(jobs: Sequence[Job]) -> str:
     """What is going on, for people."""
     scenario, count = jobs[0].scenario, len(jobs)
-    what = f"{' and '.join(dict.fromkeys(job.knob for job in jobs))} on a simulated {jobs[0].profile.name}"
+    what = f"{' and '.join(dict.fromkeys(job.variant.name for job in jobs))} on a simulated {jobs[0].profile.name}"
     runs = f"{count} runs of" if count > 1 else "a run of"
     cores = f"{scenario.cores} core{'s' * (scenario.cores > 1)}"
     return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"
@@ -278,7 +293,7 @@ def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, numbe
     status = _fl_sim(job, ["-p", "-o", found, given], line, LIMIT_S, watch.stop)
     if status:
         why = _in_the_scenarios_words(job, given, said, status)
-        raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.knob}: {why}")
+        raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.variant.name}: {why}")
     return Results.load(found).runs[0]
 
 
@@ -311,17 +326,18 @@ def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     return {
         "scenario": whole.name,
         "version": __version__,
-        "knob": job.knob,
+        "knob": job.variant.knob,
+        "label": job.variant.name,
         "seed": whole.seed + job.repeat,
         "repeat": job.repeat,
         **point,
         "cores": whole.cores,
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
+        "tunables": tunables_of(job),
         "costs": costs_of(job, costs),
         **cost,
-        "tunables": whole.tunables.get(job.knob, {}),
-        "drive": drive(job.profile, whole.cores),
+        "drive": drive(job.profile, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],
     }
@@ -338,13 +354,13 @@ def _depth(scenario: Scenario, name: str) -> int:
 def _size(job: Job) -> tuple[int, int]:
     """Flows, the root included, and hardware queues."""
     flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
-    return flows, drive(job.profile, job.scenario.cores)["queues"]
+    return flows, drive(job.profile, job.scenario.queues or job.scenario.cores)["queues"]
 
 
 def _beyond_what_was_measured(jobs: Sequence[Job], costs: dict[str, Any]) -> list[str]:
     """A note, if any of the jobs is larger than the runs that costs are from."""
     flows, queues = (max(sizes) for sizes in zip(*map(_size, jobs), strict=True))
-    rows = [row for job in jobs for row in costs["scheduler"][job.knob]["requests"]]
+    rows = [row for job in jobs for row in costs["scheduler"][job.variant.knob]["requests"]]
     most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
     if flows <= most_flows and queues <= most_queues:
         return []
@@ -354,9 +370,13 @@ def _beyond_what_was_measured(jobs: Sequence[Job], costs: dict[str, Any]) -> lis
     ]
 
 
+def tunables_of(job: Job) -> dict[str, int]:
+    return {**job.scenario.tunables.get(job.variant.knob, {}), **job.variant.set}
+
+
 def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
-    mine = costs["scheduler"][job.knob]
+    mine = costs["scheduler"][job.variant.knob]
     flows, queues = _size(job)
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
@@ -364,6 +384,7 @@ def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     _, _, insert, dispatch, done = fitting[0] if fitting else enough_queues[-1]
     return {
         **costs["host"],
+        **(costs["low_latency"] if job.variant.low_latency else {}),
         "insert_ns": round(insert),
         "dispatch_ns": round(dispatch),
         "done_ns": round(done),
@@ -373,7 +394,7 @@ def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
 
 
 def drive(profile: Profile, cores: int) -> dict[str, Any]:
-    """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core."""
+    """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core, or group of cores."""
     if profile.kind == "ssd":
         values = {name: profile.params.get(name, known.default) for name, known in ssd.PROFILE.items()}
         played = {name: profile.params.get(name, ssd.PLAYED[name].default) for name in ("queue_depth", "time_scale")}

@@ -25,7 +25,7 @@ from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.report import BASELINE, OURS, Point, points
 from fairlane.results import Results, Run, check_folder
-from fairlane.scenario import Profile, Rate, Scenario, TenantSpec, load_profile
+from fairlane.scenario import Profile, Rate, Scenario, TenantSpec, Variant, load_profile
 
 DOCS = scenario.ROOT / "docs" / "trust"
 RESULTS = "results.json"
@@ -102,7 +102,7 @@ def collapse(state: str) -> list[tuple[float, float]]:
 
 def _simulated(what: Scenario, costs: dict[str, int] | None = None) -> Run:
     """The scenario under no scheduler, on its own drive; costs are the host's, by default the measured ones."""
-    job = sim.Job(what, what.profile, BASELINE, None, 0)
+    job = sim.Job(what, what.profile, Variant(BASELINE, BASELINE), None, 0)
     given = sim.description(job, sim.load_costs())
     with tempfile.TemporaryDirectory() as folder:
         file, found = Path(folder, "given.json"), Path(folder, "found.json")

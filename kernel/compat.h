@@ -12,6 +12,7 @@
 #include "blk-cgroup.h"
 #include "blk-mq.h"
 #include "blk-mq-sched.h"
+#include "blk-rq-qos.h"
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
 #include "blk-mq-tag.h"
@@ -48,6 +49,9 @@ typedef bool fl_insert_flags;
 			blkg_conf_finish(ctx);   \
 	} while (0)
 
+typedef struct rq_qos_ops fl_rqos_ops; /* not const */
+#define fl_rqos_init(rqos, queue) ((rqos)->q = (queue))
+
 /* A shallow depth limits each word of the tag bitmap. */
 static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
 					    unsigned int percent)
@@ -72,6 +76,9 @@ typedef blk_insert_t fl_insert_flags;
 #define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, ctx)
 #define fl_conf_exit(ctx, prepared) blkg_conf_exit(ctx)
 
+typedef const struct rq_qos_ops fl_rqos_ops;
+#define fl_rqos_init(rqos, queue) ((rqos)->disk = (queue)->disk)
+
 /* A shallow depth limits the whole tag bitmap. */
 static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
 					    unsigned int percent)
@@ -81,6 +88,32 @@ static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_
 }
 
 #endif
+
+/*
+ * rq_qos_add() and rq_qos_del(), which are not exported, for one that nobody
+ * looks for by its id. With q->rq_qos_mutex, and the queue frozen: who walks the
+ * list has a request or is about to make one, and so keeps the queue from that.
+ */
+static inline void fl_rqos_add(struct rq_qos *rqos, struct request_queue *q, fl_rqos_ops *ops)
+{
+	lockdep_assert_held(&q->rq_qos_mutex);
+	fl_rqos_init(rqos, q);
+	rqos->id = RQ_QOS_COST + 1;
+	rqos->ops = ops;
+	rqos->next = q->rq_qos;
+	q->rq_qos = rqos;
+}
+
+static inline void fl_rqos_del(struct rq_qos *rqos, struct request_queue *q)
+{
+	struct rq_qos **at = &q->rq_qos;
+
+	lockdep_assert_held(&q->rq_qos_mutex);
+	while (*at && *at != rqos)
+		at = &(*at)->next;
+	if (*at)
+		*at = rqos->next;
+}
 
 /* ---- vssd.ko -------------------------------------------------------------- */
 

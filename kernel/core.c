@@ -3,8 +3,8 @@
  * fairlane.ko: the cgroup side of the schedulers.
  *
  * One blkcg policy for all of them: a flow for each cgroup on each request
- * queue that has one of our elevators, io.fairlane.weight and
- * io.fairlane.stat, and the rule by which cgroups share scheduler tags.
+ * queue that has one of our schedulers, io.fairlane.weight and
+ * io.fairlane.stat, and the rule by which cgroups share tags.
  */
 #include <linux/backing-dev.h>
 #include <linux/ctype.h>
@@ -60,6 +60,8 @@ static void fl_kdev_free(struct kref *ref)
 		if (kdev->dev.hwqs[i])
 			kfree(container_of(kdev->dev.hwqs[i], struct fl_khwq, hwq));
 	kfree(kdev->dev.hwqs);
+	kfree(kdev->files.attrs);
+	kfree(kdev->vars);
 	kfree(kdev);
 }
 
@@ -110,11 +112,45 @@ static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 	return HRTIMER_NORESTART; /* started anew above, or by a kick meanwhile */
 }
 
+static ssize_t fl_kvar_show(struct device *dev, struct device_attribute *attr, char *page);
+static ssize_t fl_kvar_store(struct device *dev, struct device_attribute *attr, const char *page,
+			     size_t count);
+
+/* The scheduler's variables, and prices, as files for the drive's own folder. */
+static int fl_kdev_init_vars(struct fl_kdev *kdev)
+{
+	const struct fl_var *var;
+	unsigned int nr = 1, i;
+
+	for (var = kdev->dev.sched->vars; var->name; var++)
+		nr++;
+	kdev->vars = kcalloc(nr, sizeof(kdev->vars[0]), GFP_KERNEL);
+	kdev->files.attrs = kcalloc(nr + 1, sizeof(kdev->files.attrs[0]), GFP_KERNEL);
+	if (!kdev->vars || !kdev->files.attrs)
+		return -ENOMEM;
+	kdev->files.name = FL_ROUTE_FOLDER;
+	for (i = 0; i < nr; i++) {
+		struct fl_kvar *kvar = &kdev->vars[i];
+
+		kvar->kdev = kdev;
+		kvar->var = i < nr - 1 ? &kdev->dev.sched->vars[i] : NULL;
+		sysfs_attr_init(&kvar->attr.attr);
+		kvar->attr.attr.name = kvar->var ? kvar->var->name : "prices";
+		kvar->attr.attr.mode = !kvar->var || fl_var_tunable(kvar->var) ? 0644 : 0444;
+		kvar->attr.show = fl_kvar_show;
+		kvar->attr.store = fl_kvar_store;
+		kdev->files.attrs[i] = &kvar->attr.attr;
+	}
+	return 0;
+}
+
 /*
- * Make the device for an elevator of @q. Process context; NULL when out of
- * memory. The caller owns a reference, which fl_kdev_exit() drops.
+ * Make the device for an elevator of @q, or if there is @route, for a scheduler
+ * that routes. Process context; NULL when out of memory. The caller owns a
+ * reference, which fl_kdev_exit() drops.
  */
-struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched)
+struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched,
+			       struct fl_route *route)
 {
 	struct fl_kdev *kdev;
 	const struct fl_var *var;
@@ -127,6 +163,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 		return NULL;
 	kref_init(&kdev->ref);
 	kdev->q = q;
+	kdev->route = route;
 	INIT_LIST_HEAD(&kdev->node);
 	hrtimer_init(&kdev->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	kdev->timer.function = fl_timer_fn;
@@ -147,10 +184,13 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 		khwq->hctx = hctx;
 		khwq->hwq.dev = &kdev->dev;
 		khwq->hwq.index = i;
+		khwq->hwq.depth = q->tag_set->queue_depth;
 		spin_lock_init(&khwq->hwq.lock);
 		kdev->dev.hwqs[i] = &khwq->hwq;
 	}
 
+	if (route && fl_kdev_init_vars(kdev))
+		goto err;
 	for (var = sched->vars; var->name; var++)
 		if (fl_var_tunable(var))
 			*fl_var_ptr(&kdev->dev, var) = var->def;
@@ -162,14 +202,32 @@ err:
 }
 EXPORT_SYMBOL_GPL(fl_kdev_create);
 
-/* Give every cgroup on the queue its flow. The queue is frozen, and @kdev is its elevator's. */
+/* The only scheduler of its queue? One that routes is not seen by who chooses an elevator. */
+static bool fl_kdev_add(struct fl_kdev *kdev)
+{
+	struct fl_kdev *other;
+
+	spin_lock_irq(&fl_kdevs_lock);
+	list_for_each_entry(other, &fl_kdevs, node)
+		if (other->q == kdev->q)
+			break;
+	if (list_entry_is_head(other, &fl_kdevs, node))
+		list_add(&kdev->node, &fl_kdevs);
+	spin_unlock_irq(&fl_kdevs_lock);
+	if (!list_empty(&kdev->node))
+		return true;
+	pr_err("fairlane: %s: no %s while it has another of our schedulers: write none to %s/scheduler first\n",
+	       kdev->q->disk->disk_name, kdev->dev.sched->name, kdev->route ? "queue" : FL_ROUTE_FOLDER);
+	return false;
+}
+
+/* Give every cgroup on the queue its flow. The queue is frozen. */
 int fl_kdev_activate(struct fl_kdev *kdev)
 {
 	int ret;
 
-	spin_lock_irq(&fl_kdevs_lock);
-	list_add(&kdev->node, &fl_kdevs);
-	spin_unlock_irq(&fl_kdevs_lock);
+	if (!fl_kdev_add(kdev))
+		return -EBUSY;
 	ret = fl_activate_policy(kdev->q, &fl_policy);
 	if (!ret && !kdev->root) {
 		/* A cgroup that died in the middle of the last switch left the slot occupied. */
@@ -190,10 +248,11 @@ static void fl_kflow_detach(struct fl_kflow *kflow)
 	list_del_rcu(&kflow->flow.node);
 }
 
-/* The elevator leaves the queue, which is frozen: no request is left, none comes. */
+/* The scheduler leaves the queue, which is frozen: no request is left, none comes. */
 void fl_kdev_exit(struct fl_kdev *kdev)
 {
 	struct fl_flow *flow, *next;
+	bool active = !list_empty(&kdev->node);
 
 	spin_lock_irq(&fl_kdevs_lock);
 	list_del_init(&kdev->node);
@@ -210,7 +269,8 @@ void fl_kdev_exit(struct fl_kdev *kdev)
 		fl_kflow_detach(to_fl_kflow(flow));
 	spin_unlock_irq(&kdev->dev.lock);
 
-	fl_deactivate_policy(kdev->q, &fl_policy);
+	if (active) /* or the flows are another's */
+		fl_deactivate_policy(kdev->q, &fl_policy);
 	kref_put(&kdev->ref, fl_kdev_free);
 }
 EXPORT_SYMBOL_GPL(fl_kdev_exit);
@@ -375,7 +435,7 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
 	kfree(container_of(cpd, struct fl_blkcg, cpd));
 }
 
-/* ---- Scheduler tags ----------------------------------------------------- */
+/* ---- Tags --------------------------------------------------------------- */
 
 /*
  * How many tags a cgroup may hold: libfairlane/tags.h.
@@ -386,13 +446,29 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
  * point: all of it is held to the depth of asynchronous I/O, and does not
  * count against the tasks of the cgroup in whose name it is. Metadata and
  * swapping, which others may wait for, are let in.
+ *
+ * A scheduler that routes has no scheduler tags: with it, the driver's own are
+ * shared, by the same rule. There the bio is known, and so the cgroup, whoever
+ * submits. What counts is what was sent to the drive: a plug may hold a few
+ * tags more. Who may not sleep sleeps all the same, as with the kernel's own
+ * users of this hook; it has no way to refuse.
  */
+
+static struct blk_mq_tags *fl_tags_of(struct blk_mq_hw_ctx *hctx)
+{
+	return hctx->sched_tags ?: hctx->tags;
+}
+
+static atomic_t *fl_tags_held(struct fl_queue *queue)
+{
+	return to_fl_kdev(queue->hwq->dev)->route ? &queue->held : &fl_queue_tags(queue)->held;
+}
 
 static int fl_tags_used(struct fl_queue *queue)
 {
 	struct fl_khwq *khwq = container_of(queue->hwq, struct fl_khwq, hwq);
 
-	return sbitmap_weight(&khwq->hctx->sched_tags->bitmap_tags.sb);
+	return sbitmap_weight(&fl_tags_of(khwq->hctx)->bitmap_tags.sb);
 }
 
 /* How many requests may @queue hold now, given that it holds @held? At least one. */
@@ -402,7 +478,8 @@ static int fl_tags_limit_of(struct fl_queue *queue, int held)
 	/* Shared ones are the tags of all hardware queues. */
 	unsigned int queues = blk_mq_is_shared_tags(hctx->flags) ? queue->hwq->dev->nr_hwqs : 1;
 
-	return fl_tags_may_hold(queue, held, hctx->sched_tags->bitmap_tags.sb.depth, queues, fl_tags_used);
+	return fl_tags_may_hold(queue, held, fl_tags_of(hctx)->bitmap_tags.sb.depth, queues,
+				fl_tags_used);
 }
 
 static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)
@@ -435,7 +512,7 @@ static void fl_tags_wait(struct fl_queue *queue)
 		 * after all, having been moved to another cgroup or hardware
 		 * queue, so that no release follows. Hence the timeout.
 		 */
-		held = atomic_read(&tags->held);
+		held = atomic_read(fl_tags_held(queue));
 		if (held < fl_tags_limit_of(queue, held))
 			break;
 		io_schedule_timeout(FL_TAGS_WAIT);
@@ -485,11 +562,24 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 }
 EXPORT_SYMBOL_GPL(fl_tags_limit);
 
+/* Before a request of @queue's flow, which is pinned, takes a driver tag. May sleep. */
+void fl_tags_hold_back(struct fl_queue *queue)
+{
+	int held = atomic_read(&queue->held);
+
+	if (held < fl_tags_limit_of(queue, held))
+		return;
+	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
+				held);
+	fl_tags_wait(queue);
+}
+EXPORT_SYMBOL_GPL(fl_tags_hold_back);
+
 /* @queue released a request and has waiters. Any context; its flow is pinned. */
 void fl_tags_wake(struct fl_queue *queue)
 {
 	struct fl_tags *tags = fl_queue_tags(queue);
-	int held = atomic_read(&tags->held);
+	int held = atomic_read(fl_tags_held(queue));
 	int room = fl_tags_limit_of(queue, held) - held;
 
 	if (room > 0)
@@ -610,6 +700,31 @@ static void fl_print_share(struct seq_file *sf, const char *name, u64 share)
 	seq_printf(sf, " %s=%llu.%02llu", name, percent / 100, percent % 100);
 }
 
+/* Of a flow whose scheduler routes: how far it has come, and where its requests went. */
+static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
+{
+	static const char *const classes[FL_NR_CLASSES] = { "high", "medium", "low" };
+	struct fl_dev *dev = &kflow->kdev->dev;
+	unsigned long flags;
+	u64 vt = 0, routed;
+	unsigned int i;
+	s64 gap = 0;
+	int c;
+
+	if (!kflow->kdev->route)
+		return;
+	spin_lock_irqsave(&dev->lock, flags);
+	if (kflow->attached)
+		dev->sched->virtual_time(&kflow->flow, &vt, &gap);
+	spin_unlock_irqrestore(&dev->lock, flags);
+	seq_printf(sf, " vtime=%llu gap=%lld", vt, gap);
+	for (c = 0; c < FL_NR_CLASSES; c++) {
+		for (routed = 0, i = 0; i < dev->nr_hwqs; i++)
+			routed += READ_ONCE(fl_flow_queue(dev->sched, &kflow->flow, i)->routed[c]);
+		seq_printf(sf, " %sios=%llu", classes[c], routed);
+	}
+}
+
 static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int off)
 {
 	static const char *const ops[FL_NR_OPS] = { "r", "w", "d", "o" };
@@ -641,7 +756,9 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
 	for (op = 0; op < FL_OTHER; op++)
 		seq_printf(sf, " %sbytes=%llu", ops[op], bytes[op]);
-	seq_printf(sf, " cost=%llu throttled_usec=%llu\n", cost, div_u64(throttled, NSEC_PER_USEC));
+	seq_printf(sf, " cost=%llu throttled_usec=%llu", cost, div_u64(throttled, NSEC_PER_USEC));
+	fl_print_routed(sf, kflow);
+	seq_putc(sf, '\n');
 	return 0;
 }
 
@@ -676,20 +793,16 @@ struct blkcg_policy fl_policy = {
 };
 EXPORT_SYMBOL_GPL(fl_policy);
 
-/* ---- queue/iosched/: the scheduler's variables ---------------------------- */
+/* ---- queue/iosched/ or fairlane/: the scheduler's variables ---------------- */
 
-static ssize_t fl_var_show(struct elevator_queue *e, unsigned int i, char *page)
+static ssize_t fl_var_show(struct fl_kdev *kdev, const struct fl_var *var, char *page)
 {
-	struct fl_kdev *kdev = e->elevator_data;
-
-	return sysfs_emit(page, "%llu\n",
-			  READ_ONCE(*fl_var_ptr(&kdev->dev, &kdev->dev.sched->vars[i])));
+	return sysfs_emit(page, "%llu\n", READ_ONCE(*fl_var_ptr(&kdev->dev, var)));
 }
 
-static ssize_t fl_var_store(struct elevator_queue *e, unsigned int i, const char *page, size_t count)
+static ssize_t fl_var_store(struct fl_kdev *kdev, const struct fl_var *var, const char *page,
+			    size_t count)
 {
-	struct fl_kdev *kdev = e->elevator_data;
-	const struct fl_var *var = &kdev->dev.sched->vars[i];
 	u64 value;
 	int ret;
 
@@ -707,9 +820,8 @@ static ssize_t fl_var_store(struct elevator_queue *e, unsigned int i, const char
  * while it is replaced: requests in flight are waited for, and new ones wait,
  * so none is charged one price and given back another.
  */
-static ssize_t fl_prices_show(struct elevator_queue *e, char *page)
+static ssize_t fl_prices_show(struct fl_kdev *kdev, char *page)
 {
-	struct fl_kdev *kdev = e->elevator_data;
 	int op, i, len = 0;
 
 	for (op = FL_READ; op <= FL_WRITE; op++) {
@@ -721,9 +833,8 @@ static ssize_t fl_prices_show(struct elevator_queue *e, char *page)
 	return len;
 }
 
-static ssize_t fl_prices_store(struct elevator_queue *e, const char *page, size_t count)
+static ssize_t fl_prices_store(struct fl_kdev *kdev, const char *page, size_t count)
 {
-	struct fl_kdev *kdev = e->elevator_data;
 	struct fl_cost cost;
 
 	if (!fl_cost_parse(&cost, page))
@@ -734,15 +845,57 @@ static ssize_t fl_prices_store(struct elevator_queue *e, const char *page, size_
 	return count;
 }
 
+static ssize_t fl_kvar_show(struct device *dev, struct device_attribute *attr, char *page)
+{
+	struct fl_kvar *kvar = container_of(attr, struct fl_kvar, attr);
+
+	return kvar->var ? fl_var_show(kvar->kdev, kvar->var, page) :
+			   fl_prices_show(kvar->kdev, page);
+}
+
+static ssize_t fl_kvar_store(struct device *dev, struct device_attribute *attr, const char *page,
+			     size_t count)
+{
+	struct fl_kvar *kvar = container_of(attr, struct fl_kvar, attr);
+
+	return kvar->var ? fl_var_store(kvar->kdev, kvar->var, page, count) :
+			   fl_prices_store(kvar->kdev, page, count);
+}
+
+static ssize_t fl_elv_prices_show(struct elevator_queue *e, char *page)
+{
+	return fl_prices_show(e->elevator_data, page);
+}
+
+static ssize_t fl_elv_prices_store(struct elevator_queue *e, const char *page, size_t count)
+{
+	return fl_prices_store(e->elevator_data, page, count);
+}
+
+static ssize_t fl_elv_var_show(struct elevator_queue *e, unsigned int i, char *page)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+
+	return fl_var_show(kdev, &kdev->dev.sched->vars[i], page);
+}
+
+static ssize_t fl_elv_var_store(struct elevator_queue *e, unsigned int i, const char *page,
+				size_t count)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+
+	return fl_var_store(kdev, &kdev->dev.sched->vars[i], page, count);
+}
+
 /* An elevator's attributes are not told which one is meant: one pair of functions for each. */
 #define FL_VAR(i)                                                                                 \
 	static ssize_t fl_show_##i(struct elevator_queue *e, char *page)                          \
 	{                                                                                         \
-		return fl_var_show(e, i, page);                                                   \
+		return fl_elv_var_show(e, i, page);                                               \
 	}                                                                                         \
 	static ssize_t fl_store_##i(struct elevator_queue *e, const char *page, size_t count)     \
 	{                                                                                         \
-		return fl_var_store(e, i, page, count);                                           \
+		return fl_elv_var_store(e, i, page, count);                                       \
 	}
 #define FL_VARS(X)                                                                                \
 	X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)     \
@@ -765,7 +918,8 @@ int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 		attrs[i].attr.name = var->name;
 		attrs[i].attr.mode = fl_var_tunable(var) ? 0644 : 0444;
 	}
-	attrs[i] = (struct elv_fs_entry)__ATTR(prices, 0644, fl_prices_show, fl_prices_store);
+	attrs[i] = (struct elv_fs_entry)__ATTR(prices, 0644, fl_elv_prices_show,
+						fl_elv_prices_store);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(fl_attrs_init);

@@ -3,18 +3,20 @@
  * fairlane.ko: what all schedulers share in the kernel. The contract's
  * objects, with the kernel's part of each in front of it:
  *
- *   fl_kdev    a request queue that has one of our elevators. Reference
- *              counted: one reference is the elevator's, from fl_kdev_create()
- *              to fl_kdev_exit(); each flow holds one, since cgroups die
- *              slowly and may outlive the elevator.
+ *   fl_kdev    a request queue that has one of our schedulers: an elevator,
+ *              or one that routes (route.h); never two. Reference counted: one
+ *              reference is the scheduler's, from fl_kdev_create() to
+ *              fl_kdev_exit(); each flow holds one, since cgroups die slowly
+ *              and may outlive the scheduler.
  *   fl_khwq    a hardware context. Lives as long as its fl_kdev, so that
  *              a timer that fires late finds it.
  *   fl_kflow   a cgroup on a request queue: the blkcg policy's per-blkg data.
  *              Made and freed by the block layer with the blkg, or when the
- *              elevator comes and goes. "Attached" means: on dev->flows,
+ *              scheduler comes and goes. "Attached" means: on dev->flows,
  *              known to the scheduler. Every managed request pins its blkg,
- *              and so its flow. Freed after an RCU grace period.
- *   module     an elevator in use pins its module, which pins fairlane.ko.
+ *              and so its flow; one that is routed leaves that to its bios,
+ *              which outlive it. Freed after an RCU grace period.
+ *   module     a scheduler in use pins its module, which pins fairlane.ko.
  *              fairlane.ko waits in its exit until the last flow is freed.
  */
 #ifndef FAIRLANE_CORE_H
@@ -25,6 +27,7 @@
 #include <linux/wait.h>
 
 #include "compat.h"
+#include "route.h"
 #include "libfairlane/fairlane.h"
 #include "libfairlane/tags.h"
 #include "libfairlane/weight.h"
@@ -38,7 +41,19 @@ struct fl_kdev {
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
 	bool dead; /* no flow may attach any more; under dev.lock */
+	/* Of one that routes. */
+	struct fl_route *route; /* the driver's; NULL: this is an elevator's. Set when made */
+	struct rq_qos rqos; /* holds tasks back before they take a tag; linked while routing */
+	struct fl_kvar *vars; /* files of the scheduler's variables */
+	struct attribute_group files; /* the same, as a group */
 	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+/* A variable of a scheduler that routes, as a file in the drive's fairlane folder. */
+struct fl_kvar {
+	struct device_attribute attr;
+	struct fl_kdev *kdev;
+	const struct fl_var *var; /* NULL: prices */
 };
 
 struct fl_khwq {
@@ -86,16 +101,30 @@ static inline struct fl_tags *fl_queue_tags(struct fl_queue *queue)
 
 extern struct blkcg_policy fl_policy;
 
-struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched);
+struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched,
+			       struct fl_route *route);
 int fl_kdev_activate(struct fl_kdev *kdev);
 void fl_kdev_exit(struct fl_kdev *kdev);
 
 void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data);
 void fl_tags_wake(struct fl_queue *queue);
+void fl_tags_hold_back(struct fl_queue *queue);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_MAX_VARS 24
 #define FL_NR_ATTRS (FL_MAX_VARS + 2) /* with prices and a terminator */
+
+/* The flow of @bio's cgroup, or the root's; either stays while the bio or the scheduler does. */
+static inline struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
+{
+	struct blkg_policy_data *pd = NULL;
+	struct fl_kflow *kflow;
+
+	if (bio && bio->bi_blkg && !bio_issue_as_root_blkg(bio))
+		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
+	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
+	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
+}
 
 /* ---- The services of env.h ---- */
 
@@ -121,6 +150,15 @@ static inline void fl_dev_kick(struct fl_dev *dev)
 
 	if (!hrtimer_is_queued(timer) || ktime_to_ns(hrtimer_get_remaining(timer)) > FL_KICK_NS)
 		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
+}
+
+/* Only of one that routes. */
+static inline void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium,
+				  unsigned int low)
+{
+	struct fl_route *route = to_fl_kdev(dev)->route;
+
+	route->ops->set_weights(route->disk, high, medium, low);
 }
 
 void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used);

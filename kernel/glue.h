@@ -48,17 +48,6 @@ static void fl_uncharge(struct request *rq)
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }
 
-static struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
-{
-	struct blkg_policy_data *pd = NULL;
-	struct fl_kflow *kflow;
-
-	if (bio && bio->bi_blkg && !bio_issue_as_root_blkg(bio))
-		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
-	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
-	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
-}
-
 static struct fl_queue *fl_kflow_queue(struct fl_kflow *kflow, struct fl_hwq *hwq)
 {
 	return fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index);
@@ -233,7 +222,7 @@ static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 	eq = elevator_alloc(q, e);
 	if (!eq)
 		return -ENOMEM;
-	kdev = fl_kdev_create(q, &FL_SCHED);
+	kdev = fl_kdev_create(q, &FL_SCHED, NULL);
 	if (!kdev)
 		goto err_eq;
 	eq->elevator_data = kdev;

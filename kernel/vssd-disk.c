@@ -33,6 +33,7 @@
 #include <linux/smp.h>
 
 #include "compat.h"
+#include "route.h"
 #include "vssd.h"
 
 /* How long a write waits for the kernel to have a page to give. */
@@ -44,6 +45,7 @@
 
 struct vssd_cmd {
 	struct ssd_cmd ssd;
+	struct fl_route_rq route;
 	struct llist_node node; /* in vssd_queue.done */
 	unsigned long give_up; /* jiffies; set when RQF_DONTPREP is */
 };
@@ -60,6 +62,7 @@ struct vssd {
 	struct vssd_store store; /* has its own rules */
 	struct blk_mq_tag_set tags;
 	struct gendisk *disk;
+	struct fl_route route; /* has its own rules */
 	struct vssd_queue *queues;
 	int number;
 	u64 epoch_ns; /* ktime_get_ns() at the model's time 0 */
@@ -116,6 +119,10 @@ static void vssd_complete(struct vssd *vssd, struct ssd_cmd *done)
 
 static void vssd_complete_rq(struct request *rq)
 {
+	struct vssd *vssd = rq->q->queuedata;
+	struct vssd_cmd *cmd = blk_mq_rq_to_pdu(rq);
+
+	fl_route_done(&vssd->route, &cmd->route);
 	blk_mq_end_request(rq, BLK_STS_OK);
 }
 
@@ -193,7 +200,6 @@ static bool vssd_describe(struct ssd_cmd *cmd, struct request *rq, u32 core)
 	*cmd = (struct ssd_cmd){
 		.offset = (u64)blk_rq_pos(rq) << SECTOR_SHIFT,
 		.bytes = blk_rq_bytes(rq),
-		.class = SSD_HIGH,
 		.fua = rq->cmd_flags & REQ_FUA,
 		.core = core,
 	};
@@ -250,6 +256,7 @@ static blk_status_t vssd_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_m
 	ret = vssd_move_data(&vssd->store, &cmd->ssd, bd->rq);
 	if (ret)
 		return ret == -ENOMEM ? vssd_no_memory(bd->rq, cmd) : errno_to_blk_status(ret);
+	cmd->ssd.class = SSD_HIGH + fl_route_start(&vssd->route, bd->rq, &cmd->route);
 	blk_mq_start_request(bd->rq);
 	vssd_run(vssd, &cmd->ssd);
 	return BLK_STS_OK;
@@ -345,10 +352,37 @@ VSSD_SHOW(time_scale, "%llu", vssd->params.time_scale);
 VSSD_SHOW(memory_bytes, "%llu", vssd->params.memory);
 VSSD_SHOW(memory_used_bytes, "%llu", (u64)READ_ONCE(vssd->store.nr_pages) << PAGE_SHIFT);
 
+static void vssd_set_weights(struct vssd *vssd, const unsigned int weights[SSD_NR_CLASSES])
+{
+	lockdep_assert_held(&vssd->lock);
+	memcpy(vssd->weights, weights, sizeof(vssd->weights));
+	ssd_set_weights(vssd->ssd, weights[SSD_HIGH], weights[SSD_MEDIUM], weights[SSD_LOW]);
+}
+
+/* Any context. */
+static void vssd_route_weights(struct gendisk *disk, unsigned int high, unsigned int medium,
+			       unsigned int low)
+{
+	const unsigned int weights[SSD_NR_CLASSES] = {
+		[SSD_HIGH] = high, [SSD_MEDIUM] = medium, [SSD_LOW] = low
+	};
+	struct vssd *vssd = disk->private_data;
+	unsigned long flags;
+
+	spin_lock_irqsave(&vssd->lock, flags);
+	vssd_set_weights(vssd, weights);
+	spin_unlock_irqrestore(&vssd->lock, flags);
+}
+
+/* FL_HIGH, FL_MEDIUM and FL_LOW are the model's classes from SSD_HIGH on. */
+static_assert(SSD_HIGH + FL_MEDIUM == SSD_MEDIUM && SSD_HIGH + FL_LOW == SSD_LOW);
+static const struct fl_route_ops vssd_wrr_ops = { .set_weights = vssd_route_weights };
+static const struct fl_route_ops vssd_no_wrr_ops = {};
+
 static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const char *page,
 				 size_t count)
 {
-	unsigned int weight, *weights = vssd->weights;
+	unsigned int weight, weights[SSD_NR_CLASSES];
 	int ret = kstrtouint(page, 10, &weight);
 
 	if (ret)
@@ -356,8 +390,9 @@ static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const 
 	if (weight < 1 || weight > 256)
 		return -ERANGE;
 	spin_lock_irq(&vssd->lock);
+	memcpy(weights, vssd->weights, sizeof(weights));
 	weights[class] = weight;
-	ssd_set_weights(vssd->ssd, weights[SSD_HIGH], weights[SSD_MEDIUM], weights[SSD_LOW]);
+	vssd_set_weights(vssd, weights);
 	spin_unlock_irq(&vssd->lock);
 	return count;
 }
@@ -488,8 +523,14 @@ struct vssd *vssd_create(const struct vssd_params *params)
 	if (ret)
 		goto free_disk;
 	clear_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
+	ret = fl_route_register(&vssd->route, vssd->disk,
+				params->profile.wrr ? &vssd_wrr_ops : &vssd_no_wrr_ops);
+	if (ret)
+		goto remove_disk;
 	return vssd;
 
+remove_disk:
+	del_gendisk(vssd->disk);
 free_disk:
 	put_disk(vssd->disk);
 free_tags:
@@ -514,6 +555,7 @@ void vssd_destroy(struct vssd *vssd)
 	spin_unlock_irq(&vssd->lock);
 	hrtimer_cancel(&vssd->timer);
 	vssd_run(vssd, NULL);
+	fl_route_unregister(&vssd->route);
 	/*
 	 * Waits for every request, and so for the calls to other CPUs, which
 	 * touch nothing of ours once they have completed their last one.

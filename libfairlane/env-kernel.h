@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The kernel side of env.h. A request is the block layer's own struct
- * request. The host's services are in kernel/core.h.
+ * request, or what a driver keeps of it for a scheduler that routes. The
+ * host's services are in kernel/core.h.
  */
 #ifndef FAIRLANE_ENV_KERNEL_H
 #define FAIRLANE_ENV_KERNEL_H
@@ -27,8 +28,6 @@
 #include <linux/timekeeping.h>
 #include <linux/types.h>
 
-#define fl_req request
-
 /* Without a warning: whoever asks says what is short. */
 #define fl_alloc(size) kvzalloc(size, GFP_KERNEL | __GFP_NOWARN)
 #define fl_free(p) kvfree(p)
@@ -41,6 +40,14 @@
 	 ((opf) & REQ_OP_MASK) == REQ_OP_ZONE_APPEND ? FL_WRITE :  \
 	 ((opf) & REQ_OP_MASK) == REQ_OP_DISCARD ? FL_DISCARD :    \
 						   FL_OTHER)
+
+#ifdef FL_ROUTES /* a module whose scheduler has route() says so first; see kernel/route.h */
+#define fl_req fl_route_rq
+#define fl_req_op(frq) ((enum fl_op)(frq)->op)
+#define fl_req_bytes(frq) ((frq)->bytes)
+#define fl_req_priv(frq) (&(frq)->priv)
+#else
+#define fl_req request
 #define fl_req_op(rq) fl_opf_op((rq)->cmd_flags)
 #define fl_req_bytes(rq) blk_rq_bytes(rq)
 #define fl_req_arrival_ns(rq) ((rq)->start_time_ns)
@@ -50,5 +57,6 @@
 /* elv.priv[0] is the host's, with a mark in its lowest bit: kernel/glue.h. */
 #define fl_req_queue(rq) ((struct fl_queue *)((unsigned long)(rq)->elv.priv[0] & ~1ul))
 #define fl_req_priv(rq) ((unsigned long *)&(rq)->elv.priv[1])
+#endif
 
 #endif

@@ -14,6 +14,7 @@
 #include <string.h>
 
 typedef uint8_t u8;
+typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t s64;
@@ -89,6 +90,10 @@ typedef struct {
 	static inline void prefix##_add(ctype i, type *v)                                          \
 	{                                                                                          \
 		__atomic_fetch_add(&v->counter, i, __ATOMIC_SEQ_CST);                              \
+	}                                                                                          \
+	static inline ctype prefix##_add_return(ctype i, type *v)                                  \
+	{                                                                                          \
+		return __atomic_add_fetch(&v->counter, i, __ATOMIC_SEQ_CST);                       \
 	}                                                                                          \
 	static inline void prefix##_inc(type *v)                                                   \
 	{                                                                                          \
@@ -220,6 +225,7 @@ struct fl_dev;
 u64 fl_now_ns(void);
 void fl_hwq_run(struct fl_hwq *hwq);
 void fl_dev_kick(struct fl_dev *dev);
+void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium, unsigned int low);
 
 #define fl_trace_refill(dev, cause, total, used) ((void)0)
 

@@ -25,6 +25,9 @@
  *   fl_hwq_run(hwq)         have dispatch() called for this hardware queue
  *                           soon, from another context; any context, any lock
  *   fl_dev_kick(dev)        have tick() called soon; any context, any lock
+ *   fl_dev_weights(dev, high, medium, low)
+ *                           the weights of the classes that route() chooses
+ *                           from, 1..FL_CLASS_WEIGHT_MAX: soon; any context, any lock
  *   fl_trace_*()            tracepoints; nothing in user space
  *   fl_alloc(size)          zeroed memory, NULL when it is short; may sleep
  *   fl_free(p)              gives it back; NULL is fine

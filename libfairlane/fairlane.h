@@ -22,15 +22,17 @@
  *             its children.
  *   fl_queue  lives as long as its flow; one for each hardware queue.
  *   fl_req    belongs to the scheduler from insert() until dispatch()
- *             returns it.
+ *             returns it. A scheduler with route() never has one: it says
+ *             where a request is to go, and the host sends it there.
  *
  * A scheduler's own data follow the contract's struct: it embeds struct
  * fl_dev (fl_hwq, fl_flow, fl_queue) as the first member of its own, and
  * says in fl_sched how large that is. The host hands it out zeroed.
  *
  * Locking
- *   hwq->lock  held by the host around insert(), dispatch() and merge_list():
- *              what belongs to one hardware queue needs no other protection.
+ *   hwq->lock  held by the host around insert(), dispatch(), merge_list() and
+ *              route(): what belongs to one hardware queue needs no other
+ *              protection.
  *              Not irq-safe: process context only.
  *   dev->lock  the slow path: the flow list, weights, activation, refills.
  *              Irq-safe. May be taken with one hwq->lock held, never the
@@ -41,6 +43,7 @@
 #define FAIRLANE_H
 
 #include "env.h"
+#include "class.h"
 #include "cost.h"
 
 #define FL_WEIGHT_MIN 1
@@ -61,6 +64,7 @@ struct fl_dev {
 struct fl_hwq {
 	struct fl_dev *dev;
 	unsigned int index; /* in dev->hwqs */
+	unsigned int depth; /* requests that the drive takes on it at once; 0: any number */
 	spinlock_t lock;
 } ____cacheline_aligned_in_smp;
 
@@ -93,6 +97,8 @@ struct fl_queue {
 	u64 requests[FL_NR_OPS]; /* dispatched */
 	u64 bytes[FL_NR_OPS];
 	u64 cost; /* charged */
+	/* By the class that route() chose. */
+	u64 routed[FL_NR_CLASSES], routed_cost[FL_NR_CLASSES];
 	u64 throttled_ns; /* time with requests staged and no right to send them */
 	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
 };
@@ -114,6 +120,13 @@ struct fl_sched {
 	void (*init_flow)(struct fl_flow *flow);
 	void (*exit_flow)(struct fl_flow *flow);
 
+	/*
+	 * The class of submission queue that @rq goes to, at once. A scheduler
+	 * either has this, or stages: the five below. Under hwq->lock; a request
+	 * that the drive does not take after all is routed again.
+	 */
+	enum fl_class (*route)(struct fl_queue *queue, struct fl_req *rq);
+
 	/* Stage @rq, at the head if it was there before. Under hwq->lock. */
 	void (*insert)(struct fl_queue *queue, struct fl_req *rq, bool at_head);
 	/* The next request that may go to the drive now, or NULL. Under hwq->lock. */
@@ -123,8 +136,6 @@ struct fl_sched {
 	/* The staged requests that a new one of @op may be merged with. Under hwq->lock. */
 	struct list_head *(*merge_list)(struct fl_queue *queue, enum fl_op op);
 
-	/* The drive finished @rq at @now_ns; before release(). */
-	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
 	/*
 	 * @rq gives back what dispatch() took for it: once for each dispatch,
 	 * after complete() or, when the drive would not take it, before it is
@@ -132,8 +143,17 @@ struct fl_sched {
 	 */
 	void (*release)(struct fl_queue *queue, struct fl_req *rq);
 
+	/* The drive finished @rq at @now_ns (0 from a host that sends by route()); before release(). */
+	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
+
 	/* Periodic work. Returns ns until it wants to be called again, 0 when idle. */
 	u64 (*tick)(struct fl_dev *dev);
+
+	/*
+	 * The virtual time of @flow, and how far that is ahead of the least, for who
+	 * looks on; NULL: there is none. Under dev->lock.
+	 */
+	void (*virtual_time)(struct fl_flow *flow, u64 *vt, s64 *gap);
 
 	const struct fl_var *vars; /* ends with a NULL name */
 };
@@ -145,7 +165,7 @@ static inline struct fl_queue *fl_flow_queue(const struct fl_sched *sched, struc
 	return (struct fl_queue *)((char *)flow->queues + index * sched->queue_size);
 }
 
-/* Count @rq, sent to the drive at the price of @cost. Under hwq->lock, from dispatch(). */
+/* Count @rq, sent to the drive at the price of @cost. Under hwq->lock. */
 static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u64 cost)
 {
 	enum fl_op op = fl_req_op(rq);

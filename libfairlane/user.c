@@ -58,6 +58,13 @@ void fl_dev_kick(struct fl_dev *dev)
 	host->kick(host->ctx);
 }
 
+void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium, unsigned int low)
+{
+	struct fl_host *host = &fl_user(dev)->host;
+
+	host->weights(host->ctx, high, medium, low);
+}
+
 static void fl_dev_free(struct fl_dev *dev)
 {
 	unsigned int i;
@@ -169,7 +176,8 @@ bool fl_flow_weight(struct fl_flow *flow, u32 weight)
 	return true;
 }
 
-void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)
+static struct fl_queue *fl_charge(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
+				  struct fl_req *rq)
 {
 	struct fl_queue *queue = fl_flow_queue(dev->sched, flow, index);
 
@@ -178,6 +186,26 @@ void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, str
 	rq->dispatch_ns = 0;
 	INIT_LIST_HEAD(&rq->node);
 	atomic_inc(&queue->held);
+	return queue;
+}
+
+enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
+		       struct fl_req *rq)
+{
+	struct fl_queue *queue = fl_charge(dev, index, flow, rq);
+	enum fl_class class;
+
+	spin_lock(&queue->hwq->lock);
+	class = dev->sched->route(queue, rq);
+	spin_unlock(&queue->hwq->lock);
+	rq->dispatch_ns = fl_now_ns();
+	return class;
+}
+
+void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)
+{
+	struct fl_queue *queue = fl_charge(dev, index, flow, rq);
+
 	spin_lock(&queue->hwq->lock);
 	dev->sched->insert(queue, rq, false);
 	spin_unlock(&queue->hwq->lock);
@@ -204,7 +232,8 @@ void fl_done(struct fl_req *rq)
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
 	sched->complete(queue, rq, fl_now_ns());
-	sched->release(queue, rq);
+	if (sched->release)
+		sched->release(queue, rq);
 	atomic_dec(&queue->held);
 }
 

@@ -11,6 +11,11 @@
  *		send(rq);                        to the drive
  *	fl_done(rq);                             when the drive is done
  *
+ * With a scheduler that never stages (it has route()), instead:
+ *
+ *	send_to(fl_route(dev, 0, web, rq), rq);  to that class of the drive's queues
+ *	fl_done(rq);                             when the drive is done
+ *
  * Any number of threads may call these at once, for any hardware queue. The
  * engine calls fl_tick() from a timer and obeys what the host callbacks ask.
  */
@@ -19,7 +24,7 @@
 
 #include "fairlane.h"
 
-extern const struct fl_sched fl_kyber_fairness, fl_mqflashfq, fl_flashfq;
+extern const struct fl_sched fl_kyber_fairness, fl_mqflashfq, fl_flashfq, fl_d2fq, fl_mqfq;
 
 /* What the library asks of its user. Called from any of the functions below, with locks held. */
 struct fl_host {
@@ -27,6 +32,8 @@ struct fl_host {
 	void (*run)(void *ctx, unsigned int index);
 	/* Have fl_tick() called soon. */
 	void (*kick)(void *ctx);
+	/* Give the drive's classes these weights soon; only for schedulers that route. */
+	void (*weights)(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
 	void *ctx;
 };
 
@@ -48,11 +55,17 @@ bool fl_flow_weight(struct fl_flow *flow, u32 weight);
 
 /* Stage @rq of @flow on hardware queue @index; op, bytes and arrival_ns are filled in. */
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq);
+/*
+ * The class of submission queue of hardware queue @index to which @rq of @flow goes, now; filled in
+ * as for fl_submit(). Sets dispatch_ns.
+ */
+enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
+		       struct fl_req *rq);
 /* The next request that hardware queue @index may send now, or NULL; sets dispatch_ns. */
 struct fl_req *fl_next(struct fl_dev *dev, unsigned int index);
 /* The drive finished @rq, which is the caller's again. */
 void fl_done(struct fl_req *rq);
-/* The drive would not take @rq now: back to the head of its queue. */
+/* The drive would not take @rq, from fl_next(), now: back to the head of its queue. */
 void fl_requeue(struct fl_req *rq);
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);

@@ -62,6 +62,35 @@ static inline u32 fl_flow_share(const struct fl_flow *flow)
 }
 
 /*
+ * The weight of an active flow as a part of FL_WEIGHT_MAX: of FL_SHARE_ONE, as
+ * a share is. Unlike a share it does not change with every flow that comes
+ * and goes; of a flow deep down it is its part of what its uppermost cgroup has.
+ */
+static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
+{
+	const struct fl_flow *root = flow;
+
+	while (root->parent)
+		root = root->parent;
+	return div64_u64((u64)flow->share * root->active_weight, FL_WEIGHT_MAX);
+}
+
+/* The mean of that over the active flows; FL_SHARE_ONE when there are none. */
+static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
+{
+	const struct fl_flow *flow;
+	u64 sum = 0, nr = 0;
+
+	list_for_each_entry(flow, &dev->flows, node) {
+		if (!flow->busy)
+			continue;
+		sum += fl_flow_relative_weight(flow);
+		nr++;
+	}
+	return nr ? div64_u64(sum, nr) : FL_SHARE_ONE;
+}
+
+/*
  * Recompute every share. Left to the scheduler's slow path: activity and
  * weights may change many times between two points where shares matter.
  */

@@ -349,6 +349,7 @@ static void read_all(struct reader *r, struct config *config)
 	config->scenario = text(&t, "scenario");
 	config->version = text(&t, "version");
 	config->knob = text(&t, "knob");
+	config->label = text(&t, "label");
 	config->seed = number(&t, "seed", 0, INT64_MAX);
 	config->repeat = number(&t, "repeat", 0, INT32_MAX);
 	config->cores = number(&t, "cores", 1, MAX_CORES);
@@ -366,7 +367,7 @@ static void read_all(struct reader *r, struct config *config)
 		fail(r, "the run: tunables must be an object");
 	config->drive = read_drive(r, get(&t, "drive"), config->cores);
 	read_nodes(r, &t, config);
-	no_more(&t, "scenario, version, knob, seed, repeat, cores, warmup_ns, run_ns, point, "
+	no_more(&t, "scenario, version, knob, label, seed, repeat, cores, warmup_ns, run_ns, point, "
 		    "costs, cost, tunables, drive, cgroups, tenants");
 }
 

@@ -3,9 +3,11 @@
  * What one run simulates, read from JSON and checked in full. Times are in
  * ns, sizes in bytes. The text is an object:
  *
- *	scenario, version, knob   texts; knob is "none" or a scheduler's name
+ *	scenario, version, knob, label   texts; knob is one of the schedulers'; label
+ *	                          is what the results call it
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
+ *	tunables                  {name: value} of the scheduler's
  *	costs                     struct costs, below
  *	cost                      a price list: read and write, each of 12 prices
  *	                          (libfairlane/cost.h); or absent
@@ -85,7 +87,7 @@ struct tenant_config {
 
 struct config {
 	json_t *json;
-	const char *scenario, *version, *knob;
+	const char *scenario, *version, *knob, *label;
 	const json_t *point, *tunables;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
 	struct costs costs;

@@ -390,25 +390,47 @@ static void to_drive(struct sim *sim, struct core *core)
 	core->out_last = &core->out;
 }
 
+static void send(struct core *core, struct request *r)
+{
+	r->next = NULL;
+	*core->out_last = r;
+	core->out_last = &r->next;
+	r->hwq->in_drive++;
+}
+
 /* Dispatch what the scheduler lets go to the drive now. Returns how many. */
 static unsigned int dispatch(struct sim *sim, struct core *core, struct hwq *hwq)
 {
 	unsigned int nr = 0;
 
-	while (hwq->in_drive < sim->config.drive.queue_depth) {
+	while (!sim->sched->route && hwq->in_drive < sim->config.drive.queue_depth) {
 		struct fl_req *rq = fl_next(sim->dev, hwq->index);
-		struct request *r;
 
 		if (!rq)
 			break;
-		r = container_of(rq, struct request, rq);
-		r->next = NULL;
-		*core->out_last = r;
-		core->out_last = &r->next;
-		hwq->in_drive++;
+		send(core, container_of(rq, struct request, rq));
 		nr++;
 	}
 	return nr;
+}
+
+/* What a scheduler that never stages says, as the drive knows it. */
+static enum ssd_class route(struct sim *sim, struct request *r)
+{
+	static const enum ssd_class classes[] = {
+		[FL_HIGH] = SSD_HIGH,
+		[FL_MEDIUM] = SSD_MEDIUM,
+		[FL_LOW] = SSD_LOW,
+	};
+
+	return classes[fl_route(sim->dev, r->hwq->index, r->job->tenant->flow, &r->rq)];
+}
+
+void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
+{
+	struct sim *sim = ctx;
+
+	ssd_set_weights(sim->drive.ssd, high, medium, low);
 }
 
 static u64 submit(struct sim *sim, struct core *core, struct job *job)
@@ -420,6 +442,11 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 	if (!get_tag(sim, job, queue))
 		return 0;
 	job->held = NULL;
+	if (sim->sched->route) {
+		r->cmd.class = route(sim, r);
+		send(core, r);
+		return 0;
+	}
 	fl_submit(sim->dev, job->hwq->index, job->tenant->flow, &r->rq);
 	nr = dispatch(sim, core, job->hwq);
 	/* One was paid for in advance: see time_before(). */
@@ -658,6 +685,26 @@ static void note_writes(struct sim *sim, u64 at)
 	}
 }
 
+static void sample(struct sim *sim)
+{
+	const struct fl_var *var;
+	u64 *at = sim->samples + sim->nr_samples;
+
+	for (var = sim->sched->vars; var->name; var++, at += sim->max_samples)
+		*at = *fl_var_ptr(sim->dev, var);
+	sim->nr_samples++;
+	sim->sample_ns += NSEC_PER_SEC;
+}
+
+/* Time goes on to @at. */
+static void pass_time(struct sim *sim, u64 at)
+{
+	note_writes(sim, at);
+	while (unlikely(at >= sim->sample_ns && sim->nr_samples < sim->max_samples))
+		sample(sim);
+	sim->now = at;
+}
+
 static bool step(struct sim *sim)
 {
 	u64 event_ns = sim->heap.nr ? sim->heap.events[0].at : SSD_NEVER;
@@ -665,8 +712,7 @@ static bool step(struct sim *sim)
 
 	if (at == SSD_NEVER || sim->error[0] || (at > sim->end_ns && !sim->in_system))
 		return false;
-	note_writes(sim, at);
-	sim->now = at;
+	pass_time(sim, at);
 	if (event_ns == at)
 		handle_event(sim);
 	if (drive_next_ns(&sim->drive) <= at)

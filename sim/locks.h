@@ -12,6 +12,7 @@
 #define SIM_LOCKS_H
 
 #define __atomic_fetch_add(p, n, order) ((void)(*(p) += (n)))
+#define __atomic_add_fetch(p, n, order) (*(p) += (n))
 #define __atomic_exchange_n(p, n, order)                                                           \
 	({                                                                                         \
 		__typeof__(p) __p = (p);                                                           \

@@ -131,9 +131,42 @@ static void print_drive(const struct sim *sim, FILE *file)
 		fprintf(file, ", \"write_amplification\": null");
 }
 
+/* What it sent to each class since the start. */
+static void print_routed(const struct sim *sim, FILE *file, const struct tenant *t,
+			 const char *before)
+{
+	u64 sum[FL_NR_CLASSES] = { 0 }, i;
+	int c;
+
+	for (i = 0; i < sim->config.drive.queues; i++)
+		for (c = 0; c < FL_NR_CLASSES; c++)
+			sum[c] += fl_flow_queue(sim->sched, t->flow, i)->routed[c];
+	fprintf(file, "%s\"%s\": {\"high\": %llu, \"medium\": %llu, \"low\": %llu}", before,
+		t->config->node.name, (unsigned long long)sum[FL_HIGH],
+		(unsigned long long)sum[FL_MEDIUM], (unsigned long long)sum[FL_LOW]);
+}
+
+/* The scheduler's variables at the end of each second of the window. */
+static void print_samples(const struct sim *sim, FILE *file)
+{
+	const u64 *at = sim->samples;
+	const struct fl_var *var;
+	unsigned int i;
+
+	fprintf(file, ", \"each_second\": {");
+	for (var = sim->sched->vars; var->name; var++, at += sim->max_samples) {
+		fprintf(file, "%s\"%s\": [", var == sim->sched->vars ? "" : ", ", var->name);
+		for (i = 0; i < sim->nr_samples; i++)
+			fprintf(file, "%s%llu", i ? ", " : "", (unsigned long long)at[i]);
+		fprintf(file, "]");
+	}
+	fprintf(file, "}");
+}
+
 static void print_counters(const struct sim *sim, FILE *file)
 {
 	const struct fl_var *var;
+	unsigned int i;
 
 	fprintf(file,
 		"{\"device\": {\"events\": %llu, \"requests\": %llu, \"lock_held_ns\": %llu, "
@@ -148,7 +181,12 @@ static void print_counters(const struct sim *sim, FILE *file)
 	for (var = sim->sched->vars; var->name; var++)
 		fprintf(file, ", \"%s\": %llu", var->name,
 			(unsigned long long)*fl_var_ptr(sim->dev, var));
-	fprintf(file, "}, \"tenants\": {}}");
+	fprintf(file, "}, \"tenants\": {");
+	for (i = 0; sim->sched->route && i < sim->config.nr_tenants; i++)
+		print_routed(sim, file, &sim->tenants[i], i ? ", " : "");
+	fprintf(file, "}");
+	print_samples(sim, file);
+	fprintf(file, "}");
 }
 
 static void print_run(const struct sim *sim, FILE *file, const u64 *children)
@@ -158,7 +196,7 @@ static void print_run(const struct sim *sim, FILE *file, const u64 *children)
 	unsigned int i;
 
 	fprintf(file, " {");
-	print_text(file, "knob", c->knob);
+	print_text(file, "knob", c->label);
 	fprintf(file, "\"repeat\": %llu, \"seconds\": %.9f, ", (unsigned long long)c->repeat,
 		(double)c->run_ns / 1e9);
 	if (c->point) {

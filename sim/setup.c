@@ -8,6 +8,8 @@
 
 #define BIN_NS (10ull * NSEC_PER_MSEC)
 #define MAX_BINS 8192 /* a run longer than 82 s has wider ones */
+#define MAX_SAMPLES 4096
+#define SAMPLE_NS ((u64)NSEC_PER_SEC)
 #define MAX_BYTES (1ull << 30)
 
 /* As blk-mq: an elevator gets twice the drive's tags, counting at most 128 of those. */
@@ -21,18 +23,23 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none, &fl_kyber_fairness, &fl_mqflashfq,
-						&fl_flashfq };
+	const struct fl_sched *const scheds[] = { &sim_none,   &fl_kyber_fairness, &fl_mqflashfq,
+						&fl_flashfq, &fl_d2fq,		 &fl_mqfq };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(scheds); i++)
 		if (!strcmp(scheds[i]->name, sim->config.knob))
 			sim->sched = scheds[i];
 	if (!sim->sched)
-		return fail(sim, "knob: the simulator has only none, kyber-fairness, mqflashfq and flashfq");
+		return fail(sim, "knob: the simulator has none such");
+	if (!sim->sched->route)
+		sim->config.drive.profile.wrr = 0;
+	else if (!sim->config.drive.profile.wrr)
+		return fail(sim, "drive: it has no weighted round robin arbitration (wrr), which "
+				 "this knob needs");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
-	if (sim->limit_tags)
+	if (sim->limit_tags && !sim->sched->route)
 		sim->tags = 2 * min_t(u64, sim->tags, ELEVATOR_TAGS);
 	return true;
 }
@@ -111,15 +118,26 @@ static bool check_loads(struct sim *sim)
 	return true;
 }
 
-static bool set_tunables(struct sim *sim)
+static const struct fl_var *find_tunable(const struct fl_sched *sched, const char *name)
+{
+	const struct fl_var *var;
+
+	for (var = sched->vars; var->name; var++)
+		if (fl_var_tunable(var) && !strcmp(var->name, name))
+			return var;
+	return NULL;
+}
+
+static bool check_tunables(struct sim *sim)
 {
 	const json_t *value;
 	const char *name;
 
 	json_object_foreach ((json_t *)sim->config.tunables, name, value) {
+		const struct fl_var *var = find_tunable(sim->sched, name);
 		json_int_t n = json_integer_value(value);
 
-		if (json_is_integer(value) && n >= 0 && fl_set(sim->dev, name, n))
+		if (var && json_is_integer(value) && n >= 0 && (u64)n >= var->min && (u64)n <= var->max)
 			continue;
 		snprintf(sim->error, sizeof(sim->error), "tunables: %s has no %s, or not of that value",
 			 sim->sched->name, name);
@@ -128,18 +146,16 @@ static bool set_tunables(struct sim *sim)
 	return true;
 }
 
-static bool make_dev(struct sim *sim)
+static bool make_samples(struct sim *sim)
 {
-	const struct config *c = &sim->config;
-	struct fl_host host = { .run = sim_run_hwq, .kick = sim_kick, .ctx = sim };
+	const struct fl_var *var;
+	unsigned int nr = 0;
 
-	sim_set_clock(sim);
-	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
-	if (!sim->dev)
-		return fail(sim, "out of memory");
-	if (c->priced)
-		sim->dev->cost = c->cost;
-	return true;
+	for (var = sim->sched->vars; var->name; var++)
+		nr++;
+	sim->max_samples = min_t(u64, sim->config.run_ns / SAMPLE_NS, MAX_SAMPLES);
+	sim->samples = calloc((size_t)nr * sim->max_samples + 1, sizeof(*sim->samples));
+	return sim->samples;
 }
 
 bool sim_check(struct sim *sim)
@@ -152,8 +168,7 @@ bool sim_check(struct sim *sim)
 	sim->nr_bins = (c->run_ns + sim->bin_ns - 1) / sim->bin_ns;
 	for (i = 0; i < c->nr_tenants; i++)
 		sim->nr_jobs += c->tenants[i].jobs;
-	return find_scheduler(sim) && check_size(sim) && check_loads(sim) && make_dev(sim) &&
-	       set_tunables(sim);
+	return find_scheduler(sim) && check_size(sim) && check_loads(sim) && check_tunables(sim);
 }
 
 static bool make_flows(struct sim *sim)
@@ -287,14 +302,33 @@ static void end_phases(struct sim *sim)
 static bool allocate(struct sim *sim)
 {
 	const struct config *c = &sim->config;
+	struct fl_host host = {
+		.run = sim_run_hwq, .kick = sim_kick, .weights = sim_set_weights, .ctx = sim
+	};
 
 	sim->cores = calloc(c->cores, sizeof(*sim->cores));
 	sim->hwqs = calloc(c->drive.queues, sizeof(*sim->hwqs));
 	sim->cgroups = calloc(c->nr_cgroups + 1, sizeof(struct fl_flow *));
 	sim->tenants = calloc(c->nr_tenants, sizeof(*sim->tenants));
 	sim->jobs = calloc(sim->nr_jobs, sizeof(*sim->jobs));
-	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs &&
-	       drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)) && make_flows(sim);
+	sim_set_clock(sim);
+	if (!drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)))
+		return false;
+	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (sim->dev && c->priced)
+		sim->dev->cost = c->cost;
+	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
+	       make_flows(sim) && make_samples(sim);
+}
+
+/* They have passed check_tunables(). */
+static void set_tunables(struct sim *sim)
+{
+	const json_t *value;
+	const char *name;
+
+	json_object_foreach ((json_t *)sim->config.tunables, name, value)
+		fl_set(sim->dev, name, json_integer_value(value));
 }
 
 bool sim_init(struct sim *sim)
@@ -307,8 +341,10 @@ bool sim_init(struct sim *sim)
 	sim->end_ns = c->warmup_ns + c->run_ns;
 	sim->note_ns = sim->begin_ns;
 	sim->bin_end_ns = sim->begin_ns + sim->bin_ns;
+	sim->sample_ns = sim->begin_ns + SAMPLE_NS;
 	if (!allocate(sim))
 		return fail(sim, "out of memory");
+	set_tunables(sim);
 	end_phases(sim);
 	set_up_cores(sim);
 	sim_shared = (struct sim_shared){ .lock = &sim->dev->lock };
@@ -334,6 +370,7 @@ void sim_exit(struct sim *sim)
 		next = chunk->next;
 		free(chunk);
 	}
+	free(sim->samples);
 	free(sim->heap.events);
 	free(sim->cores);
 	free(sim->hwqs);

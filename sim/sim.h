@@ -141,6 +141,9 @@ struct sim {
 	u64 bin_ns;
 	unsigned int nr_bins, bin; /* the one that now is in */
 	u64 bin_end_ns;
+	/* What the scheduler's variables were, once a second within the window: [variable][sample]. */
+	u64 *samples, sample_ns;
+	unsigned int nr_samples, max_samples;
 	/* Figures. */
 	u64 events, requests; /* handled; completed, warm-up and end included */
 	struct drive_writes writes; /* within the window; before it ends: what to subtract */
@@ -155,6 +158,7 @@ struct sim {
 /* What the scheduler asks of its host, see struct fl_host; @ctx is the sim. */
 void sim_run_hwq(void *ctx, unsigned int index);
 void sim_kick(void *ctx);
+void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
 
 /*
  * Can sim->config be run? Reads its traces to their end. False with sim->error

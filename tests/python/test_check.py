@@ -7,7 +7,7 @@ import pytest
 
 from fairlane import check
 from fairlane.results import Outcome, Results, Run, Series, Tenant
-from fairlane.scenario import Expect, Profile, Rate, Scenario, TenantSpec
+from fairlane.scenario import Expect, Profile, Rate, Scenario, TenantSpec, Variant
 
 TENANTS = (TenantSpec("a", 300), TenantSpec("b", 100))
 NULL = Profile("null", "null_blk", "")
@@ -67,6 +67,34 @@ def test_a_part_of_the_window_is_judged_by_its_series_among_those_active_in_it()
         assert check.figure(expect, what, found) == pytest.approx(0)
     total = Expect("total_bytes_per_s", "kyber", at_least=1, between=(1.0, 2.0))
     assert check.figure(total, what, found) == pytest.approx(800)
+
+
+def test_a_counter_is_its_last_value_or_its_mean_over_some_seconds() -> None:
+    found = run("kyber", (1.0, 1.0))
+    found.counters = {"device": {"ratio": 3}, "each_second": {"ratio": [256, 5, 4, 3]}}
+    what = Scenario("x", NULL, TENANTS, seconds=4)
+    assert check.figure(Expect("counter", "kyber", counter="ratio"), what, found) == 3
+    assert check.figure(Expect("counter", "kyber", counter="ratio", between=(1.0, 3.0)), what, found) == 4.5
+    assert check.figure(Expect("counter", "kyber", counter="other"), what, found) is None
+    assert check.figure(Expect("counter", "kyber", counter="ratio", between=(4.0, 6.0)), what, found) is None
+
+
+def test_spread_is_how_much_the_bins_differ() -> None:
+    found = run("kyber", (1.0, 1.0))
+    found.tenants[0].series = Series(500, [100, 300, 200, 200])
+    what = Scenario("x", NULL, TENANTS, seconds=2)
+    expect = Expect("spread", "kyber", tenant="a")
+    assert check.figure(expect, what, found) == pytest.approx((2 * 100**2 / 4) ** 0.5 / 200)
+    assert check.figure(Expect("spread", "kyber", tenant="a", between=(1.0, 2.0)), what, found) == 0
+    assert check.figure(Expect("spread", "kyber", tenant="b"), what, found) is None
+
+
+def test_a_variant_is_judged_when_its_knob_was_asked_for() -> None:
+    expect = Expect("total_iops", "slow", of="kyber", at_most=0.5)
+    what = Scenario("x", NULL, TENANTS, variants=(Variant("slow", "kyber"),), expects=(expect,), seconds=2)
+    results = Results("x", "vm", 1, "0", runs=[run("kyber", (9.0, 1.0)), run("slow", (4.0, 0.0))])
+    assert check.evaluate(what, results, ["kyber"])[0].measured == pytest.approx(0.4)
+    assert check.evaluate(what, results, ["none"])[0].ok is None
 
 
 def test_a_knob_that_was_not_asked_for_is_not_judged() -> None:

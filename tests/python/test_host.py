@@ -223,6 +223,27 @@ def test_a_missing_knob_says_why(tree: Tree) -> None:
     assert knobs.unavailable(knobs.TABLE["none"], "sdx", tree.mount, tree.top) is None
 
 
+def test_a_scheduler_that_routes_takes_the_place_of_an_elevator(device: Path, tree: Tree) -> None:
+    folder = device / "fairlane"
+    folder.mkdir()
+    (folder / "scheduler").write_text("[none] d2fq\n")
+    (folder / "hl_ratio").write_text("7\n")
+    assert knobs.tunables("sdx") == {"low_latency": "1", "hl_ratio": "7"}
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need())
+    with knobs.applied(knobs.TABLE["d2fq"], setting) as config:
+        assert (folder / "scheduler").read_text() == "d2fq"
+        assert (device / "queue/scheduler").read_text() == "none"
+        assert config == {"scheduler": "d2fq", "io.fairlane.weight": {"a": 2000, "b": 500}}
+    assert (folder / "scheduler").read_text() == "none"
+    assert (device / "queue/scheduler").read_text() == "mq-deadline"
+
+
+@pytest.mark.usefixtures("device")
+def test_a_driver_that_asks_for_no_classes_cannot_have_d2fq(tree: Tree) -> None:
+    reason = knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top)
+    assert reason == "sdx's driver does not ask for classes of queues: there is no /sys/block/sdx/fairlane"
+
+
 def test_counters_are_read_for_the_device(tree: Tree) -> None:
     text = "8:0 used=1\n8:16 used=12 share=0.5\n"
     (tree.paths["a"] / "io.fairlane.stat").write_text(text)

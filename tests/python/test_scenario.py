@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlane import scenario, ssd
 from fairlane.errors import FairlaneError
-from fairlane.scenario import TRACES, Cgroup, Expect, Profile, Rate, Scenario, TenantSpec
+from fairlane.scenario import TRACES, Cgroup, Expect, Profile, Rate, Scenario, TenantSpec, Variant
 
 DEVICE = '[device]\nprofile = "null"\n'
 TENANT = '[[tenant]]\nname = "a"\n'
@@ -106,6 +106,16 @@ def test_values_with_units(tmp_path: Path) -> None:
     assert tenant.thinktime == pytest.approx(20e-6)
 
 
+def test_a_variant_is_its_knob_with_other_tunables_and_may_take_its_place(tmp_path: Path) -> None:
+    text = '[[variant]]\nname = "{}"\nknob = "d2fq"\nset = {{ low_threshold = "1MiB" }}\n'
+    found = parse(tmp_path, DEVICE + TENANT + text.format("small"))
+    small = Variant("small", "d2fq", {"low_threshold": 1 << 20})
+    assert found.runs_of("d2fq") == [Variant("d2fq", "d2fq"), small]
+    assert found.runs_of("none") == [Variant("none", "none")]
+    found = parse(tmp_path, DEVICE + TENANT + text.format("d2fq"))
+    assert found.runs_of("d2fq") == [Variant("d2fq", "d2fq", small.set)]
+
+
 def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None:
     params = parse(tmp_path, DEVICE + "hw_queue_depth = 8\n" + TENANT).profile.params
     assert params == scenario.load_profile("null").params | {"hw_queue_depth": 8}
@@ -125,6 +135,19 @@ def test_a_trace_is_beside_the_scenario_or_one_of_the_projects(tmp_path: Path) -
     ("text", "where", "what"),
     [
         (DEVICE, "x.toml", "no [[tenant]]"),
+        (
+            DEVICE + TENANT + '[[variant]]\nname = "none"\nknob = "d2fq"\n',
+            "[[variant]] number 1 name",
+            "'none' is taken",
+        ),
+        (
+            DEVICE + TENANT + '[[variant]]\nname = "x"\nknob = "cfq"\n',
+            "[[variant]] number 1 knob",
+            "unknown; valid are",
+        ),
+        (DEVICE + TENANT + '[[variant]]\nname = "x"\nknob = "d2fq"\nset = 3\n', "number 1 set", "not a table"),
+        (DEVICE + TENANT + '[[expect]]\nfigure = "counter"\nknob = "d2fq"\nat_most = 1\n', "counter", "goes with"),
+        (DEVICE + TENANT + '[[expect]]\nfigure = "total_iops"\nknob = "x"\nat_most = 1\n', "knob", "valid are none"),
         (DEVICE + TENANT + "weigth = 5\n", "[[tenant]] number 1 weigth", "valid are name, weight"),
         (DEVICE + TENANT + "weight = 0\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
         (DEVICE + TENANT + "weight = 10001\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
@@ -214,7 +237,8 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 
 def test_the_page_has_every_key_and_every_knob() -> None:
     keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *scenario.KNOBS, *ssd.PLAYED]
-    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "profile", "cost"]
+    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "cost"]
+    keys += Variant.__dataclass_fields__
     keys += [*scenario.FIGURES, *scenario.TENANT_FIGURES, *scenario.DEVICE_KEYS, *scenario.PATTERNS]
     keys += [*scenario.DEVICE_KEYS["null_blk"], *scenario.DEVICE_KEYS["qemu-nvme"]]
     assert [key for key in keys if f"`{key}`" not in PAGE] == []

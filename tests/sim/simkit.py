@@ -54,7 +54,8 @@ def player(trace: Path, name: str = "a", block: int = 512, **keys: Any) -> Json:
 def run_of(
     tenants: list[Json], drive: Json, knob: str = "none", cores: int = 1, seconds: float = 1.0, **keys: Any
 ) -> Json:
-    found: Json = {"scenario": "test", "version": "0", "knob": knob, "seed": 1, "repeat": 0, "cores": cores}
+    found: Json = {"scenario": "test", "version": "0", "knob": knob, "label": knob, "seed": 1, "repeat": 0}
+    found |= {"cores": cores, "tunables": {}}
     found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "costs": COSTS, "drive": drive, "cgroups": []}
     found["tenants"] = tenants
     assert not set(keys) - set(found) - {"cost"}

@@ -36,8 +36,12 @@ def run(what: Scenario, profile: str | None, out: Path, *knobs: str) -> Results:
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 def test_every_scenario_runs(path: Path, drive: str, tmp_path: Path) -> None:
     what = hasty(path)
-    found = run(what, None if drive == "its own" else drive, tmp_path, *sim.KNOBS)
-    assert [run.knob for run in found.runs] == list(sim.KNOBS) * len(what.points)
+    profile = None if drive == "its own" else drive
+    found = run(what, profile, tmp_path, *sim.KNOBS)
+    usable = [knob for knob in sim.KNOBS if not sim.unavailable(knob, sim.profile_of(what, profile))]
+    names = [variant.name for knob in usable for variant in what.runs_of(knob)]
+    assert [run.knob for run in found.runs] == names * len(what.points)
+    assert set(found.unavailable) == set(sim.KNOBS) - set(usable)
     assert all(run.total_iops > 0 for run in found.runs)
     assert found.device["profile"] == (what.profile.name if drive == "its own" else drive)
     for run_found in found.runs:

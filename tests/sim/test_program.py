@@ -21,7 +21,7 @@ from fairlane.scenario import TRACES, load_profile
 from fairlane.sim import PROGRAM
 
 GOLDEN = Path(__file__).parent
-KNOBS = ("none", "kyber-fairness", "mqflashfq", "flashfq")
+KNOBS = ("none", "kyber-fairness", "mqflashfq", "flashfq", "d2fq", "mqfq")
 MAPPED = {"size": 1 << 28, "map": 1 << 28, "spare": 250, "block_pages": 32, "page": 4096}
 
 
@@ -46,6 +46,8 @@ def mixed(knob: str, drive: Json) -> Json:
 @pytest.mark.parametrize("drive", [null_drive(2, 64, 50_000), ssd_drive(4), ssd_drive(4, **MAPPED)])
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_run_is_the_same_every_time_however_it_was_compiled(knob: str, drive: Json) -> None:
+    if knob == "d2fq" and drive["kind"] == "null":
+        pytest.skip("no drive for it")
     first = output(mixed(knob, drive))
     assert output(mixed(knob, drive)) == first
     assert output(mixed(knob, drive), ASAN) == first
@@ -128,8 +130,12 @@ def test_a_drive_that_is_only_read_has_no_write_amplification() -> None:
     [
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"cores": 1.5}, "cores must be a whole number from 1 to 1024"),
-        ({"knob": "bfq"}, "only none, kyber-fairness, mqflashfq and flashfq"),
-        ({"tunables": {"depth": 1}}, "tunables: none has no depth"),
+        ({"knob": "bfq"}, "the simulator has none such"),
+        ({"knob": "d2fq", "drive": null_drive()}, "it has no weighted round robin arbitration"),
+        ({"knob": "d2fq", "drive": ssd_drive(wrr=0)}, "it has no weighted round robin arbitration"),
+        ({"knob": "d2fq", "tunables": {"fixed_ratio": 257}}, "d2fq has no tunable fixed_ratio, or not of that value"),
+        ({"knob": "mqfq", "tunables": {"fixed_ratio": 2}}, "mqfq has no tunable fixed_ratio"),
+        ({"tunables": {"depth": 1}}, "none has no tunable depth"),
         ({"cost": {"read": [1] * 12}}, "cost: write must be a list"),
         ({"cost": {"read": [1] * 11, "write": [1] * 12}}, "cost: read must have 12 prices"),
         ({"cost": {"read": [1] * 12, "write": [0] * 12}}, "cost: write must be whole numbers from 1 to 16777216"),

@@ -18,13 +18,15 @@ from fairlane.results import jain
 CORES = 4
 
 
-def run(knob: str, weights: list[int], read_percent: int = 100, groups: list[Json] | None = None) -> Json:
+def run(
+    knob: str, weights: list[int], read_percent: int = 100, groups: list[Json] | None = None, warmup_s: int = 1
+) -> Json:
     parents = [group["name"] for group in groups or [{"name": None}]]
     tenants = [
         tenant(f"t{i}", weight, jobs=4, depth=128, read_percent=read_percent, parent=parents[i % len(parents)])
         for i, weight in enumerate(weights)
     ]
-    return simulate(run_of(tenants, ssd_drive(CORES), knob, CORES, 2, cgroups=groups or [], warmup_ns=10**9))
+    return simulate(run_of(tenants, ssd_drive(CORES), knob, CORES, 2, cgroups=groups or [], warmup_ns=warmup_s * 10**9))
 
 
 def check(found: Json) -> None:
@@ -38,6 +40,28 @@ def check(found: Json) -> None:
 @settings(max_examples=15, deadline=None)
 def test_greedy_tenants_get_their_shares(weights: list[int]) -> None:
     check(run("kyber-fairness", weights))
+
+
+@given(weights=st.lists(st.integers(1, 8).map(lambda n: 25 * n), min_size=2, max_size=5))
+@settings(max_examples=4, deadline=None)
+def test_a_drive_that_arbitrates_gives_greedy_tenants_their_shares(weights: list[int]) -> None:
+    found = run("d2fq", weights, warmup_s=6)
+    check(found)
+    # The ratio is near what sets the lightest apart from all others, and no less.
+    most = (sum(weights) - min(weights)) / min(weights)
+    assert 1 <= found["counters"]["device"]["hl_ratio"] <= 2 * most + 2
+
+
+def test_more_threads_and_larger_requests_are_no_more_share() -> None:
+    tenants = [tenant("a", jobs=2, depth=128), tenant("b", jobs=6, depth=128), tenant("c", depth=256, bytes=16384)]
+    for knob in ("d2fq", "mqfq"):
+        check(simulate(run_of(tenants, ssd_drive(CORES), knob, CORES, 3, warmup_ns=3 * 10**9)))
+
+
+def test_cores_that_share_their_queues_share_the_drive_fairly() -> None:
+    tenants = [tenant(f"t{i}", weight, jobs=3, depth=64) for i, weight in enumerate((100, 75, 50, 25))]
+    for knob in ("d2fq", "mqfq"):
+        check(simulate(run_of(tenants, ssd_drive(4), knob, 12, 3, warmup_ns=3 * 10**9)))
 
 
 @pytest.mark.parametrize("read_percent", [0, 50, 100])

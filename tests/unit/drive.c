@@ -78,15 +78,30 @@ static void kick(void *ctx)
 	push(ctx, (struct event){ .at = now_ns, .kind = TICK });
 }
 
+static void set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
+{
+	struct drive *d = ctx;
+
+	d->weight[FL_HIGH] = high;
+	d->weight[FL_MEDIUM] = medium;
+	d->weight[FL_LOW] = low;
+}
+
 void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_hwqs,
 		unsigned int slots, u64 service_ns)
 {
-	struct fl_host host = { .run = run_later, .kick = kick, .ctx = d };
+	struct fl_host host = {
+		.run = run_later, .kick = kick, .weights = set_weights, .ctx = d
+	};
+	unsigned int c, q;
 
 	memset(d, 0, sizeof(*d));
 	now_ns = NSEC_PER_SEC;
 	fl_set_clock(drive_now);
 	d->events = calloc(1, sizeof(struct heap));
+	for (c = 0; c < FL_NR_CLASSES; c++)
+		for (q = 0; q < MAX_HWQS; q++)
+			INIT_LIST_HEAD(&d->classes[c][q]);
 	d->nr_hwqs = nr_hwqs;
 	d->slots = slots;
 	d->read_ns = service_ns;
@@ -146,15 +161,69 @@ static u64 service_ns(struct drive *d, struct fl_req *rq)
 	return ns;
 }
 
+static void start(struct drive *d, struct fl_req *rq, unsigned int q)
+{
+	d->in_flight[q]++;
+	push(d, (struct event){
+			.at = now_ns + service_ns(d, rq), .kind = DONE, .hwq = q, .rq = rq });
+}
+
+/* The next of class @c, its hardware queues in turn; NULL: none. */
+static struct request *class_next(struct drive *d, unsigned int c)
+{
+	unsigned int n;
+
+	for (n = 0; n < d->nr_hwqs; n++) {
+		struct list_head *list = &d->classes[c][d->turn[c]];
+
+		d->turn[c] = (d->turn[c] + 1) % d->nr_hwqs;
+		if (!list_empty(list))
+			return container_of(fl_req_of(list->next), struct request, rq);
+	}
+	return NULL;
+}
+
+/* Weighted round robin. */
+static struct request *fetch(struct drive *d)
+{
+	struct request *r;
+	unsigned int c, round;
+
+	for (round = 0; round < 2; round++) {
+		for (c = 0; c < FL_NR_CLASSES; c++) {
+			if (!d->credits[c] || !(r = class_next(d, c)))
+				continue;
+			d->credits[c]--;
+			list_del_init(fl_req_node(&r->rq));
+			return r;
+		}
+		memcpy(d->credits, d->weight, sizeof(d->credits));
+	}
+	return NULL;
+}
+
+static void fetch_all(struct drive *d)
+{
+	unsigned int i, all = 0;
+	struct request *r;
+
+	for (i = 0; i < d->nr_hwqs; i++)
+		all += d->in_flight[i];
+	for (; all < d->nr_hwqs * d->slots && (r = fetch(d)); all++)
+		start(d, &r->rq, r->hwq);
+}
+
 static void dispatch(struct drive *d, unsigned int q)
 {
 	struct fl_req *rq;
 	unsigned int i, all = 0;
 
-	while (d->in_flight[q] < d->slots && (rq = fl_next(d->dev, q))) {
-		d->in_flight[q]++;
-		push(d, (struct event){ .at = now_ns + service_ns(d, rq), .kind = DONE, .hwq = q, .rq = rq });
+	if (d->dev->sched->route) {
+		fetch_all(d);
+		return;
 	}
+	while (d->in_flight[q] < d->slots && (rq = fl_next(d->dev, q)))
+		start(d, rq, q);
 	for (i = 0; i < d->nr_hwqs; i++)
 		all += d->in_flight[i];
 	if (all > d->most_in_flight)
@@ -173,7 +242,11 @@ static void arrive(struct drive *d, struct fl_req *rq)
 	rq->op = percent(t) < t->writes_pct ? FL_WRITE : FL_READ;
 	rq->bytes = t->bytes;
 	rq->arrival_ns = now_ns;
-	fl_submit(d->dev, r->hwq, t->flow, rq);
+	if (d->dev->sched->route)
+		list_add_tail(fl_req_node(rq),
+			      &d->classes[fl_route(d->dev, r->hwq, t->flow, rq)][r->hwq]);
+	else
+		fl_submit(d->dev, r->hwq, t->flow, rq);
 }
 
 static void done(struct drive *d, struct event *ev)

@@ -4,6 +4,9 @@
  * fixed number of slots, a service time for reads and writes, and closed-loop
  * tenants that keep a number of requests outstanding. Everything happens in
  * the order of its time, so a test's outcome is the same on any machine.
+ *
+ * Under a scheduler that routes, requests wait in the drive, in a queue for
+ * each class and hardware queue, and go by weighted round robin.
  */
 #ifndef TEST_DRIVE_H
 #define TEST_DRIVE_H
@@ -38,6 +41,8 @@ struct drive {
 	unsigned int nr_tenants;
 	u64 mark_ns, marked_refills;
 	void *events; /* heap */
+	struct list_head classes[FL_NR_CLASSES][MAX_HWQS]; /* requests that were routed there */
+	unsigned int weight[FL_NR_CLASSES], credits[FL_NR_CLASSES], turn[FL_NR_CLASSES];
 };
 
 /* A drive under @sched, with the clock at 1 s. */

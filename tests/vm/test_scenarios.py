@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What the scenarios promise holds on a real kernel: shares, totals, work conservation, idling, hierarchy.
 
-Each test judges one file of scenarios/kyber-fairness or one case of scenarios/mqflashfq/vm.toml, run with the knobs
-that its expectations compare. All that were selected run before the first is judged, in one boot for each kernel and
-device. Those marked long are not part of `make test`, as another one, the unit tests or the simulator would notice
-the same mistake: `pytest tests/vm -m long`.
+Each test judges one file of scenarios/kyber-fairness or scenarios/d2fq, or one case of scenarios/mqflashfq/vm.toml, run
+with the knobs that its expectations compare. All that were selected run before the first is judged, in one boot for
+each kernel and device. Those marked long are not part of `make test`, as another one, the unit tests or the simulator
+would notice the same mistake: `pytest tests/vm -m long`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from fairlane.report import points
 from fairlane.results import Results
 from fairlane.scenario import Scenario
 
-FILES = [*sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")), scenario.SCENARIOS / "mqflashfq" / "vm.toml"]
-SCENARIOS = {what.name.partition("/")[2]: what for path in FILES for what in scenario.load_all(path)}
-ALSO_ON_6_12 = ("nvme", "vm-weights")
+FILES = [
+    *sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")),
+    scenario.SCENARIOS / "mqflashfq" / "vm.toml",
+    *sorted(scenario.SCENARIOS.glob("d2fq/vm*.toml")),
+]
+SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario.load_all(path)}
+ALSO_ON_6_12 = ("nvme", "mqflashfq/vm-weights")
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
-LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256")
+LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "d2fq/vm-cpu-bound")
 CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
     pytest.param(
         kernel,
         name,
         id=f"{name}-{kernel}",
-        marks=[pytest.mark.long] if name in LONG or name.startswith("vm-") else [],
+        marks=[pytest.mark.long] if name in LONG or name.startswith("mqflashfq/vm-") else [],
     )
     for kernel, name in CASES
 ]

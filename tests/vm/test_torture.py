@@ -36,6 +36,8 @@ EACH = (
         pytest.param(("data", "interface"), id="data-interface"),
         pytest.param(("@mqflashfq", *EACH), id="mqflashfq"),
         pytest.param(("@flashfq", *EACH), id="flashfq", marks=pytest.mark.long),
+        pytest.param(("route",), id="d2fq"),
+        pytest.param(("@mqfq", *EACH), id="mqfq", marks=pytest.mark.long),
     ],
 )
 def test_torture(guest_run: GuestRun, kernel: str, what: tuple[str, ...]) -> None:

@@ -27,7 +27,8 @@ from fairlane.guest import CGROUPS
 from fairlane.kernels import SCHEDULERS
 from fairlane.scenario import Profile
 
-ALL_OURS = tuple(name.removesuffix(".ko") for name in SCHEDULERS[1:])
+# Our elevators; d2fq, which is none, has torture_route.py.
+ALL_OURS = tuple(name.removesuffix(".ko") for name in SCHEDULERS[1:] if name != "d2fq.ko")
 OURS = os.environ.get("FAIRLANE_TORTURED", ALL_OURS[0])  # the one under test
 OTHERS = ("none", "kyber", "bfq", "mq-deadline")
 LIMIT_S = 60.0  # of a hang: a slow machine takes its time

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fairlane-route.ko: which drives can be told classes, which schedulers choose
+ * them, and /sys/block/DISK/fairlane/scheduler, which brings the two together.
+ * A module of its own, so that a driver does not pin the schedulers.
+ */
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+
+#include "compat.h"
+#include "route.h"
+
+static LIST_HEAD(fl_routers);
+static DEFINE_MUTEX(fl_routers_lock);
+
+/* ---- One scheduler goes, another comes ------------------------------------- */
+
+struct fl_route_frozen {
+	unsigned int noio;
+};
+
+/* In the order in which the block layer takes them when it switches elevators. */
+static struct fl_route_frozen fl_route_freeze(struct request_queue *q)
+{
+	mutex_lock(&q->sysfs_lock);
+	mutex_lock(&q->rq_qos_mutex);
+	blk_mq_freeze_queue(q);
+	return (struct fl_route_frozen){ memalloc_noio_save() };
+}
+
+static void fl_route_unfreeze(struct request_queue *q, struct fl_route_frozen frozen)
+{
+	memalloc_noio_restore(frozen.noio);
+	blk_mq_unfreeze_queue(q);
+	mutex_unlock(&q->rq_qos_mutex);
+	mutex_unlock(&q->sysfs_lock);
+}
+
+/* Under route->lock. */
+static void fl_route_clear(struct fl_route *route)
+{
+	const struct fl_router *router = route->router;
+	struct request_queue *q = route->disk->queue;
+	struct fl_route_frozen frozen;
+
+	if (!router)
+		return;
+	if (!route->gone)
+		sysfs_unmerge_group(&disk_to_dev(route->disk)->kobj, router->files(route));
+	frozen = fl_route_freeze(q);
+	router->detach(route);
+	fl_route_unfreeze(q, frozen);
+	route->router = NULL;
+	module_put(router->owner);
+}
+
+/* Under route->lock. @router is referenced, which is passed on or given up. */
+static int fl_route_set(struct fl_route *route, const struct fl_router *router)
+{
+	struct request_queue *q = route->disk->queue;
+	struct fl_route_frozen frozen;
+	int ret;
+
+	fl_route_clear(route);
+	frozen = fl_route_freeze(q);
+	ret = router->attach(route);
+	fl_route_unfreeze(q, frozen);
+	if (ret) {
+		module_put(router->owner);
+		return ret;
+	}
+	route->router = router;
+	ret = sysfs_merge_group(&disk_to_dev(route->disk)->kobj, router->files(route));
+	if (ret)
+		fl_route_clear(route);
+	return ret;
+}
+
+/* The scheduler of that name, referenced, or NULL. */
+static const struct fl_router *fl_router_get(const char *name)
+{
+	struct fl_router *router;
+
+	mutex_lock(&fl_routers_lock);
+	list_for_each_entry(router, &fl_routers, node) {
+		if (!strcmp(router->name, name) && try_module_get(router->owner)) {
+			mutex_unlock(&fl_routers_lock);
+			return router;
+		}
+	}
+	mutex_unlock(&fl_routers_lock);
+	return NULL;
+}
+
+/* ---- /sys/block/DISK/fairlane/scheduler ------------------------------------ */
+
+static ssize_t fl_scheduler_show(struct device *dev, struct device_attribute *attr, char *page)
+{
+	struct fl_route *route = container_of(attr, struct fl_route, file);
+	const struct fl_router *now, *router;
+	int len;
+
+	mutex_lock(&fl_routers_lock);
+	now = READ_ONCE(route->router);
+	len = sysfs_emit(page, now ? "none" : "[none]");
+	list_for_each_entry(router, &fl_routers, node)
+		len += sysfs_emit_at(page, len, router == now ? " [%s]" : " %s", router->name);
+	mutex_unlock(&fl_routers_lock);
+	return len + sysfs_emit_at(page, len, "\n");
+}
+
+static int fl_route_choose(struct fl_route *route, const char *name)
+{
+	const struct fl_router *router;
+
+	if (route->gone)
+		return -ENODEV;
+	if (!strcmp(name, "none")) {
+		fl_route_clear(route);
+		return 0;
+	}
+	if (route->router && !strcmp(name, route->router->name))
+		return 0;
+	router = fl_router_get(name);
+	if (!router) {
+		request_module("fairlane-route-%s", name);
+		router = fl_router_get(name);
+	}
+	if (!router)
+		return -EINVAL;
+	if (!route->ops->set_weights) {
+		pr_err("fairlane: %s: no %s: the drive has no weighted round robin arbitration\n",
+		       route->disk->disk_name, name);
+		module_put(router->owner);
+		return -EOPNOTSUPP;
+	}
+	return fl_route_set(route, router);
+}
+
+static ssize_t fl_scheduler_store(struct device *dev, struct device_attribute *attr,
+				  const char *page, size_t count)
+{
+	struct fl_route *route = container_of(attr, struct fl_route, file);
+	char name[32];
+	int ret;
+
+	if (strscpy(name, page, sizeof(name)) < 0)
+		return -EINVAL;
+	mutex_lock(&route->lock);
+	ret = fl_route_choose(route, strim(name));
+	mutex_unlock(&route->lock);
+	return ret ?: count;
+}
+
+/* ---- Drives and schedulers come and go ------------------------------------- */
+
+int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops)
+{
+	route->disk = disk;
+	route->ops = ops;
+	mutex_init(&route->lock);
+	route->file = (struct device_attribute)__ATTR(scheduler, 0644, fl_scheduler_show,
+						      fl_scheduler_store);
+	sysfs_attr_init(&route->file.attr);
+	route->files[0] = &route->file.attr;
+	route->folder = (struct attribute_group){ .name = FL_ROUTE_FOLDER, .attrs = route->files };
+	return sysfs_create_group(&disk_to_dev(disk)->kobj, &route->folder);
+}
+EXPORT_SYMBOL_GPL(fl_route_register);
+
+void fl_route_unregister(struct fl_route *route)
+{
+	mutex_lock(&route->lock);
+	route->gone = true;
+	mutex_unlock(&route->lock);
+	/* Waits for who is in one of the files; who waits for the lock there finds us gone. */
+	sysfs_remove_group(&disk_to_dev(route->disk)->kobj, &route->folder);
+	mutex_lock(&route->lock);
+	fl_route_clear(route);
+	mutex_unlock(&route->lock);
+}
+EXPORT_SYMBOL_GPL(fl_route_unregister);
+
+void fl_router_register(struct fl_router *router)
+{
+	mutex_lock(&fl_routers_lock);
+	list_add_tail(&router->node, &fl_routers);
+	mutex_unlock(&fl_routers_lock);
+}
+EXPORT_SYMBOL_GPL(fl_router_register);
+
+void fl_router_unregister(struct fl_router *router)
+{
+	mutex_lock(&fl_routers_lock);
+	list_del(&router->node);
+	mutex_unlock(&fl_routers_lock);
+}
+EXPORT_SYMBOL_GPL(fl_router_unregister);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("fairlane: drives that schedulers choose classes of submission queues for");

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * For a block driver: let a scheduler choose the class of submission queue.
+ *
+ * D2FQ holds no request back. It tells the driver, as that sends a request to
+ * the drive, in which of three classes of submission queues to put it: high,
+ * medium or low of NVMe's weighted round robin (WRR) arbitration. No elevator
+ * is in the path. Four calls in a driver, of which two are per request:
+ *
+ *	struct drive { struct fl_route route; ... };
+ *	struct command { struct fl_route_rq route; ... };     // a request's pdu
+ *
+ *	device_add_disk(...);
+ *	fl_route_register(&drive->route, disk, &ops);
+ *
+ *	class = fl_route_start(&drive->route, rq, &cmd->route);    in queue_rq()
+ *	fl_route_done(&drive->route, &cmd->route);                 in complete()
+ *
+ *	fl_route_unregister(&drive->route);
+ *	del_gendisk(disk);
+ *
+ * While no scheduler was chosen, the two are one predictable branch each, and
+ * all requests go to high. The operator chooses with
+ * `echo d2fq > /sys/block/DISK/fairlane/scheduler`.
+ *
+ * Lives:
+ *   fl_route      the driver's, zeroed at first. In use from register to
+ *                 unregister, which takes the scheduler away.
+ *   fl_route_rq   the request's, from start to done; whoever does not call
+ *                 start for a request does not call done either.
+ *   scheduler     start and done change only while the queue is frozen: no
+ *                 request sees two of them.
+ *   modules       a driver pins fairlane-route.ko, which is this header's
+ *                 other side and no more; a chosen scheduler pins its module.
+ */
+#ifndef FAIRLANE_ROUTE_H
+#define FAIRLANE_ROUTE_H
+
+#include <linux/blk-mq.h>
+#include <linux/device.h>
+#include <linux/mutex.h>
+
+#include "libfairlane/class.h"
+
+struct fl_queue;
+struct fl_router;
+
+/* What a scheduler knows of a request between start and done. */
+struct fl_route_rq {
+	struct fl_queue *queue; /* that it is charged to; NULL: to none */
+	unsigned long priv; /* the scheduler's */
+	u32 bytes;
+	u8 op; /* enum fl_op */
+};
+
+struct fl_route_ops {
+	/*
+	 * Give the drive's classes these weights, soon: any context, with
+	 * interrupts off. A driver that needs a command for it has a work item
+	 * send that. NULL: the drive knows no WRR, and gets no scheduler.
+	 */
+	void (*set_weights)(struct gendisk *disk, unsigned int high, unsigned int medium,
+			    unsigned int low);
+};
+
+struct fl_route {
+	/* The scheduler's; written while the queue is frozen. */
+	enum fl_class (*start)(struct fl_route *route, struct request *rq, struct fl_route_rq *frq);
+	void (*done)(struct fl_route_rq *frq);
+	void *data;
+
+	struct gendisk *disk;
+	const struct fl_route_ops *ops;
+	struct mutex lock; /* for what follows */
+	const struct fl_router *router; /* NULL: none */
+	bool gone; /* unregistered */
+
+	struct device_attribute file; /* scheduler, */
+	struct attribute *files[2]; /* alone */
+	struct attribute_group folder; /* in its folder */
+};
+
+#define FL_ROUTE_FOLDER "fairlane" /* in /sys/block/DISK */
+
+/*
+ * After device_add_disk(). The number of hardware queues must not change until
+ * fl_route_unregister(). May sleep; an errno when out of memory.
+ */
+int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops);
+/* Before del_gendisk(). Waits for requests in flight while a scheduler is there. */
+void fl_route_unregister(struct fl_route *route);
+
+/*
+ * The class that @rq goes to. In queue_rq(), once nothing can keep it from being
+ * sent: each start needs one done, also if @rq is to be sent again.
+ */
+static inline enum fl_class fl_route_start(struct fl_route *route, struct request *rq,
+					   struct fl_route_rq *frq)
+{
+	return unlikely(route->start) ? route->start(route, rq, frq) : FL_HIGH;
+}
+
+/* The drive is done with it. Any context; before the request is ended or requeued. */
+static inline void fl_route_done(struct fl_route *route, struct fl_route_rq *frq)
+{
+	if (unlikely(route->done))
+		route->done(frq);
+}
+
+/* ---- For a scheduler: see route-glue.h ------------------------------------ */
+
+struct fl_router {
+	const char *name;
+	struct module *owner;
+	struct list_head node; /* in fl_routers */
+	/*
+	 * Set start, done and data of @route; the queue is frozen, and
+	 * q->sysfs_lock and q->rq_qos_mutex are held. On an error nothing is set.
+	 */
+	int (*attach)(struct fl_route *route);
+	/* The converse, under the same conditions. */
+	void (*detach)(struct fl_route *route);
+	/* Files beside scheduler, as a group to merge; after attach and before detach. */
+	const struct attribute_group *(*files)(struct fl_route *route);
+};
+
+void fl_router_register(struct fl_router *router);
+void fl_router_unregister(struct fl_router *router);
+
+#endif
