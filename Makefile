@@ -14,7 +14,7 @@ READY   := $(VENV)/.ready
 KERNELS := 6.1 6.12
 
 # gcc-12 is what Debian 12's kernels, and so their modules, are built with.
-APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make xz-utils pahole libelf1 libssl3 libc6-dev libjansson-dev
+APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make flex bison bc xz-utils libelf-dev pahole libelf1 libssl3 libc6-dev libjansson-dev
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:

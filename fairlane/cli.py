@@ -14,12 +14,31 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
-from fairlane import __version__, calibrate, check, cost, demo, doctor, host, knobs, report, scenario, sim, tables, vm
+from fairlane import (
+    __version__,
+    bench,
+    calibrate,
+    check,
+    cost,
+    demo,
+    doctor,
+    host,
+    kernels,
+    knobs,
+    labkernel,
+    report,
+    scenario,
+    sim,
+    suite,
+    tables,
+    vm,
+)
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, check_folder
 from fairlane.scenario import Scenario
 
-KERNELS = ("6.1", "6.12")
+KERNELS = (*kernels.VERSIONS, labkernel.NAME)
+KERNEL_DEFAULT = f"{vm.KERNEL}, or {labkernel.NAME} when --knobs names one that Debian's kernels lack"
 RESULTS, REPORT = "results.json", "report.html"
 
 
@@ -66,9 +85,21 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
-    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--cost", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
+
+    sub = command("bench", _bench, "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict.")
+    sub.add_argument(
+        "--suite", default=",".join(suite.PARTS), metavar="D1,D2", help="parts of it; default: %(default)s"
+    )
+    sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
+    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
+    sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
+    sub.add_argument("--out", type=Path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
+    sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
     sub = command("calibrate", _calibrate, "Measure what each kind of request takes from a drive: its price list.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
@@ -97,6 +128,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
     sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
+
+    sub = command(
+        "kernel", _kernel, "Build the lab kernel for VMs: it has the I/O controls that Debian's kernels lack."
+    )
+    sub.add_argument("action", choices=("build",), help="build it, with our modules, unless that is done")
 
     sub = command("profiles", _profiles, "List the drives that a scenario, or --on sim:PROFILE, can name.")
     sub.add_argument("names", nargs="*", metavar="PROFILE", help="show the numbers of these, and where each is from")
@@ -173,7 +209,8 @@ def _results(
     if backend == "vm":
         jobs = [vm.Job(what, names, folder) for what, folder in zip(scenarios, folders, strict=True)]
         with tables.progress(scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios") as progress:
-            found = vm.run_scenarios(jobs, args.out, progress, args.kernel or vm.KERNEL)
+            kernel = args.kernel or (vm.KERNEL if args.knobs is None else vm.kernel_for(names))
+            found = vm.run_scenarios(jobs, args.out, progress, kernel)
         yield from zip(scenarios, folders, found, strict=True)
         return
     for what, folder in zip(scenarios, folders, strict=True):
@@ -183,6 +220,33 @@ def _results(
             else:
                 results = host.run(what, where or "", names, folder, progress, destroy_data=args.destroy_data)
         yield what, folder, results
+
+
+def _bench(args: argparse.Namespace) -> int:
+    backend, where = _backend(args.on)
+    _only_where_it_counts(args, backend)
+    parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
+    names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
+    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out)
+    told = tables.console(stderr=True)
+    todo = len(what.todo)
+    done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
+    if todo:
+        told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
+        try:
+            with tables.progress("isol-bench") as progress:
+                bench.run(what, progress, args.destroy_data)
+        except KeyboardInterrupt:
+            print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
+            return 130
+    found = bench.finish(what)
+    if args.json:
+        _print_json(found.summary)
+        return 0
+    out = tables.console()
+    tables.verdict(found, out)
+    out.print(f"The report: {found.page}")
+    return 0
 
 
 def _calibrate(args: argparse.Namespace) -> int:
@@ -231,6 +295,12 @@ def _positive(option: str, number: Number | None) -> Number | None:
 
 
 def _report(args: argparse.Namespace) -> int:
+    suites = [path for path in args.results if (path / bench.PLAN).exists()]
+    if suites:
+        if len(args.results) > 1 or args.out:
+            raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
+        print(bench.finish(bench.load(suites[0])).page)
+        return 0
     files = [file for path in args.results for file in _files(path)]
     page = args.out or files[0].with_name(REPORT)
     report.write([Results.load(file) for file in files], page)
@@ -255,6 +325,18 @@ def _knobs(args: argparse.Namespace) -> int:
     else:
         headings = ("knob", "what it does", "here")[: len(rows[0])]
         tables.listing([tuple(row.values()) for row in rows], headings, tables.console())
+    return 0
+
+
+def _kernel(_args: argparse.Namespace) -> int:
+    with tables.progress("lab kernel") as progress:
+
+        def say(text: str) -> None:
+            progress(host.Progress(text, labkernel.fraction(text)))
+
+        kernel = labkernel.ensure(say)
+        kernels.build_modules(kernel, say)
+    print(f"{kernel.release} {kernel.vmlinuz}")
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane import kernels, proc, sim, vm
+from fairlane import kernels, labkernel, proc, sim, vm
 from fairlane.errors import FairlaneError
 
 CACHE_GIB = 3  # two kernels take 1 GiB, and their packages as much again while they are unpacked
@@ -59,6 +59,9 @@ def checks() -> Iterator[Check]:
         built = all((kernels.modules_dir(kernel) / name).is_file() for name in kernels.MODULES)
         detail = "built" if built else "not built yet; the first run does so"
         yield Check(f"modules {kernel.version}", built, detail, "make modules", needed=False)
+    lab = labkernel.cached()
+    detail = lab.release if lab else "not built; only --kernel lab, and knobs that Debian's kernels lack, need it"
+    yield Check("lab kernel", lab is not None, detail, "fairlane kernel build (5 min)", needed=False)
     yield _kvm(found)
     yield from _simulator()
     yield from _host_backend()

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,14 @@ from fairlane.scenario import Scenario, TenantSpec
 SYS_BLOCK = Path("/sys/block")
 BIN_MS = 10
 PERCENTILES = {"p50": "50.000000", "p95": "95.000000", "p99": "99.000000", "p99.9": "99.900000"}
+NEEDED = {  # what an old fio may lack
+    "ioengine": "libaio",
+    "unified_rw_reporting": "both",
+    "cgroup_nodelete": "1",
+    "log_unix_epoch": "1",
+    "per_job_logs": "1",
+    "rate_process": "poisson",
+}
 SAMPLE_S = 0.2  # how often CPU time is read and progress reported
 GRACE_S = 60.0  # for fio to start its jobs, drain their queues and write its output
 END_S = 5.0  # for fio to end by itself once told to
@@ -182,8 +191,7 @@ def run(
 
     Without cgroups and their counts the totals are fio's, good enough where it does not matter who got what.
     """
-    if shutil.which("fio") is None:
-        raise FairlaneError("fio is not installed; it is the load generator (on Debian: apt-get install fio)")
+    check()
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
         logs = Path(folder)
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -191,6 +199,27 @@ def run(
         jobs.write_text(job_file(scenario, target, cgroups, logs, seed))
         samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
         return _collect(scenario, json.loads(_only_json(output)), logs, samples, target)
+
+
+@cache
+def check() -> None:
+    """Raises a FairlaneError unless there is a fio that has what we ask of it."""
+    if shutil.which("fio") is None:
+        raise FairlaneError("fio is not installed; it is the load generator (on Debian: apt-get install fio)")
+    options = [f"--{name}={value}" for name, value in NEEDED.items()]
+    found = subprocess.run(
+        ["fio", "--parse-only", "--name=probe", "--filename=/dev/null", *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=False).stdout.strip()
+        why = (found.stderr.strip().splitlines() or ["it does not say why"])[-1]
+        raise FairlaneError(
+            f"{version or 'this fio'} is too old: {why}; install fio 3.33, which Debian 12 has, or newer"
+        )
 
 
 def fill(target: Target, progress: Callable[[float], None]) -> None:

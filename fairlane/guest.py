@@ -3,7 +3,8 @@
 
 `wrap SHARED MODULES COMMAND...` prepares the machine, runs the command and leaves its exit status and the kernel's log
 in SHARED. `scenarios SHARED` is such a command: it runs those of SHARED/jobs.json, each on the device that its profile
-describes.
+describes. `units SHARED ACCELERATOR` is another: it runs the units of a suite, SHARED/.units.json; SHARED is their run
+folder, and each unit's results are in it as soon as they are there.
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairlane import devices, dmesg, host, proc
+from fairlane import devices, dmesg, host, proc, suite
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.kernels import MODULES
+from fairlane.results import Results
 from fairlane.scenario import from_dict
+from fairlane.store import Store
 
 MARK = "@fairlane "  # starts a line, with JSON after it, by which the guest talks to the host
 UP = MARK + "up"
 STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # what wrap leaves in the shared folder
-JOBS, RESULTS = "jobs.json", "results.json"
+JOBS, RESULTS, UNITS = "jobs.json", "results.json", ".units.json"
 
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
@@ -105,6 +110,48 @@ def scenarios(shared: Path) -> int:
     return 0
 
 
+def units(shared: Path, accelerator: str) -> int:
+    """Run those of SHARED/.units.json, all that want the same drive on one."""
+    todo = [suite.from_json(unit) for unit in json.loads((shared / UNITS).read_text())]
+    seen = len(dmesg.bad(kernel_log()))
+
+    def bad() -> list[str]:
+        nonlocal seen
+        found = dmesg.bad(kernel_log())
+        new, seen = found[seen:], len(found)
+        return new
+
+    store = VmStore(shared, suite.standard(todo[-1].scenario), accelerator)
+    for profile, group in groupby(todo, key=lambda unit: unit.scenario.profile):
+        try:
+            with devices.setup(profile) as device:
+                host.run_units(
+                    list(group),
+                    device,
+                    store,
+                    lambda unit: tell({"unit": unit.id}),
+                    renew=partial(devices.renew, profile),
+                    bad=bad,
+                )
+        except (FairlaneError, OSError) as error:
+            tell({"error": str(error)})
+            return 2
+    return 0
+
+
+@dataclass(frozen=True)
+class VmStore(Store):
+    """Says in the results that this is a VM, and which drive was made in it."""
+
+    accelerator: str
+
+    def save(self, unit: suite.Unit, results: Results) -> None:
+        profile = unit.scenario.profile
+        results.backend, results.accel = "vm", self.accelerator
+        results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
+        super().save(unit, results)
+
+
 def tell(message: dict[str, Any]) -> None:
     print(MARK + json.dumps(message), flush=True)
 
@@ -115,6 +162,8 @@ def main(argv: list[str]) -> int:
             return wrap(Path(shared), Path(modules) if modules else None, command)
         case ["scenarios", shared]:
             return scenarios(Path(shared))
+        case ["units", shared, accelerator]:
+            return units(Path(shared), accelerator)
     print(__doc__, file=sys.stderr)
     return 2
 

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +23,8 @@ from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
 from fairlane.scenario import Scenario, TenantSpec, shares
+from fairlane.store import Store, room
+from fairlane.suite import Unit
 
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
 OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
@@ -77,7 +79,7 @@ def run(
         usable = _usable(device, knob_names, results)
         run_s = scenario.warmup + scenario.seconds + OVERHEAD_S
         runs_s = run_s * len(usable) * scenario.repeats * len(scenario.points)
-        most = len(scenario.points) if "io.max" in usable else 0
+        most = len(scenario.points) if _wants("bytes_per_s", usable) else 0
         cost = measure.STEPS + len(VRATES) if "io.cost" in usable else 0
         steps = _Steps(runs_s + (most + cost) * MEASURE_S, progress)
         needs = _needs(_Bench(scenario, device, target, out, steps), usable)
@@ -97,6 +99,73 @@ def run(
     return results
 
 
+def run_units(
+    todo: Sequence[Unit],
+    device: str,
+    store: Store,
+    progress: Callable[[Unit], None],
+    *,
+    destroy_data: str | None = None,
+    renew: Callable[[], None] = lambda: None,
+    bad: Callable[[], list[str]] = list,
+) -> None:
+    """Run a suite's units one after the other; each is in the store as soon as it is done.
+
+    renew() brings a drive that was written to back to the state that it began in. bad() says what the kernel has
+    complained of since it was last asked.
+    """
+    writes = next((unit.scenario for unit in todo if unit.scenario.writes), todo[0].scenario)
+    target = free_target(device, writes, destroy_data)
+    reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
+    written = False
+    with room(store.folder), _terminable():
+        for unit in todo:
+            progress(unit)
+            results = Results(unit.scenario.name, f"host:{device}", unit.scenario.seed, __version__)
+            results.kernel = platform.release()
+            results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
+            results.device = _describe(device, target)
+            if why := reasons[unit.knob]:
+                results.unavailable = {unit.knob: why}
+            else:
+                known = store.kept("io.cost")
+                need = _need(unit, _Bench(writes, device, target, store.raw, _Steps(1.0, lambda _now: None)), store)
+                if written or known != store.kept("io.cost"):  # a model is measured with writes, too
+                    renew()
+                written = unit.scenario.writes
+                job = _Job(unit.scenario, device, target, knobs.TABLE[unit.knob], None, 0, _tuning(unit, store))
+                got = _measured(job, need, store.raw / unit.id, lambda _part: None)
+                got.run.bad_dmesg = bad()
+                results.runs, results.config = [got.run], {unit.knob: got.config}
+            store.save(unit, results)
+
+
+def _need(unit: Unit, bench: _Bench, store: Store) -> knobs.Need:
+    """What the unit's knob is set from: the same load under `none`, or a model that is measured once."""
+    tuning, wants = unit.tuning, knobs.TABLE[unit.knob].needs
+    if tuning.idle or tuning.slack:
+        return knobs.Need()
+    most = store.run(unit.baseline).total_bytes_per_s if unit.baseline and "bytes_per_s" in wants else None
+    cost = None
+    if "io_cost" in wants:
+        kept = store.kept("io.cost")
+        if not kept:
+            kept = asdict(_io_cost_speed(replace(bench, scenario=store.standard), _io_cost_model(bench)))
+            store.keep("io.cost", kept)
+        cost = knobs.IoCost(**kept)
+    return knobs.Need(cost, most)
+
+
+def _tuning(unit: Unit, store: Store) -> knobs.Tuning:
+    """With a target that is relative to the latency of the tenant with priority when it is alone."""
+    if unit.knob != "io.latency" or unit.target_of_alone is None or unit.alone is None:
+        return unit.tuning
+    alone = store.run(unit.alone).tenants[0].lat_us["p50"]
+    if alone is None:
+        raise FairlaneError(f"{store.path(unit.alone)}: knows no latency; delete the file and start again")
+    return replace(unit.tuning, target_us=max(1, round(alone * unit.target_of_alone)))
+
+
 # --- One run ---
 
 
@@ -110,6 +179,7 @@ class _Job:
     knob: knobs.Knob
     point: int | None
     repeat: int
+    tuning: knobs.Tuning = knobs.BY_WEIGHT
 
     @property
     def title(self) -> str:
@@ -137,7 +207,7 @@ def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float]
     number = (knobs.SYS_BLOCK / job.device / "dev").read_text().strip()
     with (
         cgroups.tree(scenario.groups, scenario.tenants) as tree,
-        knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need)) as config,
+        knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need, job.tuning)) as config,
     ):
         inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
         seed = scenario.seed + job.repeat
@@ -243,27 +313,41 @@ def _needs(bench: _Bench, usable: list[str]) -> dict[int | None, knobs.Need]:
     cost = _io_cost(bench) if "io.cost" in usable else None
     for point in bench.scenario.points:
         most = None
-        if "io.max" in usable:
+        if wanting := _wants("bytes_per_s", usable):
+            tell = bench.progress(f"for {' and '.join(wanting)}")
             with knobs.scheduler(bench.device, "none"):
-                most = measure.most(bench.scenario.at(point), bench.target, bench.out, bench.progress("for io.max"))
+                most = measure.most(bench.scenario.at(point), bench.target, bench.out, tell)
             bench.steps.finish(MEASURE_S)
         needs[point] = knobs.Need(cost, most)
     return needs
 
 
+def _wants(what: str, usable: Sequence[str]) -> list[str]:
+    """The knobs that are set from that part of Need."""
+    return [name for name in usable if what in knobs.TABLE[name].needs]
+
+
 def _io_cost(bench: _Bench) -> knobs.IoCost:
-    """Measure io.cost's model, then at which speed it gives the weights their due with all tenants busy.
+    """Measure io.cost's model, and the speed to run it at."""
+    return _io_cost_speed(bench, _io_cost_model(bench))
 
-    At the full speed of the device, its own queue decides who is served and weights mean little; a lower speed costs
-    throughput. So this looks for the highest that is fair, or else for the fairest.
-    """
 
+def _io_cost_model(bench: _Bench) -> str:
     def tell(name: str, part: float) -> None:
         bench.progress(f"{name} for io.cost", measure.STEPS)(part)
 
     with knobs.scheduler(bench.device, "none"):
         model = measure.io_cost_model(bench.scenario, bench.target, bench.out, tell)
     bench.steps.finish(MEASURE_S * measure.STEPS)
+    return model
+
+
+def _io_cost_speed(bench: _Bench, model: str) -> knobs.IoCost:
+    """At which speed the model gives the weights their due with all tenants busy.
+
+    At the full speed of the device, its own queue decides who is served and weights mean little; a lower speed costs
+    throughput. So this looks for the highest that is fair, or else for the fairest.
+    """
     busy = measure.busy(bench.scenario.at(bench.scenario.points[len(bench.scenario.points) // 2]))
     tried: list[tuple[float, int]] = []
     notes = []
@@ -340,8 +424,9 @@ def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
         return f"is held by {holder}"
     if any(line.split()[2] == number for line in (proc / "self/mountinfo").read_text().splitlines()):
         return "is mounted"
-    swaps = [line.split()[0] for line in (proc / "swaps").read_text().splitlines()[1:]]
-    if f"/dev/{device}" in swaps:
+    swaps = proc / "swaps"  # which a kernel without swap does not have
+    lines = swaps.read_text().splitlines()[1:] if swaps.exists() else []
+    if f"/dev/{device}" in [line.split()[0] for line in lines]:
         return "is in use as swap"
     return None
 

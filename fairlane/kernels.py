@@ -183,6 +183,17 @@ def _fetch(version: str, folder: Path, temp: Path, say: Say) -> Kernel:
     return final
 
 
+def fetch_source(version: str, temp: Path, say: Say) -> Path:
+    """The distribution's newest package of that kernel's source, in temp."""
+    package, debs = f"linux-source-{version}", temp / "debs"
+    debs.mkdir()
+    try:
+        _download(Apt(), [package], debs, f"source {version}", say)
+    except FairlaneError:
+        _download(_own_lists(temp, say), [package], debs, f"source {version}", say)
+    return next(debs.glob("*.deb"))
+
+
 def _newest(apt: Apt, version: str) -> str | None:
     """The release of the newest kernel image, or None when apt knows none."""
     arch = proc.output(["dpkg", "--print-architecture"], what="asking for the architecture", limit_s=10).strip()

@@ -6,16 +6,24 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fairlane.cgroups import Tree
 from fairlane.errors import FairlaneError
-from fairlane.scenario import KNOBS, OURS, Scenario, shares
+from fairlane.scenario import KNOBS, OURS, Scenario, TenantSpec, shares
 
 SYS_BLOCK = Path("/sys/block")
 BFQ_WEIGHT_MAX = 1000
+CLASS_FIRST, CLASS_MIDDLE, CLASS_LAST = "none-to-rt", "restrict-to-be", "idle"  # in io.prio.class
+# What no drive here can reach.
+SLACK_BYTES_PER_S = 1e12
+SLACK_US = 10_000_000
+SLACK_MODEL = "ctrl=user model=linear " + " ".join(
+    f"{way}{kind}={10**12 if kind == 'bps' else 10**8}" for way in "rw" for kind in ("bps", "seqiops", "randiops")
+)
+SLACK_VRATE = 1000  # percent
 # Folders in /sys/block/DEVICE: where elevators are chosen, and schedulers that do without.
 QUEUE, ROUTED = "queue", "fairlane"
 
@@ -44,6 +52,22 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """What a knob can be set to beside weights. All of it may be left out: then weights say everything."""
+
+    idle: bool = False  # only the scheduler; no cgroup is given anything
+    slack: bool = False  # limits and targets so wide that they cannot bind
+    first: str | None = None  # the tenant that goes before all others, for what follows
+    others: float | None = None  # io.max: the fraction of the maximum that the others may use together
+    target_us: int | None = None  # io.latency: of the first tenant, and of no other
+    classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
+    vrate: int | None = None  # io.cost: the percentage of the model's speed to run at
+
+
+BY_WEIGHT = Tuning()
+
+
+@dataclass(frozen=True)
 class Setting:
     """A knob about to be applied: where, and to what."""
 
@@ -52,9 +76,12 @@ class Setting:
     tree: Tree
     scenario: Scenario
     need: Need
+    tuning: Tuning = BY_WEIGHT
 
     def weights(self, file: str, scale: Callable[[int], int] = int) -> dict[str, Any]:
         """Write every cgroup's weight into that file of it."""
+        if self.tuning.idle:
+            return {}
         written = {name: scale(node.weight) for name, node in self.tree.nodes.items()}
         for name, weight in written.items():
             _write(self.tree.paths[name] / file, str(weight))
@@ -69,6 +96,8 @@ class Knob:
     files: tuple[str, ...] = ()  # cgroup files that the kernel must offer, in a cgroup below the root
     root_files: tuple[str, ...] = ()  # the same, in the root cgroup
     modules: tuple[str, ...] = ()  # that offer them
+    needs: tuple[str, ...] = ()  # what of Need it is set from
+    lab: bool = False  # Debian's kernels lack it; the lab kernel has it
     routes: bool = False  # it chooses classes of the drive's queues, without an elevator
 
     @property
@@ -89,13 +118,36 @@ TABLE = {
         ),
         Knob("kyber", "kyber", "Kyber: holds latency targets; knows no weights", modules=("kyber-iosched",)),
         Knob("bfq", "bfq", "BFQ: shares by io.bfq.weight", ("io.bfq.weight",), modules=("bfq",)),
-        Knob("io.max", "none", "a fixed limit per cgroup: its share of the measured maximum", ("io.max",)),
+        Knob(
+            "io.max",
+            "none",
+            "a fixed limit per cgroup: its share of the measured maximum",
+            ("io.max",),
+            needs=("bytes_per_s",),
+        ),
+        Knob(
+            "io.prio.class",
+            "mq-deadline",
+            "mq-deadline with a class per cgroup by its weight: real time, best effort or idle",
+            ("io.prio.class",),
+            modules=("mq-deadline",),
+            lab=True,
+        ),
+        Knob(
+            "io.latency",
+            "none",
+            "a latency target per cgroup: what it would have with its share of the measured maximum",
+            ("io.latency",),
+            needs=("bytes_per_s",),
+            lab=True,
+        ),
         Knob(
             "io.cost",
             "none",
             "shares by io.weight, with a cost model measured on the device",
             ("io.weight",),
             ("io.cost.model", "io.cost.qos"),
+            needs=("io_cost",),
         ),
         *(
             Knob(name, name, f"{about} by io.fairlane.weight", ("io.fairlane.weight",), modules=("fairlane", name))
@@ -144,7 +196,8 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):
         for file in files:
             if not (folder / file).exists():
-                return f"this kernel has no {file} in its cgroups"
+                lab = "; the lab kernel has it (fairlane kernel build; in a VM, --kernel lab)" if knob.lab else ""
+                return f"this kernel has no {file} in its cgroups{lab}"
     return None
 
 
@@ -158,7 +211,11 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
                 yield config | _bfq(setting)
             case "io.max":
                 yield config | _io_max(setting)
-            case "io.cost":
+            case "io.prio.class":
+                yield config | _io_prio_class(setting)
+            case "io.latency":
+                yield config | _io_latency(setting)
+            case "io.cost" if not setting.tuning.idle:
                 with _io_cost(setting) as lines:
                     yield config | lines | setting.weights("io.weight")
             case name if name in OURS:
@@ -250,11 +307,8 @@ def _bfq(setting: Setting) -> dict[str, Any]:
 
 def _io_max(setting: Setting) -> dict[str, Any]:
     """Each tenant's share of the measured maximum in bytes and in I/Os, in its own mix of reads and writes."""
-    assert setting.need.bytes_per_s is not None
     limits = {}
-    share = shares(setting.scenario)
-    for tenant in setting.scenario.tenants:
-        most = share[tenant.name] * setting.need.bytes_per_s
+    for tenant, most in _limits(setting).items():
         values = {}
         for letter, part in (("r", tenant.reads), ("w", 1 - tenant.reads)):
             if part > 0:
@@ -268,6 +322,63 @@ def _io_max(setting: Setting) -> dict[str, Any]:
     return {"io.max": limits}
 
 
+def _limits(setting: Setting) -> dict[TenantSpec, float]:
+    """bytes/s of each tenant that is to have a limit."""
+    scenario, tuning = setting.scenario, setting.tuning
+    if tuning.idle:
+        return {}
+    if tuning.slack:
+        return dict.fromkeys(scenario.tenants, SLACK_BYTES_PER_S)
+    assert setting.need.bytes_per_s is not None
+    if tuning.others is not None:
+        rest = replace(scenario, tenants=tuple(t for t in scenario.tenants if t.name != tuning.first))
+        most = {name: share * tuning.others for name, share in shares(rest).items()}
+    else:
+        most = shares(scenario)
+    return {t: most[t.name] * setting.need.bytes_per_s for t in scenario.tenants if t.name in most}
+
+
+def _io_prio_class(setting: Setting) -> dict[str, Any]:
+    """Three classes are all there is: real time from twice the mean weight on, idle from half of it down."""
+    scenario, tuning = setting.scenario, setting.tuning
+    if tuning.idle:
+        return {}
+    share = shares(scenario)
+    classes = {}
+    for tenant in scenario.tenants:
+        relative = share[tenant.name] * len(share)
+        kind = CLASS_FIRST if relative >= 2 else CLASS_LAST if relative <= 0.5 else CLASS_MIDDLE
+        if tuning.slack:
+            kind = CLASS_MIDDLE
+        elif tuning.classes:
+            kind = tuning.classes[tenant.name != tuning.first]
+        _write(setting.tree.paths[tenant.name] / "io.prio.class", kind)
+        classes[tenant.name] = kind
+    return {"io.prio.class": classes}
+
+
+def _io_latency(setting: Setting) -> dict[str, Any]:
+    """Targets in us. By default what the tenant's outstanding I/Os take at its share of the measured maximum; a tenant
+    that misses its own has those with a wider one held back."""
+    scenario, tuning = setting.scenario, setting.tuning
+    if tuning.idle:
+        return {}
+    targets = {}
+    if tuning.slack:
+        targets = dict.fromkeys((t.name for t in scenario.tenants), SLACK_US)
+    elif tuning.target_us is not None and tuning.first is not None:
+        targets = {tuning.first: tuning.target_us}
+    else:
+        assert setting.need.bytes_per_s is not None
+        for tenant in scenario.tenants:
+            outstanding = tenant.jobs * tenant.iodepth * (tenant.bs or 512)
+            most = shares(scenario)[tenant.name] * setting.need.bytes_per_s
+            targets[tenant.name] = max(1, round(outstanding / most * 1e6))
+    for name, target in targets.items():
+        _write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
+    return {"io.latency": {name: f"target={target}" for name, target in targets.items()}}
+
+
 def _requests(device: str, bs: int) -> int:
     """How many requests a block of that size becomes."""
     limit = int((SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) * 1024
@@ -277,7 +388,11 @@ def _requests(device: str, bs: int) -> int:
 @contextmanager
 def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
     cost = setting.need.io_cost
+    if setting.tuning.slack:
+        cost = IoCost(SLACK_MODEL, SLACK_VRATE, "so fast that it does not bind")
     assert cost is not None
+    if setting.tuning.vrate is not None:
+        cost = replace(cost, vrate=setting.tuning.vrate, why="as asked for")
     files = {"io.cost.model": cost.model, "io.cost.qos": cost.qos}
     before = {file: _line_of(setting.tree.mount / file, setting.number) for file in files}
     try:

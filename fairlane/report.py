@@ -20,6 +20,7 @@ import jinja2
 
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
+from fairlane.scenario import KNOBS
 
 OURS = "kyber-fairness"
 BASELINE = "none"
@@ -33,7 +34,7 @@ MAX_BARS = 8
 # A scheduler isolates, more or less, while every tenant is within so many percent of its share.
 WITHIN = 25
 LATENCIES = ("p50", "p99", "p99.9")
-KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", OURS)
+KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "io.prio.class", "io.latency", OURS)
 
 
 # --- figures: what was measured, repeats folded into medians --------------------------------------------------------
@@ -371,7 +372,7 @@ class Panel:
     series: Plot | None
 
 
-def _nice(top: float, count: int = 4) -> list[float]:
+def nice(top: float, count: int = 4) -> list[float]:
     """Round tick values from 0 to at least nearly `top`."""
     if top <= 0:
         return [0.0]
@@ -389,8 +390,9 @@ def _tenant_colour(n: int) -> str:
     return f"t{n % MAX_BARS}"
 
 
-def _knob_colour(knob: str) -> str:
-    return f"k{KNOB_ORDER.index(knob)}" if knob in KNOB_ORDER else "k-other"
+def knob_colour(knob: str) -> str:
+    """Its class in the style sheet."""
+    return f"k-{knob.replace('.', '-')}" if knob in KNOBS else "k-other"
 
 
 def _fold(values: Sequence[float], by: int) -> list[float]:
@@ -431,8 +433,8 @@ def _series(point: Point, top: float, fold: int) -> Plot | None:
         rates, colour, unit = _rates(tenant), _tenant_colour(n), 0.4 * tenant.series.bin_ms
         raw.append(Line(colour, _path(_fold(rates, fold), top, height, unit * fold), faint=True))
         smooth.append(Line(colour, _path(_fold(rates, SMOOTH), top, height, unit * SMOOTH), label=tenant.name))
-    x_ticks = [Tick(100 * v / seconds, f"{v:g}") for v in _nice(seconds)]
-    return Plot(width, height, x_ticks, _y_ticks(top, _nice(top)), raw + smooth, "s", "MB/s")
+    x_ticks = [Tick(100 * v / seconds, f"{v:g}") for v in nice(seconds)]
+    return Plot(width, height, x_ticks, _y_ticks(top, nice(top)), raw + smooth, "s", "MB/s")
 
 
 @dataclass(frozen=True)
@@ -456,7 +458,7 @@ def _axes(found: Sequence[Point]) -> Axes:
     decades = [d for d in range(math.ceil(low), math.floor(high) + 1)]
     return Axes(
         share_top=top,
-        share_ticks=[Tick(100 * v / top, f"{v * 100:g} %") for v in _nice(top)],
+        share_ticks=[Tick(100 * v / top, f"{v * 100:g} %") for v in nice(top)],
         lat_low=low,
         lat_high=high,
         lat_ticks=[Tick(100 * (d - low) / (high - low), _us_tick(10.0**d)) for d in decades],
@@ -523,7 +525,7 @@ def _sweep_plot(curves: Mapping[str, Sequence[tuple[int, float]]], title: str) -
     labels = spread([line[-1][1] / height * 100 for line in drawn.values()], 7.5)
     lines = [
         Line(
-            colour=_knob_colour(knob),
+            colour=knob_colour(knob),
             path="M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in line),
             marks="".join(f"M{x:.0f} {y:.0f}h0" for x, y in line),
             label=knob,
@@ -532,7 +534,7 @@ def _sweep_plot(curves: Mapping[str, Sequence[tuple[int, float]]], title: str) -
         for (knob, line), label_at in zip(drawn.items(), labels, strict=True)
     ]
     x_ticks = [Tick(at, str(x)) for x, at in where.items()]
-    return Plot(width, height, x_ticks, _y_ticks(top, _nice(top)), lines, "cgroups", title)
+    return Plot(width, height, x_ticks, _y_ticks(top, nice(top)), lines, "cgroups", title)
 
 
 @dataclass(frozen=True)
@@ -608,10 +610,10 @@ def _last(found: Sequence[Point]) -> list[Point]:
     return [p for p in found if (p.cgroups or 0) == largest]
 
 
-def _flat(value: object, path: str = "") -> list[tuple[str, str]]:
+def flat(value: object, path: str = "") -> list[tuple[str, str]]:
     """Nested settings as lines of (dotted name, value)."""
     if isinstance(value, Mapping):
-        return [line for key, inner in value.items() for line in _flat(inner, f"{path} › {key}" if path else str(key))]
+        return [line for key, inner in value.items() for line in flat(inner, f"{path} › {key}" if path else str(key))]
     return [(path, fmt_value(value))]
 
 
@@ -665,8 +667,8 @@ def _section(results: Results, label: str, anchor: str, fold: int) -> Section:
         axes=axes,
         sweep=_sweep(found),
         series_ms=", ".join(f"{b} ms" for b in sorted(bins)),
-        config=[(name, _flat(value)) for name, value in settings.items() if value],
-        counters=[(p.knob, _flat(p.runs[0].counters)) for p in last if p.runs[0].counters],
+        config=[(name, flat(value)) for name, value in settings.items() if value],
+        counters=[(p.knob, flat(p.runs[0].counters)) for p in last if p.runs[0].counters],
         bad_dmesg=[f"{run.knob}: {line}" for run in results.runs for line in run.bad_dmesg],
     )
 
@@ -701,7 +703,7 @@ def _series_fold(results: Sequence[Results]) -> int:
 
 
 @cache
-def _template() -> jinja2.Template:
+def template(name: str = "report.html.j2") -> jinja2.Template:
     env = jinja2.Environment(
         loader=jinja2.PackageLoader("fairlane"),
         autoescape=True,
@@ -711,7 +713,7 @@ def _template() -> jinja2.Template:
     )
     formats = (fmt_rate, fmt_iops, fmt_ratio, fmt_share, fmt_error, fmt_signed, fmt_us, fmt_value)
     env.filters |= {f.__name__.removeprefix("fmt_"): f for f in formats}
-    return env.get_template("report.html.j2")
+    return env.get_template(name)
 
 
 def render(results: Sequence[Results]) -> str:
@@ -722,7 +724,7 @@ def render(results: Sequence[Results]) -> str:
     ]
     knobs = list(dict.fromkeys(knob for knob in KNOB_ORDER for s in sections if any(p.knob == knob for p in s.points)))
     knobs += list(dict.fromkeys(p.knob for s in sections for p in s.points if p.knob not in KNOB_ORDER))
-    return _template().render(
+    return template().render(
         title=sections[0].headline if len(sections) == 1 else _overall([s.points for s in sections]),
         sections=sections,
         knobs=knobs,
@@ -731,7 +733,7 @@ def render(results: Sequence[Results]) -> str:
         emulated=any(r.accel == "tcg" for r in results),
         simulated=[r.backend == SIMULATOR for r in results],
         where=_where(results[0]),
-        knob_colour=_knob_colour,
+        knob_colour=knob_colour,
         tenant_colour=_tenant_colour,
     )
 

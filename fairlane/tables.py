@@ -16,11 +16,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from fairlane import host, ssd
+from fairlane.bench import Found
 from fairlane.calibrate import Calibration
 from fairlane.cost import NAMES, OPS
 from fairlane.report import Point, fmt_error, judged, points
 from fairlane.results import Outcome, Results
 from fairlane.scenario import Profile
+from fairlane.suite import PARTS
+from fairlane.verdict import BAD, FAIR, GOOD
 
 MAX_TENANTS = 8  # more are summed up by their fairness index alone
 NARROW = 105  # on a terminal with fewer columns these are left out
@@ -132,6 +135,32 @@ def outcomes(found: Sequence[Outcome], out: Console) -> None:
             measured += f" ({outcome.note})"
         paper = f" [{outcome.paper}]" if outcome.paper else ""
         out.print(f"{words[outcome.ok]}: {escape(f'{outcome.text}: {measured}, wanted {outcome.bound}{paper}')}")
+
+
+def verdict(found: Found, out: Console) -> None:
+    """The marks of every knob, what they rest on, and the advice."""
+    styles = {GOOD: "green", FAIR: "yellow", BAD: "red"}
+    table = Table(
+        title="Which knob isolates", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.add_column("knob", no_wrap=True)
+    for part in found.evidence.parts:
+        table.add_column(f"{part} {PARTS[part]}", justify="left")
+    for knob, row in found.marks.items():
+        cells = []
+        for mark in row.values():
+            style = styles.get(mark.symbol, "dim")
+            said = ", ".join(
+                f"{judged.limit.figure} {judged.text}" for judged in mark.judged if judged.value is not None
+            )
+            cells.append(f"[{style}]{mark.symbol}[/]" + (f" {escape(said)}" if out.width >= NARROW and said else ""))
+        table.add_row(escape(knob), *cells)
+    out.print(table)
+    for knob, why in found.evidence.unavailable.items():
+        out.print(f"{knob} did not run: {escape(why)}")
+    for doubt in found.evidence.doubts():
+        out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
+    out.print(escape(found.advice))
 
 
 def profile(found: Profile, file: Path, out: Console) -> None:

@@ -23,14 +23,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairlane import dmesg, kernels, proc
+from fairlane import dmesg, kernels, knobs, labkernel, proc
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
-from fairlane.guest import DMESG, JOBS, MARK, RESULTS, STATUS, UP
+from fairlane.guest import DMESG, JOBS, MARK, RESULTS, STATUS, UNITS, UP
 from fairlane.host import Progress
 from fairlane.kernels import Kernel
 from fairlane.results import Results
 from fairlane.scenario import Scenario, to_dict
+from fairlane.suite import Unit, to_json
 
 KERNEL = "6.1"
 CPUS = 2
@@ -260,18 +261,29 @@ def run_scenarios(
     All in one boot, except that a QEMU device of its own takes one. The first job that fails ends it.
     """
 
-    def say(text: str) -> None:
-        progress(Progress(text, 0.0))
-
-    kernel = kernels.ensure(kernel_version, say)
-    modules = kernels.build_modules(kernel, say)
-    if known_accel() is None:
-        say("trying whether KVM works here")
-    boot = _Boot(kernel, modules, accel(kernel), shared.resolve(), progress)
+    boot = ready(kernel_version, shared, progress)
     found: list[Results] = []
     for _device, group in groupby(jobs, key=_qemu_device):
         found += _run_group(list(group), boot)
     return found
+
+
+def kernel_for(names: Sequence[str]) -> str:
+    """The kernel that has all of these knobs, as --kernel has it."""
+    return labkernel.NAME if any(knobs.TABLE[name].lab for name in names) else KERNEL
+
+
+def ready(kernel_version: str, shared: Path, progress: Callable[[Progress], None]) -> _Boot:
+    """Have the kernel and our modules, and know how to run it."""
+
+    def say(text: str) -> None:
+        progress(Progress(text, 0.0))
+
+    kernel = labkernel.ensure(say) if kernel_version == labkernel.NAME else kernels.ensure(kernel_version, say)
+    modules = kernels.build_modules(kernel, say)
+    if known_accel() is None:
+        say("trying whether KVM works here")
+    return _Boot(kernel, modules, accel(kernel), shared.resolve(), progress)
 
 
 @dataclass(frozen=True)
@@ -345,6 +357,46 @@ def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
             f"{boot.shared / DMESG} has all of it{proc.tail(finished.bad_dmesg)}"
         )
     return found
+
+
+# --- A suite's units ---
+
+
+def run_units(
+    todo: Sequence[Unit], shared: Path, say: Callable[[str], None], begun: Callable[[str], None], kernel_version: str
+) -> None:
+    """Run them in one boot, as the host backend does it there; `shared` is the suite's run folder.
+
+    begun is told the id of each unit as it begins.
+    """
+    boot = ready(kernel_version, shared, lambda now: say(now.step))
+    (boot.shared / UNITS).write_text(json.dumps([to_json(unit) for unit in todo]))
+    errors: list[str] = []
+
+    def on_line(line: str) -> None:
+        if line.startswith(MARK):
+            message = json.loads(line.removeprefix(MARK))
+            if "error" in message:
+                errors.append(message["error"])
+            else:
+                begun(message["unit"])
+
+    say(f"booting {boot.kernel.release} under {boot.accelerator.upper()}")
+    finished = run(
+        [sys.executable, "-m", "fairlane.guest", "units", str(boot.shared), boot.accelerator],
+        boot.kernel,
+        boot.shared,
+        timeout_s=600 + 3 * sum(unit.seconds + 10 for unit in todo),
+        on_line=on_line,
+        accelerator=boot.accelerator,
+        modules=boot.modules,
+    )
+    (boot.shared / UNITS).unlink(missing_ok=True)
+    if errors:
+        raise FairlaneError(errors[0])
+    if finished.status:
+        said = proc.tail(finished.console, CONSOLE_LINES)
+        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
 
 
 def time_limit(scenario: Scenario, knobs: list[str]) -> float:

@@ -223,3 +223,21 @@ def test_an_interruption_leaves_no_fio_behind(tmp_path: Path) -> None:
     assert time.monotonic() - started < 10
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not any(str(tmp_path).encode() in command for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [(None, "fio is not installed"), ("exit 1", r"fio-2\.16 is too old: .*Debian 12")]
+)
+def test_no_fio_or_an_old_one_is_a_sentence(
+    body: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if body is not None:
+        (tmp_path / "fio").write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fio-2.16 && exit 0\n{body}\n')
+        (tmp_path / "fio").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    fio.check.cache_clear()
+    try:
+        with pytest.raises(FairlaneError, match=said):
+            fio.check()
+    finally:
+        fio.check.cache_clear()

@@ -56,8 +56,10 @@ def proc(tmp_path: Path) -> Path:
     return folder
 
 
-def set_knob(name: str, tree: Tree, need: knobs.Need | None = None) -> dict[str, object]:
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, need or knobs.Need())
+def set_knob(
+    name: str, tree: Tree, need: knobs.Need | None = None, tuning: knobs.Tuning = knobs.BY_WEIGHT
+) -> dict[str, object]:
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, need or knobs.Need(), tuning)
     with knobs.applied(knobs.TABLE[name], setting) as config:
         return config
 
@@ -83,6 +85,11 @@ def test_a_held_drive_is_in_use(device: Path, proc: Path) -> None:
 def test_a_mounted_drive_is_in_use(device: Path, proc: Path) -> None:
     (proc / "self/mountinfo").write_text("1 2 8:16 / /data rw - ext4 /dev/sdx rw\n")
     assert host.in_use(device.name, proc) == "is mounted"
+
+
+def test_a_kernel_without_swap_has_no_drive_in_use_as_that(device: Path, proc: Path) -> None:
+    (proc / "swaps").unlink()
+    assert host.in_use("sdx", proc) is None
 
 
 def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
@@ -148,6 +155,44 @@ def test_io_max_is_the_share_of_the_measured_maximum(tree: Tree) -> None:
         "b": f"rbps={b:.0f} riops={b / 2**20 * 2:.0f}",  # a block of 1 MiB is two requests of 512 KiB
     }
     assert (tree.paths["b"] / "io.max").read_text().startswith("8:16 rbps=")
+
+
+def written(tree: Tree, file: str) -> dict[str, str | None]:
+    """What is in that file of each tenant's cgroup."""
+    files = {name: path / file for name, path in tree.paths.items()}
+    return {name: path.read_text() if path.exists() else None for name, path in files.items()}
+
+
+def test_io_prio_class_is_by_the_weight_among_all(device: Path, tree: Tree) -> None:
+    set_knob("io.prio.class", tree)  # 1.6 times the mean weight, and 0.4 times
+    assert written(tree, "io.prio.class") == {"a": "restrict-to-be", "b": "idle"}
+    set_knob("io.prio.class", tree, tuning=knobs.Tuning(first="b", classes=("none-to-rt", "idle")))
+    assert written(tree, "io.prio.class") == {"a": "idle", "b": "none-to-rt"}
+
+
+def test_io_latency_is_what_the_share_of_the_maximum_takes(device: Path, tree: Tree) -> None:
+    set_knob("io.latency", tree, knobs.Need(bytes_per_s=1e6))
+    assert written(tree, "io.latency") == {"a": "8:16 target=5120", "b": "8:16 target=5242880"}
+    set_knob("io.latency", tree, tuning=knobs.Tuning(first="b", target_us=700))
+    assert written(tree, "io.latency")["b"] == "8:16 target=700"
+
+
+@pytest.mark.parametrize("name", ["io.max", "io.latency", "io.prio.class", "io.cost", "bfq"])
+def test_an_idle_knob_gives_no_cgroup_anything(device: Path, tree: Tree, name: str) -> None:
+    set_knob(name, tree, tuning=knobs.Tuning(idle=True))
+    assert [file for path in tree.paths.values() for file in path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["io.max", "io.latency", "io.cost"])
+def test_limits_that_do_not_bind_need_no_measurement(device: Path, tree: Tree, name: str) -> None:
+    config = set_knob(name, tree, tuning=knobs.Tuning(slack=True))
+    assert "10000000" in str(config)
+
+
+def test_io_max_may_limit_all_but_one(device: Path, tree: Tree) -> None:
+    set_knob("io.max", tree, knobs.Need(bytes_per_s=1e6), knobs.Tuning(first="a", others=0.3))
+    assert written(tree, "io.max")["a"] is None
+    assert (written(tree, "io.max")["b"] or "").startswith("8:16 rbps=300000 ")
 
 
 @pytest.mark.usefixtures("device")

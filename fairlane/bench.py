@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane bench`: the suite on a backend. What is done is kept, and started again it goes on from there."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fairlane import __version__, benchreport, host, knobs, measure, sim, suite, verdict, vm
+from fairlane.errors import FairlaneError
+from fairlane.host import Progress
+from fairlane.results import Results
+from fairlane.store import Store, room, write_json
+from fairlane.suite import Unit
+from fairlane.verdict import Evidence, Mark
+
+PLAN, RESULTS, REPORT = "plan.json", "results.json", "report.html"
+MODEL_S = host.MEASURE_S * (measure.STEPS + 3)  # io.cost's model, and its speed
+BOOT_S = 20.0
+SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
+OVERHEAD_S = {"vm": 2.0, "host": 1.5}  # of a unit: cgroups, starting fio, collecting
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for; the same plan in the same folder is the same run."""
+
+    parts: tuple[str, ...]
+    knobs: tuple[str, ...]
+    on: str
+    scale: str
+    kernel: str | None  # of the VM
+    version: str = __version__
+
+    @property
+    def command(self) -> str:
+        """How to run it again."""
+        words = ["fairlane", "bench", "--suite", ",".join(self.parts), "--knobs", ",".join(self.knobs), "--on", self.on]
+        words += ["--quick"] if self.scale == "quick" else []
+        return shlex.join([*words, *(["--kernel", self.kernel] if self.kernel else [])])
+
+
+@dataclass(frozen=True)
+class Bench:
+    plan: Plan
+    backend: str
+    where: str | None
+    units: list[Unit]
+    store: Store
+
+    @property
+    def todo(self) -> list[Unit]:
+        return [unit for unit in self.units if not self.store.done(unit)]
+
+
+def prepare(
+    parts: Sequence[str],
+    names: Sequence[str] | None,
+    on: str,
+    backend: str,
+    where: str | None,
+    quick: bool,
+    kernel: str | None,
+    out: Path,
+) -> Bench:
+    """Check what was asked for and open the run folder; nothing is started yet."""
+    suite.check_parts(parts)
+    known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
+    asked = list(known) if names is None else list(dict.fromkeys(names))
+    knobs.check_names(asked)
+    if backend == "sim":
+        sim.check_knobs(asked)
+    if backend == "vm" and kernel is None:
+        kernel = vm.kernel_for(asked)
+    how = suite.scale(quick, backend)
+    units = suite.units(parts, asked, how, suite.drives(backend, where))
+    if backend == "sim":  # which has a scheduler and its weights, and so no knob that could be idle
+        units = [unit for unit in units if not unit.tuning.idle]
+    plan = Plan(tuple(parts), tuple(asked), on, how.name, kernel)
+    _open(out, plan, units)
+    return Bench(plan, backend, where, units, Store.of(out, units[-1]))
+
+
+def _open(out: Path, plan: Plan, units: list[Unit]) -> None:
+    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done."""
+    file = out / PLAN
+    data = json.loads(json.dumps({**plan.__dict__, "units": [suite.to_json(unit) for unit in units]}))
+    if not file.exists() or not any((out / "units").glob("*.json")):
+        with room(out):
+            write_json(file, data)
+        return
+    try:
+        before = json.loads(file.read_text())
+    except ValueError as error:
+        raise FairlaneError(f"{file}: not JSON ({error}); give another folder with --out") from error
+    if before != data:
+        differs = [key for key in data if before.get(key) != data[key]]
+        raise FairlaneError(
+            f"{out} holds another run of the suite (its {', '.join(differs)} differ); give another folder with --out,"
+            " or delete this one"
+        )
+
+
+def load(out: Path) -> Bench:
+    """A run folder, for reports."""
+    try:
+        data: dict[str, Any] = json.loads((out / PLAN).read_text())
+        units = [suite.from_json(unit) for unit in data.pop("units")]
+        plan = Plan(**{**data, "parts": tuple(data["parts"]), "knobs": tuple(data["knobs"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FairlaneError(f"{out}: not a folder that `fairlane bench --out` wrote ({error})") from error
+    backend, _, where = plan.on.partition(":")
+    return Bench(plan, backend, where or None, units, Store.of(out, units[-1]))
+
+
+# --- Running ---
+
+
+def estimate_s(bench: Bench) -> float:
+    """Roughly how long the units that are left take."""
+    todo = bench.todo
+    if bench.backend == "sim":
+        return sum(SIM_SPEED * unit.seconds for unit in todo)
+    each: float = sum(unit.seconds + OVERHEAD_S[bench.backend] for unit in todo)
+    model = any("io_cost" in knobs.TABLE[unit.knob].needs for unit in todo) and not bench.store.kept("io.cost")
+    return each + MODEL_S * model + (BOOT_S if bench.backend == "vm" and todo else 0)
+
+
+def run(bench: Bench, progress: Callable[[Progress], None], destroy_data: str | None) -> None:
+    """Run what is not done."""
+    todo = bench.todo
+    if not todo:
+        return
+    watch = _Watch(bench, progress)
+    for unit in todo:
+        bench.store.path(unit.id).parent.mkdir(parents=True, exist_ok=True)
+    if bench.backend == "sim":
+        with room(bench.store.folder):
+            _simulate(bench, todo, watch)
+    elif bench.backend == "vm":
+        assert bench.plan.kernel
+        vm.run_units(todo, bench.store.folder, watch.say, watch.unit, bench.plan.kernel)
+    else:
+        host.run_units(todo, bench.where or "", bench.store, lambda u: watch.unit(u.id), destroy_data=destroy_data)
+
+
+class _Watch:
+    """Progress over all units, and when it will be over."""
+
+    def __init__(self, bench: Bench, progress: Callable[[Progress], None]) -> None:
+        self.total = len(bench.units)
+        self.lengths = {unit.id: unit.seconds + OVERHEAD_S.get(bench.backend, 0.0) for unit in bench.todo}
+        self.progress, self.done = progress, self.total - len(bench.todo)
+        self.started: float | None = None
+        self.spent = 0.0
+
+    def say(self, text: str) -> None:
+        self.progress(Progress(text, self.done / self.total))
+
+    def unit(self, unit_id: str) -> None:
+        """That unit is begun; all before it are done."""
+        now = time.monotonic()
+        left = sum(self.lengths.values()) - self.spent
+        if self.started is None:
+            self.started = now
+        rate = (now - self.started) / self.spent if self.spent else 1.0
+        minutes = left * rate / 60
+        self.spent += self.lengths.get(unit_id, 0.0)
+        self.progress(
+            Progress(
+                f"{self.done + 1} of {self.total}: {unit_id} (about {minutes:.0f} min left)", self.done / self.total
+            )
+        )
+        self.done += 1
+
+
+def _simulate(bench: Bench, todo: Sequence[Unit], watch: _Watch) -> None:
+    """Knobs with the same load at once, each on a core of this machine."""
+    for same in _alike(todo):
+        watch.unit(same[0].id)
+        unit = same[0]
+        folder = bench.store.raw / unit.id.replace(f".{unit.knob}.", ".")
+        found = sim.run(unit.scenario, None, [u.knob for u in same], folder, lambda _now: None)
+        for each, run in zip(same, found.runs, strict=True):
+            bench.store.save(each, replace(found, runs=[run], config={each.knob: found.config[each.knob]}))
+        watch.done += len(same) - 1
+
+
+def _alike(todo: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """Units of the same scenario and of different knobs."""
+
+    def key(unit: Unit) -> tuple[str, str, float, str]:
+        return unit.part, unit.experiment, unit.x or 0.0, repr(unit.scenario)
+
+    for _key, group in groupby(sorted(todo, key=key), key=key):
+        rest = list(group)
+        while rest:
+            names: dict[str, Unit] = {}
+            for unit in rest:
+                names.setdefault(unit.knob, unit)
+            yield list(names.values())
+            rest = [unit for unit in rest if unit not in names.values()]
+
+
+# --- What it comes to ---
+
+
+@dataclass(frozen=True)
+class Found:
+    evidence: Evidence
+    marks: dict[str, dict[str, Mark]]
+    advice: str
+    summary: dict[str, Any]
+    page: Path
+
+
+def results(bench: Bench) -> dict[str, Results]:
+    """What is there, by unit."""
+    return {unit.id: bench.store.load(unit.id) for unit in bench.units if bench.store.done(unit)}
+
+
+def finish(bench: Bench) -> Found:
+    """Judge what is there; leaves results.json and report.html in the run folder."""
+    evidence = Evidence(bench.units, results(bench))
+    found = verdict.marks(evidence)
+    summary = {"schema": 1, "command": bench.plan.command, **vars(bench.plan), **verdict.summary(evidence)}
+    page = bench.store.folder / REPORT
+    with room(bench.store.folder):
+        write_json(bench.store.folder / RESULTS, summary)
+        page.write_text(
+            benchreport.render(vars(bench.plan), bench.plan.command, evidence, found, summary["advice"]),
+            encoding="utf-8",
+        )
+    return Found(evidence, found, summary["advice"], summary, page)

@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The suite's report: one self-contained HTML page with the verdict and everything that it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlane.report import Line, Plot, Tick, flat, fmt_iops, fmt_rate, fmt_us, knob_colour, nice, spread, template
+from fairlane.results import Run
+from fairlane.suite import BASELINE, PARTS, PRIO, Unit
+from fairlane.verdict import LIMITS, NEVER, Evidence, Mark, Point, front, hypervolume, latency
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+SIZE = 1000  # of a plot, in SVG units
+LABEL_GAP = 6.0  # between labels, percent of a plot's height
+TIMELINE_BIN_S = 0.02
+
+Curve = Sequence[tuple[float, float]]
+
+
+# --- Plots ---
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From low to high, in what is drawn: logarithms, if it is logarithmic."""
+
+    title: str
+    low: float
+    high: float
+    ticks: list[tuple[float, str]]
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """0..1"""
+        drawn = math.log10(value) if self.log else value
+        return (drawn - self.low) / ((self.high - self.low) or 1.0)
+
+    def marks(self, down: bool = False) -> list[Tick]:
+        return [Tick(100 * (1 - self.at(v) if down else self.at(v)), text) for v, text in self.ticks]
+
+
+def linear(title: str, values: Iterable[float], low: float = 0.0, form: str = "{:g}") -> Axis:
+    top = max((v for v in values), default=0.0) * 1.05 or 1.0
+    return Axis(title, low, top, [(v, form.format(v)) for v in nice(top) if v >= low])
+
+
+def points_of(title: str, values: Iterable[float]) -> Axis:
+    """Logarithmic, with a tick at each value that there is."""
+    found = sorted(set(values))
+    low, high = (math.log10(found[0]), math.log10(found[-1])) if found else (0.0, 1.0)
+    return Axis(title, low, high if high > low else low + 1, [(v, f"{v:g}") for v in found], log=True)
+
+
+def decades(title: str, values: Iterable[float]) -> Axis:
+    """Logarithmic, of microseconds."""
+    known = [v for v in values if v > 0]
+    low = math.log10(min(known, default=1.0)) - 0.05
+    high = math.log10(max(known, default=10.0)) + 0.05
+    steps = [m * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    inside = [v for v in steps if low <= math.log10(v) <= high]
+    whole = [v for v in inside if f"{v:.0e}"[0] == "1"]
+    return Axis(title, low, high, [(v, fmt_us_tick(v)) for v in (whole if len(whole) > 2 else inside)], log=True)
+
+
+def fmt_us_tick(us: float) -> str:
+    return f"{us:g} µs" if us < 1e3 else f"{us / 1e3:g} ms" if us < 1e6 else f"{us / 1e6:g} s"
+
+
+def draw(
+    curves: Mapping[str, Curve],
+    x: Axis,
+    y: Axis,
+    colour: Callable[[str], str] = knob_colour,
+    more: Mapping[str, Curve] | None = None,
+) -> Plot | None:
+    """A line with marks for each curve, and its name at the right edge, as high as its last point.
+
+    more: points that are marked, but on no line.
+    """
+
+    def place(curve: Curve) -> list[tuple[float, float]]:
+        return [(SIZE * x.at(a), SIZE * (1 - y.at(b))) for a, b in curve]
+
+    drawn = {name: place(curve) for name, curve in curves.items() if curve}
+    if not drawn:
+        return None
+    labels = spread([line[-1][1] / SIZE * 100 for line in drawn.values()], LABEL_GAP)
+    lines = [
+        Line(
+            colour=colour(name),
+            path="M" + "L".join(f"{a:.0f} {b:.0f}" for a, b in (line if len(line) > 1 else line * 2)),
+            marks="".join(f"M{a:.0f} {b:.0f}h0" for a, b in [*line, *place((more or {}).get(name, ()))]),
+            label=name,
+            label_at=at,
+        )
+        for (name, line), at in zip(drawn.items(), labels, strict=True)
+    ]
+    return Plot(SIZE, SIZE, x.marks(), y.marks(down=True), lines, x.title, y.title)
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    plot: Plot
+    note: str = ""
+
+
+def _figures(found: Iterable[tuple[str, Plot | None]]) -> list[Figure]:
+    return [Figure(title, plot) for title, plot in found if plot is not None]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table: its title, the headings, and rows of a knob and its cells."""
+
+    title: str
+    headings: list[str]
+    rows: list[tuple[str, list[str]]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One desideratum."""
+
+    part: str
+    title: str
+    about: str
+    figures: list[Figure]
+    small: list[tuple[str, list[Figure]]]
+    sheets: list[Sheet]
+
+
+# --- D1 ---
+
+
+def _overhead(e: Evidence) -> Section:
+    apps = sorted({u.x for u in e.units if u.part == "d1" and u.experiment == "latency" and u.x is not None})
+    figures = _figures((f"{n:g} tenant{'s' * (n > 1)} on one core", _quantiles(e, n)) for n in apps)
+    figures += _figures(
+        (
+            ("Total against the number of batch tenants", _scaling(e, "GB/s", lambda r: r.total_bytes_per_s / 1e9)),
+            (
+                "CPU time per I/O",
+                _scaling(e, "µs of CPU per I/O", lambda r: r.cpu_ns_per_io / 1e3 if r.cpu_ns_per_io else None),
+            ),
+        )
+    )
+    about = (
+        "Tenants with queue depth 1 share one core; batch tenants are added until the CPU or the drive is full. "
+        "Active: every tenant has a weight, limit or target that cannot bind."
+    )
+    return Section("d1", "Overhead", about, figures, [], [_idle(e)] if any(u.tuning.idle for u in e.units) else [])
+
+
+def _quantile_at(p: float) -> float:
+    return -math.log10(1 - p)
+
+
+def _quantiles(e: Evidence, apps: float) -> Plot | None:
+    """How long so many percent of the I/Os took at most; means over the tenants."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for knob in e.knobs:
+        for unit, run in e.of("d1", knob, "latency"):
+            if unit.x == apps and unit.setting == "active":
+                curves[knob] = [
+                    (_quantile_at(p), value) for key, p in QUANTILES.items() if (value := latency(run, key))
+                ]
+    values = [value for curve in curves.values() for _, value in curve]
+    x = Axis("of I/Os", 0.2, 3.05, [(_quantile_at(p), f"{100 * p:g} %") for p in QUANTILES.values()])
+    return draw(curves, x, decades("took at most", values)) if values else None
+
+
+def _scaling(e: Evidence, title: str, value: Callable[[Run], float | None]) -> Plot | None:
+    curves = {
+        knob: [
+            (unit.x, found)
+            for unit, run in sorted(e.of("d1", knob, "bandwidth"), key=lambda pair: pair[0].x or 0)
+            if unit.setting == "active" and unit.x and (found := value(run)) is not None
+        ]
+        for knob in e.knobs
+    }
+    xs, ys = ([pair[n] for curve in curves.values() for pair in curve] for n in (0, 1))
+    return draw(curves, points_of("batch tenants", xs), linear(title, ys))
+
+
+def _idle(e: Evidence) -> Sheet:
+    def cell(knob: str, experiment: str, setting: str, form: Callable[[Run], str]) -> str:
+        found = [r for u, r in e.of("d1", knob, experiment) if u.setting == setting and u.x == 1]
+        return form(found[0]) if found else "–"
+
+    rows = [
+        (
+            knob,
+            [
+                cell(knob, "latency", setting, lambda r: fmt_us(latency(r, "p99")))
+                for setting in (("active",) if knob == BASELINE else ("idle", "active"))
+            ],
+        )
+        for knob in e.knobs
+    ]
+    rows = [(knob, cells if len(cells) == 2 else ["–", *cells]) for knob, cells in rows]
+    for knob, cells in rows:
+        cells += [cell(knob, "bandwidth", setting, lambda r: fmt_iops(r.total_iops)) for setting in ("idle", "active")]
+    headings = ["P99 µs, idle", "P99 µs, active", "one batch tenant, idle", "one batch tenant, active"]
+    return Sheet("Loaded but idle, and active: one tenant", headings, rows)
+
+
+# --- D2 ---
+
+
+def _fairness(e: Evidence) -> Section:
+    figures = []
+    for experiment, title in (("equal", "Equal weights"), ("weights", "Weights 100 to 400")):
+        curves = {
+            knob: [
+                (unit.x, index)
+                for unit, run in sorted(e.of("d2", knob, experiment), key=lambda pair: pair[0].x or 0)
+                if unit.x and (index := run.fairness_index) is not None
+            ]
+            for knob in e.knobs
+        }
+        xs = [a for curve in curves.values() for a, _ in curve]
+        y = Axis("Jain’s index", 0.0, 1.02, [(v / 4, f"{v / 4:g}") for v in range(5)])
+        figures += _figures([(title, draw(curves, points_of("cgroups", xs), y))])
+    about = (
+        "Tenants that each want the whole drive. By bytes: Jain’s index over bytes divided by weight. By cost: the "
+        "same over the drive’s time, where a request costs what it does when the drive does nothing else. Slowdown: "
+        "how many times less than its share of what it gets alone the unluckiest tenant got; below 1 it got more."
+    )
+    sheets = [
+        _experiments(e, "Jain’s index by cost", e.by_cost, "{:.3f}"),
+        _experiments(e, "Jain’s index by bytes", lambda _u, r: r.fairness_index, "{:.3f}"),
+        _experiments(e, "Slowdown of the unluckiest tenant", e.slowdown, "{:.2f}"),
+        _experiments(e, "Use of the drive by cost, of none’s", e.work, "{:.2f}"),
+    ]
+    return Section("d2", "Proportional fairness", about, figures, [], sheets)
+
+
+def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | None], form: str) -> Sheet:
+    units = {(u.experiment, u.x): u for u in e.units if u.part == "d2" and u.experiment != "alone"}
+    headings = [name if x is None else f"{name}, {x:g}" for name, x in units]
+    rows = []
+    for knob in e.knobs:
+        runs = {(u.experiment, u.x): value(u, r) for u, r in e.of("d2", knob) if u.experiment != "alone"}
+        found = [runs.get(key) for key in units]
+        rows.append((knob, ["–" if v is None else form.format(v) for v in found]))
+    return Sheet(title, headings, rows)
+
+
+# --- D3 ---
+
+
+def _tradeoff(e: Evidence) -> Section:
+    figures, sheets = [], []
+    for kind, what in (("latency", "P99 of the tenant with priority"), ("bandwidth", "its bandwidth, MB/s")):
+        points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
+        values = [abs(p.value) for found in points.values() for p in found]
+        scale = 1.0 if kind == "latency" else 1e-6
+
+        def curve(found: Iterable[Point], scale: float = scale) -> Curve:
+            return [(p.total, abs(p.value) * scale) for p in found]
+
+        fronts = {knob: curve(front(found)) for knob, found in points.items()}
+        others = {knob: curve(found) for knob, found in points.items()}
+        xs = [p.total for found in points.values() for p in found]
+        y = decades(what, values) if kind == "latency" else linear(what, [v * scale for v in values])
+        better = "lower and further right is better" if kind == "latency" else "higher and further right is better"
+        plot = draw(fronts, linear("of none’s total", xs), y, more=others)
+        figures += _figures([(f"A {kind}-critical tenant; {better}", plot)])
+        rows = []
+        for knob, found in points.items():
+            volume = hypervolume(found)
+            settings = "; ".join(
+                f"{p.setting}: {fmt_rate(p.value) if kind == 'bandwidth' else fmt_us(-p.value) + ' µs'} "
+                f"at {p.total:.2f}"
+                for p in found
+            )
+            rows.append((knob, ["–" if volume is None else f"{volume:.2f}", settings or "–"]))
+        headings = ["hypervolume", f"settings: {what.removesuffix(', MB/s')} at total of none’s"]
+        sheets.append(Sheet(f"{kind.capitalize()}-critical", headings, rows))
+    about = (
+        "One tenant with priority against four that want everything, over what each knob can be set to. The "
+        "hypervolume is the area under a knob’s front: none has 0, the figure of being alone at none’s total is 1."
+    )
+    return Section("d3", "Priority against utilisation", about, figures, [], sheets)
+
+
+# --- D4 ---
+
+
+def _bursts(e: Evidence) -> Section:
+    bursts = [u for u in e.units if u.part == "d4" and u.knob == BASELINE and u.experiment != "alone"]
+    small = []
+    for unit in bursts:
+        runs = {k: r for k in e.knobs for u, r in e.of("d4", k, unit.experiment) if u.x == unit.x}
+        title = f"A burst of {unit.x:g} s of a {unit.experiment}-critical tenant"
+        small.append((title, _timelines(runs, unit.scenario.seconds)))
+    rows = []
+    for knob in e.knobs:
+        answers = {(b.experiment, round(b.seconds, 6)): b for b in e.bursts(knob)}
+        cells = []
+        for unit in bursts:
+            burst = answers.get((unit.experiment, round(unit.x or 0, 6)))
+            if burst is None:
+                cells.append("–")
+                continue
+            when = "never" if burst.response_s is None else f"{1000 * burst.response_s:.0f} ms"
+            cells.append(f"{when}; total {'–' if burst.kept is None else f'{burst.kept:.2f}'} of none’s")
+        rows.append((knob, cells))
+    headings = [f"{u.experiment}, {u.x:g} s" for u in bursts]
+    about = (
+        "A tenant with priority is idle, wakes for a burst, and is idle again. Time until it has 80 % of its due: "
+        "of its share by weight (1000 against four of 100) of what none moves in all, or of its rate when it is alone, "
+        "whichever is less; and what all tenants together moved meanwhile."
+    )
+    return Section(
+        "d4", "Bursts", about, [], small, [Sheet("From its first request until it has its due", headings, rows)]
+    )
+
+
+Timeline = dict[str, list[tuple[float, float]]]
+
+
+def _rates(run: Run) -> Timeline | None:
+    """MB/s of the tenant with priority, and of all others together, in bins of TIMELINE_BIN_S."""
+    mine = {
+        "others": [t for t in run.tenants if t.name != PRIO],
+        "priority": [t for t in run.tenants if t.name == PRIO],
+    }
+    found: Timeline = {}
+    for name, tenants in mine.items():
+        series = [t.series for t in tenants if t.series]
+        if not series:
+            return None
+        bin_s = series[0].bin_ms / 1000
+        fold = max(1, round(TIMELINE_BIN_S / bin_s))
+        total = [sum(bins) for bins in zip(*(s.bytes for s in series), strict=False)]
+        found[name] = [
+            ((n + fold / 2) * bin_s, sum(total[n : n + fold]) / fold / bin_s / 1e6)
+            for n in range(0, len(total) - fold + 1, fold)
+        ]
+    return found
+
+
+def _timelines(runs: Mapping[str, Run], seconds: float) -> list[Figure]:
+    """One for each knob, on the same axes."""
+    rates = {knob: found for knob, run in runs.items() if (found := _rates(run)) is not None}
+    x = Axis("s", 0.0, seconds, [(v, f"{v:g}") for v in nice(seconds)])
+    y = linear("MB/s", [b for found in rates.values() for curve in found.values() for _, b in curve])
+    colours = {"others": "t6", "priority": "t0"}
+    plots = ((knob, draw(found, x, y, lambda name: colours[name])) for knob, found in rates.items())
+    return [
+        Figure(figure.title, replace(figure.plot, lines=[replace(line, marks="") for line in figure.plot.lines]))
+        for figure in _figures(plots)
+    ]
+
+
+# --- The page ---
+
+SECTIONS = {"d1": _overhead, "d2": _fairness, "d3": _tradeoff, "d4": _bursts}
+
+
+def _config(plan: Mapping[str, Any], e: Evidence) -> list[tuple[str, list[tuple[str, str]]]]:
+    found: dict[str, Any] = {"run": plan}
+    for result in e.results.values():
+        if result.runs:
+            title = f"drive of {'d1' if '/d1/' in result.scenario else 'd2, d3 and d4'}"
+            found.setdefault(title, result.device)
+            found.setdefault("machine", {"kernel": result.kernel, "virtualization": result.accel, **result.machine})
+    for unit in e.units:
+        result = e.results[unit.id]
+        if unit.knob in result.config and unit.part != "d1":
+            found.setdefault(f"{unit.knob}, in {unit.part} {unit.experiment}", result.config[unit.knob])
+    first: dict[str, Any] = {}
+    seen: set[str] = set()
+    for name, values in found.items():  # one of each knob is enough; the unit files have the others
+        knob = name.partition(", in ")[0]
+        if knob not in seen or knob == name:
+            first[name] = values
+        seen.add(knob)
+    return [(name, flat(values)) for name, values in first.items() if values]
+
+
+def render(
+    plan: Mapping[str, Any], command: str, e: Evidence, marks: Mapping[str, Mapping[str, Mark]], said: str
+) -> str:
+    """The page as text."""
+    return template("bench.html.j2").render(
+        title=said,
+        where=_where(e),
+        marks=marks,
+        parts=PARTS,
+        asked=e.parts,
+        limits=[limit for limit in LIMITS if limit.part in e.parts],
+        sections=[SECTIONS[part](e) for part in e.parts],
+        unavailable=e.unavailable,
+        doubts=e.doubts(),
+        config=_config(plan, e),
+        command=command,
+        never=NEVER,
+        knob_colour=knob_colour,
+        bad_dmesg=[f"{r.runs[0].knob}: {line}" for r in e.results.values() if r.runs for line in r.runs[0].bad_dmesg],
+        raw=[(unit.id, unit) for unit in e.units],
+    )
+
+
+def _where(e: Evidence) -> str:
+    for result in e.results.values():
+        if result.runs:
+            drive = result.device.get("description") or result.device.get("name") or "a drive"
+            kernel = f"kernel {result.kernel}" if result.kernel else "simulated host"
+            return f"{drive} · {kernel} · {result.backend}{f' under {result.accel}' if result.accel else ''}"
+    return "nothing has run yet"

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The suite's verdict: figures from the units, marks from the figures by thresholds that are all in LIMITS.
+
+Everything is relative to `none`, or to a tenant alone, in the same boot; a figure that is not known is None, and so is
+a mark that rests on nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import mean
+from typing import Any
+
+from fairlane.results import Results, Run, Series, jain
+from fairlane.suite import BASELINE, BEST_EFFORT, HEAVY, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
+
+GOOD, FAIR, BAD = "✓", "–", "✗"
+BUSY = 1.25  # no knob makes a drive that much faster than none does: the machine was busy while none ran
+UNTIL_FRACTION = 0.8  # of its share, or of its rate alone: a burst that gets that much has what it is due
+UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure must be for a mark."""
+
+    figure: str
+    part: str
+    about: str
+    good: float
+    fair: float
+    at_most: bool = False  # else at least
+    form: str = "{:.2f}"
+
+    def grade(self, value: float) -> int:
+        """2, 1 or 0: good, fair, bad."""
+        sign = -1 if self.at_most else 1
+        return sum(sign * value >= sign * limit for limit in (self.good, self.fair))
+
+
+LIMITS = (
+    Limit("bandwidth", "d1", "bandwidth of the most batch tenants, of none's", 0.90, 0.75),
+    Limit(
+        "latency",
+        "d1",
+        "mean latency of latency-critical tenants on one core, of none's; the worst point",
+        1.15,
+        1.5,
+        True,
+    ),
+    Limit("cpu", "d1", "CPU time per I/O with the most batch tenants, of none's", 1.15, 1.5, True),
+    Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85),
+    Limit("unfairest", "d2", "Jain's index by cost, worst experiment", 0.85, 0.7),
+    Limit("work", "d2", "use of the drive by cost, of none's, mean over all experiments", 0.85, 0.6),
+    Limit("latency front", "d3", "hypervolume of the front of P99 against total bandwidth", 0.6, 0.25),
+    Limit("bandwidth front", "d3", "hypervolume of the front of bandwidth against total bandwidth", 0.6, 0.25),
+    Limit(
+        "response", "d4", "time until a burst has what it is due, the slowest of bursts, ms", 100, 500, True, "{:.0f}"
+    ),
+    Limit("kept", "d4", "total bandwidth during a burst, of none's", 0.85, 0.6),
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A limit, and what a knob has of that figure."""
+
+    limit: Limit
+    value: float | None
+    grade: int | None
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        if self.value is None:
+            return self.note or "unknown"
+        return "never" if self.value == NEVER else self.limit.form.format(self.value)
+
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Of a knob for one of the desiderata: the worst of what it is judged by."""
+
+    knob: str
+    part: str
+    judged: tuple[Judged, ...]
+
+    @property
+    def grade(self) -> int | None:
+        known = [judged.grade for judged in self.judged if judged.grade is not None]
+        return min(known) if known else None
+
+    @property
+    def symbol(self) -> str:
+        return "?" if self.grade is None else (BAD, FAIR, GOOD)[self.grade]
+
+    @property
+    def anchor(self) -> str:
+        return f"{self.part}-{self.knob}".replace(".", "-")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting of a knob when a tenant has priority; both relative: 0 is none, 1 is the best there could be."""
+
+    setting: str
+    total: float  # of all tenants, relative to none
+    gain: float  # of the way from none to being alone
+    value: float  # P99 in us, or bytes/s of the tenant with priority
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Burst:
+    """The answer of a knob to one burst."""
+
+    experiment: str
+    seconds: float
+    response_s: float | None  # None: it never had what it is due
+    kept: float | None
+    due: float  # bytes/s
+
+
+class Evidence:
+    """The units' results, and the figures in them."""
+
+    def __init__(self, units: Sequence[Unit], results: Mapping[str, Results]) -> None:
+        self.units = [unit for unit in units if unit.id in results]
+        self.results = results
+        self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
+        self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
+        self.unavailable = {k: why for r in results.values() for k, why in r.unavailable.items()}
+
+    def run(self, unit_id: str | None) -> Run | None:
+        found = self.results.get(unit_id or "")
+        return found.runs[0] if found and found.runs else None
+
+    def of(self, part: str, knob: str, experiment: str | None = None) -> list[tuple[Unit, Run]]:
+        """The units of a knob that ran."""
+        found = []
+        for unit in self.units:
+            run = self.run(unit.id)
+            if unit.part == part and unit.knob == knob and experiment in (None, unit.experiment) and run is not None:
+                found.append((unit, run))
+        return found
+
+    def experiments(self, part: str) -> list[str]:
+        return list(dict.fromkeys(u.experiment for u in self.units if u.part == part and u.experiment != "alone"))
+
+    def base(self, unit: Unit) -> Run | None:
+        """The same load under none."""
+        if unit.knob == BASELINE:
+            return self.run(unit.id)
+        if unit.baseline:
+            return self.run(unit.baseline)
+        same = (u for u, _ in self.of(unit.part, BASELINE, unit.experiment) if u.x == unit.x)
+        return next((self.run(u.id) for u in same), None)
+
+    def doubts(self) -> list[str]:
+        """What makes the verdict doubtful, in sentences."""
+        found: dict[str, tuple[float, str]] = {}
+        for unit in self.units:
+            run, base = self.run(unit.id), self.base(unit)
+            alike = len({(t.rw, t.bs) for t in unit.scenario.tenants}) == 1
+            if run is None or base is None or not alike or unit.experiment == "alone" or not base.total_bytes_per_s:
+                continue
+            ratio = run.total_bytes_per_s / base.total_bytes_per_s
+            where = f"{unit.part} {unit.experiment}" + ("" if unit.x is None else f" {unit.x:g}")
+            if ratio > max(BUSY, found.get(where, (0.0, ""))[0]):
+                found[where] = (ratio, unit.knob)
+        return [
+            f"In {where}, {knob} moved {ratio:.1f} times what none did, so the machine was busy while"
+            " none ran: what is judged there is doubtful; delete its units and run it again on a quiet machine."
+            for where, (ratio, knob) in found.items()
+        ]
+
+    # --- d2 ---
+
+    def spent(self, unit: Unit, run: Run) -> dict[str, float] | None:
+        """What part of the drive's time each tenant's requests cost, by what the drive does of such requests alone."""
+        return self._of_alone(unit, run, [alone_id(saturating(t), unit.part) for t in unit.scenario.tenants])
+
+    def _of_alone(self, unit: Unit, run: Run, alone: Sequence[str]) -> dict[str, float] | None:
+        found = {}
+        for spec, unit_id in zip(unit.scenario.tenants, alone, strict=True):
+            base = self.run(unit_id)
+            if base is None or not base.total_bytes_per_s:
+                return None
+            found[spec.name] = next(t.bytes_per_s for t in run.tenants if t.name == spec.name) / base.total_bytes_per_s
+        return found
+
+    def by_cost(self, unit: Unit, run: Run) -> float | None:
+        """Jain's index over that, divided by weight."""
+        found = self.spent(unit, run)
+        return jain(found[t.name] / t.share for t in run.tenants) if found else None
+
+    def slowdown(self, unit: Unit, run: Run) -> float | None:
+        """Of the unluckiest tenant: how many times less it got than its share of what it gets when it is alone."""
+        found = self._of_alone(unit, run, [alone_id(t, unit.part) for t in unit.scenario.tenants])
+        if not found or not all(found.values()):
+            return None
+        return max(t.share / found[t.name] for t in run.tenants)
+
+    def work(self, unit: Unit, run: Run) -> float | None:
+        """The drive's time that was used, relative to none."""
+        base = self.base(unit)
+        mine, others = self.spent(unit, run), self.spent(unit, base) if base else None
+        return sum(mine.values()) / sum(others.values()) if mine and others and sum(others.values()) else None
+
+    # --- d3 ---
+
+    def points(self, knob: str, experiment: str) -> list[Point]:
+        found = []
+        for unit, run in self.of("d3", knob, experiment):
+            alone = self.run(unit.alone)
+            base = next((r for _, r in self.of("d3", BASELINE, experiment)), None)
+            if alone is None or base is None:
+                continue
+            value, none, best = (_priority(r, experiment) for r in (run, base, alone))
+            if value is None or none is None or best is None or best == none or not base.total_bytes_per_s:
+                continue
+            found.append(
+                Point(
+                    unit.setting,
+                    run.total_bytes_per_s / base.total_bytes_per_s,
+                    (value - none) / (best - none),
+                    value,
+                    run.total_bytes_per_s,
+                )
+            )
+        return found
+
+    # --- d4 ---
+
+    def bursts(self, knob: str) -> list[Burst]:
+        found = []
+        for unit, run in self.of("d4", knob):
+            alone, base = self.run(unit.alone), self.base(unit)
+            due = self.due(unit)
+            if alone is None or base is None or due is None:
+                continue
+            prio = next(t for t in unit.scenario.tenants if t.name == PRIO)
+            assert prio.stop is not None
+            series = next(t.series for t in run.tenants if t.name == PRIO)
+            during, usual = (_moved(r, prio.start, prio.stop) for r in (run, base))
+            found.append(
+                Burst(
+                    unit.experiment,
+                    prio.stop - prio.start,
+                    until(series, prio.start, prio.stop, due) if series else None,
+                    during / usual if during is not None and usual else None,
+                    due,
+                )
+            )
+        return found
+
+    def due(self, unit: Unit) -> float | None:
+        """bytes/s that a burst is to reach: of its share by weight of what none moves in all, or of its rate alone."""
+        alone, base = self.run(unit.alone), self.base(unit)
+        if alone is None or base is None:
+            return None
+        share = HEAVY / (HEAVY + BEST_EFFORT * LIGHT) * base.total_bytes_per_s
+        return UNTIL_FRACTION * min(share, alone.total_bytes_per_s)
+
+
+def _priority(run: Run, experiment: str) -> float | None:
+    """What the tenant with priority wants to be large."""
+    tenant = next(t for t in run.tenants if t.name == PRIO)
+    if experiment == "bandwidth":
+        return tenant.bytes_per_s
+    p99 = tenant.lat_us.get("p99")
+    return -p99 if p99 is not None else None
+
+
+def _moved(run: Run, start: float, stop: float) -> float | None:
+    parts = [tenant.moved(start, stop) for tenant in run.tenants]
+    known = [part for part in parts if part is not None]
+    return float(sum(known)) if len(known) == len(parts) else None
+
+
+def until(series: Series, start: float, stop: float, due: float) -> float | None:
+    """s from start until the rate over UNTIL_WINDOW_S, or over the whole burst if that is shorter, is first `due`.
+
+    It counts from the first of these bins: at 0 the burst had what it is due from its beginning.
+    """
+    bin_s = series.bin_ms / 1000
+    first, last = round(start / bin_s), max(round(start / bin_s) + 1, round(stop / bin_s))
+    width = max(1, min(last - first, round(UNTIL_WINDOW_S / bin_s)))
+    length = min(stop - start, width * bin_s)
+    for begin in range(first, last - width + 1):
+        if sum(series.bytes[begin : begin + width]) >= due * length:
+            return (begin - first) * bin_s
+    return None
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other beats in both ways, from the highest total on."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (-p.total, -p.gain)):
+        if not found or point.gain > found[-1].gain:
+            found.append(point)
+    return found
+
+
+def hypervolume(points: Sequence[Point]) -> float | None:
+    """The area that the front dominates: 0 for what gains nothing over none, 1 for alone's figure at none's total."""
+    if not points:
+        return None
+    steps = [(min(p.total, 1.0), min(max(0.0, p.gain), 1.0)) for p in front(points)]
+    area = steps[0][0] * steps[0][1]  # never less than 0: a gain that is none counts as 0
+    for (_, below), (total, gain) in pairwise(steps):
+        area += total * max(0.0, gain - below)
+    return area
+
+
+# --- Marks ---
+
+
+def _worst(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return pick(known) if known else None
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def latency(run: Run, which: str) -> float | None:
+    """Their mean, or that quantile, such as "p99"; the mean of those of all tenants."""
+    found = [tenant.lat_us.get(which) for tenant in run.tenants]
+    known = [value for value in found if value is not None]
+    return mean(known) if known else None
+
+
+def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
+    """Every figure in LIMITS of one knob."""
+    active = [(u, r) for u, r in evidence.of("d1", knob) if u.setting == "active"]
+    loaded = sorted(((u, r) for u, r in active if u.experiment == "bandwidth"), key=lambda pair: pair[0].x or 0)
+    lone = [(u, r) for u, r in active if u.experiment == "latency"]
+    most = loaded[-1:] or []
+    fair = [(u, r) for u, r in evidence.of("d2", knob) if u.experiment != "alone"]
+    indexes = [evidence.by_cost(u, r) for u, r in fair]
+    bursts = evidence.bursts(knob)
+    slow = [NEVER if burst.response_s is None else 1000 * burst.response_s for burst in bursts]
+
+    def of_none(pairs: Sequence[tuple[Unit, Run]], value: Callable[[Run], float | None]) -> list[float | None]:
+        bases = [evidence.base(u) for u, _ in pairs]
+        return [_ratio(value(r), value(b) if b else None) for (_, r), b in zip(pairs, bases, strict=True)]
+
+    return {
+        "bandwidth": _worst(of_none(most, lambda run: run.total_bytes_per_s), min),
+        "latency": _worst(of_none(lone, lambda run: latency(run, "mean")), max),
+        "cpu": _worst(of_none(most, lambda run: run.cpu_ns_per_io), max),
+        "fairness": _worst(indexes, mean),
+        "unfairest": _worst(indexes, min),
+        "work": _worst([evidence.work(u, r) for u, r in fair], mean),
+        "latency front": hypervolume(evidence.points(knob, "latency")),
+        "bandwidth front": hypervolume(evidence.points(knob, "bandwidth")),
+        "response": max(slow, default=None),
+        "kept": _worst([burst.kept for burst in bursts], min),
+    }
+
+
+def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
+    """By knob and part."""
+    found: dict[str, dict[str, Mark]] = {}
+    for knob in evidence.knobs:
+        values = figures(evidence, knob)
+        missing = evidence.unavailable.get(knob, "")
+        found[knob] = {}
+        for part in evidence.parts:
+            judged = []
+            for limit in (limit for limit in LIMITS if limit.part == part):
+                value = values[limit.figure]
+                grade = limit.grade(value) if value is not None else None
+                judged.append(Judged(limit, value, grade, f"not run: {missing}" if missing else ""))
+            found[knob][part] = Mark(knob, part, tuple(judged))
+    return found
+
+
+def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
+    """A sentence: which knob to take, and what it does not do."""
+    rated = {k: [m.grade for m in row.values() if m.grade is not None] for k, row in found.items() if k != BASELINE}
+    rated = {knob: grades for knob, grades in rated.items() if grades}
+    if not rated:
+        return "No knob ran, so there is nothing to advise."
+    best = max(rated, key=lambda knob: (rated[knob].count(2), rated[knob].count(1), knob))
+    row = found[best]
+    words = {part: f"{PARTS[part]} {mark.symbol}" for part, mark in row.items() if mark.grade is not None}
+    if 2 not in rated[best]:
+        return f"No knob isolates tenants on this drive and kernel; {best} comes nearest ({', '.join(words.values())})."
+    lacking = [PARTS[part] for part, mark in row.items() if mark.grade == 0]
+    same = [k for k in rated if k != best and rated[k] == rated[best]]
+    text = f"On this drive and kernel take {best} ({', '.join(words.values())})"
+    text += f"; {' and '.join(same)} got the same marks" if same else ""
+    return text + (f"; do not rely on it for {' and '.join(lacking)}." if lacking else ".")
+
+
+def rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """A flat row for each unit, for whoever wants to go on from here."""
+    found = []
+    for unit in evidence.units:
+        row: dict[str, Any] = {"id": unit.id} | {
+            key: getattr(unit, key) for key in ("part", "experiment", "x", "knob", "setting")
+        }
+        run = evidence.run(unit.id)
+        if run is None:
+            found.append(row | {"unavailable": evidence.unavailable.get(unit.knob)})
+            continue
+        prio = next((t for t in run.tenants if t.name == PRIO), None)
+        found.append(
+            row
+            | {key: getattr(run, key) for key in ("total_bytes_per_s", "total_iops", "fairness_index", "cpu_ns_per_io")}
+            | {
+                "fairness_by_cost": evidence.by_cost(unit, run) if unit.part == "d2" else None,
+                "slowdown": evidence.slowdown(unit, run) if unit.part == "d2" else None,
+                "mean_us": latency(run, "mean"),
+                "p99_us": latency(run, "p99"),
+                "prio_bytes_per_s": prio.bytes_per_s if prio else None,
+                "prio_p99_us": prio.lat_us.get("p99") if prio else None,
+            }
+        )
+    return found
+
+
+def summary(evidence: Evidence) -> dict[str, Any]:
+    """The verdict as JSON."""
+    found = marks(evidence)
+    return {
+        "advice": advice(found),
+        "doubts": evidence.doubts(),
+        "limits": [asdict(limit) for limit in LIMITS],
+        "verdict": [
+            {
+                "knob": knob,
+                "part": part,
+                "mark": mark.symbol,
+                **{j.limit.figure: None if j.value == NEVER else j.value for j in mark.judged},
+                "unavailable": evidence.unavailable.get(knob),
+            }
+            for knob, row in found.items()
+            for part, mark in row.items()
+        ],
+        "figures": rows(evidence),
+    }

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The isolation suite: what is run, what is judged of it, and by which thresholds."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlane import bench, cli, host, knobs, suite, verdict, vm
+from fairlane.errors import FairlaneError
+from fairlane.fio import Target
+from fairlane.results import Results, Run, Series, Tenant
+from fairlane.scenario import ROOT
+from fairlane.store import Store
+from fairlane.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark, Point
+
+BENCH_MD = (ROOT / "docs" / "bench.md").read_text()
+
+
+def units(backend: str = "vm", quick: bool = True) -> list[suite.Unit]:
+    return suite.units(tuple(suite.PARTS), tuple(knobs.TABLE), suite.scale(quick, backend), suite.drives(backend, None))
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_knob_is_in_every_experiment_beside_none(quick: bool) -> None:
+    found = units(quick=quick)
+    assert len({unit.id for unit in found}) == len(found)
+    for experiment in {(unit.part, unit.experiment, unit.x) for unit in found if unit.experiment != "alone"}:
+        same = {unit.knob for unit in found if (unit.part, unit.experiment, unit.x) == experiment}
+        assert same == set(knobs.TABLE), experiment
+
+
+def test_what_a_unit_is_set_from_is_run_before_it() -> None:
+    before: set[str] = set()
+    for unit in units():
+        assert {unit.baseline, unit.alone} - {None} <= before
+        before.add(unit.id)
+
+
+def test_a_unit_crosses_into_the_vm_as_it_is() -> None:
+    found = units()
+    assert [suite.from_json(json.loads(json.dumps(suite.to_json(unit)))) for unit in found] == found
+
+
+def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm() -> None:
+    each = sum(unit.seconds + bench.OVERHEAD_S["vm"] for unit in units())
+    assert bench.BOOT_S + bench.MODEL_S + each < 30 * 60
+
+
+@pytest.mark.parametrize("knob", knobs.TABLE)
+def test_few_settings_still_span_the_range(knob: str) -> None:
+    every, few = suite.settings(knob, 99), suite.settings(knob, 3)
+    assert (few[0], few[-1]) == (every[0], every[-1])
+    assert len(few) == min(3, len(every))
+
+
+def test_a_knob_that_debian_lacks_has_the_vm_take_the_lab_kernel() -> None:
+    assert vm.kernel_for(["none", "bfq"]) == "6.1"
+    assert vm.kernel_for(["none", "io.latency"]) == "lab"
+    assert vm.kernel_for(["io.prio.class"]) == "lab"
+
+
+# --- Figures ---
+
+
+def points(*pairs: tuple[float, float]) -> list[Point]:
+    return [Point(f"{n}", total, gain, 0.0, 0.0) for n, (total, gain) in enumerate(pairs)]
+
+
+def test_the_front_is_what_nothing_beats_in_both_ways() -> None:
+    assert [p.total for p in verdict.front(points((1.0, 0.1), (0.8, 0.5), (0.7, 0.4), (0.5, 0.9)))] == [1.0, 0.8, 0.5]
+
+
+def test_the_hypervolume_is_the_area_below_the_front() -> None:
+    assert verdict.hypervolume(points((1.0, 0.0))) == 0.0, "none"
+    assert verdict.hypervolume(points((1.0, 1.0))) == 1.0, "as if alone, at none's total"
+    assert verdict.hypervolume(points((1.0, 0.2), (0.5, 0.6))) == pytest.approx(0.2 + 0.5 * 0.4)
+    assert verdict.hypervolume(points((1.3, -0.5))) == 0.0, "worse than none is no gain"
+    assert verdict.hypervolume([]) is None
+
+
+def test_a_burst_has_its_due_from_when_its_rate_is_that() -> None:
+    series = Series(10, [0] * 10 + [10] * 10 + [100] * 20)  # awake from 0.1 s on, served from 0.2 s
+    assert verdict.until(series, 0.1, 0.4, due=10_000) == pytest.approx(0.1)
+    assert verdict.until(series, 0.1, 0.4, due=1_000) == 0.0
+    assert verdict.until(series, 0.1, 0.2, due=10_000) is None
+    assert verdict.until(series, 0.3, 0.301, due=10_000) == 0.0, "a burst shorter than a bin"
+
+
+def marked(knob: str, **grades: int | None) -> dict[str, Mark]:
+    limit = Limit("x", "d1", "", 1, 0)
+    return {part: Mark(knob, part, (Judged(limit, 1.0, grade),)) for part, grade in grades.items()}
+
+
+def test_a_mark_is_the_worst_of_what_it_rests_on() -> None:
+    limit = Limit("x", "d1", "", good=0.9, fair=0.5)
+    graded = [Judged(limit, value, limit.grade(value)) for value in (0.95, 0.6)]
+    assert Mark("a", "d1", tuple(graded)).symbol == FAIR
+    assert [limit.grade(value) for value in (0.9, 0.89, 0.49)] == [2, 1, 0]
+    most = Limit("x", "d1", "", good=1.1, fair=2, at_most=True)
+    assert [most.grade(value) for value in (1.1, 1.2, verdict.NEVER)] == [2, 1, 0]
+    assert Mark("a", "d1", (Judged(limit, None, None),)).symbol == "?"
+    assert (GOOD, BAD) == ("✓", "✗")
+
+
+def test_the_advice_names_the_best_knob_and_what_it_does_not_do() -> None:
+    found = {"none": marked("none", d1=2, d2=2), "a": marked("a", d1=2, d2=0), "b": marked("b", d1=1, d2=1)}
+    said = verdict.advice(found)
+    assert "take a" in said
+    assert said.endswith("do not rely on it for fairness.")
+    nothing = {"none": marked("none", d1=2), "a": marked("a", d1=0)}
+    assert verdict.advice(nothing).startswith("No knob isolates")
+    assert verdict.advice({"a": marked("a", d1=None)}) == "No knob ran, so there is nothing to advise."
+
+
+def test_the_documentation_has_every_threshold() -> None:
+    rows = {
+        cells[1]: cells
+        for cells in re.findall(r"^\| (d\d) \| ([\w ]+) \|.*\| ([\d.]+) \| ([\d.]+) \|$", BENCH_MD, re.M)
+    }
+    assert rows.keys() == {limit.figure for limit in verdict.LIMITS}
+    for limit in verdict.LIMITS:
+        part, _, good, fair = rows[limit.figure]
+        assert (part, float(good), float(fair)) == (limit.part, limit.good, limit.fair)
+
+
+# --- Wrong use ---
+
+
+def says(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert cli.main(["bench", *argv]) == 2
+    return capsys.readouterr().err
+
+
+def test_what_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "x")]
+    assert "unknown part 'd5'; valid are d1, d2, d3, d4" in says(capsys, "--suite", "d5", *out)
+    assert "unknown knob 'nope'" in says(capsys, "--knobs", "nope", *out)
+    assert "the simulator has only our schedulers, not bfq" in says(capsys, "--on", "sim", "--knobs", "bfq", *out)
+    assert "no block device 'nope'" in says(capsys, "--on", "host:nope", "--suite", "d2", *out)
+
+
+def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, unit = Store.of(tmp_path, units()[0]), units()[0]
+    done = Results("x", "sim", 1, "0")
+    store.save(unit, done)
+
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Results, "save", full)
+    with pytest.raises(FairlaneError, match="no space left; free some and start the same command again"):
+        store.save(replace(unit, x=2), done)
+    assert store.done(unit)
+
+
+# --- On a host ---
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
+    """A host whose kernel lacks io.max, and where every run moves 1 MB/s at 50 us; the runs that there were."""
+    jobs: list[host._Job] = []
+    needs: list[knobs.Need] = []
+
+    def measured(job: host._Job, need: knobs.Need, _out: Path, _progress: object) -> host._Got:
+        jobs.append(job)
+        needs.append(need)
+        assert job.knob.name != "io.latency" or job.tuning.target_us or job.tuning.slack or need.bytes_per_s == 1e6
+        tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
+        return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us})
+
+    monkeypatch.setattr(host, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
+    monkeypatch.setattr(host, "_describe", lambda *_args: {"name": "x"})
+    monkeypatch.setattr(
+        host,
+        "available",
+        lambda _device, names: {n: "this kernel has no io.max" if n == "io.max" else None for n in names},
+    )
+    monkeypatch.setattr(host, "_measured", measured)
+    return jobs
+
+
+def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen: list[host._Job]) -> None:
+    how = suite.scale(True, "host")
+    todo = suite.units(["d3"], ["io.latency", "io.max"], how, suite.drives("host", "x"))
+    store = Store.of(tmp_path, todo[-1])
+    done: list[int] = []
+    host.run_units(todo, "x", store, lambda _unit: done.append(sum(map(store.done, todo))))
+    assert done == list(range(len(todo)))
+    assert [job.knob.name for job in seen] == [unit.knob for unit in todo if unit.knob != "io.max"]
+    targets = [job.tuning.target_us for job in seen if job.knob.name == "io.latency"]
+    assert targets == [400, 100, 50] * 2, "8, 2 and 1 times what the tenant had when it was alone"
+    lacking = [store.load(unit.id) for unit in todo if unit.knob == "io.max"]
+    assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
+
+
+def test_a_disk_that_fills_up_during_a_run_is_a_sentence_too(
+    tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "raw/x.fio")
+
+    monkeypatch.setattr(host, "_measured", full)
+    with pytest.raises(FairlaneError, match="no space left; free some"):
+        host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
+
+
+def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[host._Job]) -> None:
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+    before: list[str] = []
+    store = Store.of(tmp_path, todo[-1])
+    host.run_units(todo, "x", store, lambda _unit: None, renew=lambda: before.append(todo[len(seen)].id))
+    after = [todo[n + 1].id for n, unit in enumerate(todo) if unit.scenario.writes]
+    assert before == after
+    assert 3 <= len(after) < len(todo) / 2
+
+
+def test_a_model_is_measured_once_and_kept(
+    tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = suite.units(["d2"], ["io.cost"], suite.scale(True, "host"), suite.drives("host", "x"))
+    store = Store.of(tmp_path, todo[-1])
+    measured: list[bool] = []
+
+    def model(what: host._Bench) -> str:
+        measured.append(what.scenario.writes)
+        return "ctrl=user"
+
+    monkeypatch.setattr(host, "_io_cost_model", model)
+    monkeypatch.setattr(host, "_io_cost_speed", lambda what, model: knobs.IoCost(model, 90, what.scenario.name))
+    host.run_units(todo[:-3], "x", store, lambda _unit: None)
+    host.run_units(todo[-3:], "x", store, lambda _unit: None)
+    assert measured == [True], "with writes, since the suite has some"
+    assert store.kept("io.cost") == {"model": "ctrl=user", "vrate": 90, "why": "isol-bench/standard"}

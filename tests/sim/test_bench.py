@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane bench --on sim`: it ends with a verdict, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fairlane import bench, benchreport, cli, sim, suite, verdict
+from fairlane.host import Progress
+from fairlane.results import Results
+
+TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.01, 0.03))
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "scale", lambda _quick, _backend: TINY)
+    sim.build()
+    monkeypatch.setattr(sim, "build", lambda: None)  # to ask make before every unit takes longer than they do
+
+
+def run(out: Path, *more: str) -> int:
+    return cli.main(["bench", "--quick", "--on", "sim:optane", "--out", str(out), *more])
+
+
+def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path) == 0
+    said = capsys.readouterr().out
+    summary = json.loads((tmp_path / "results.json").read_text())
+    assert {(row["knob"], row["part"]) for row in summary["verdict"]} == {
+        (k, p) for k in sim.KNOBS for p in suite.PARTS
+    }
+    assert not [row for row in summary["verdict"] if row["mark"] == "?"]
+    assert summary["advice"] in said
+    marks = {row["part"]: row for row in summary["verdict"] if row["knob"] == "none"}
+    assert marks["d1"]["bandwidth"] == marks["d2"]["work"] == 1.0, "none against itself"
+    assert marks["d3"]["latency front"] == 0.0
+
+
+def test_the_report_leads_from_each_mark_to_its_evidence_and_needs_no_network(tmp_path: Path) -> None:
+    assert run(tmp_path, "--suite", "d1,d4") == 0
+    page = (tmp_path / "report.html").read_text()
+    links = re.findall(r'href="#([\w-]+)"', page)
+    assert len(links) == len(sim.KNOBS) * 2
+    assert [link for link in links if f'id="{link}"' not in page] == []
+    assert not re.search(r"https?:|<script|<link|url\(", page)
+    assert f"fairlane bench --suite d1,d4 --knobs {','.join(sim.KNOBS)} --on sim:optane --quick" in page
+    (tmp_path / "report.html").unlink()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").read_text() == page
+
+
+def test_interrupted_and_started_again_it_repeats_nothing_and_reports_the_same(tmp_path: Path) -> None:
+    assert run(tmp_path / "whole", "--suite", "d2,d3") == 0
+    out = tmp_path / "parts"
+    begun = 0
+
+    def interrupt(_now: Progress) -> None:
+        nonlocal begun
+        begun += 1
+        if begun > 5:
+            raise KeyboardInterrupt
+
+    first = bench.prepare(["d2", "d3"], None, "sim:optane", "sim", "optane", True, None, out)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(first, interrupt, None)
+    done = {path: path.stat().st_mtime_ns for path in (out / "units").iterdir()}
+    assert 0 < len(done) < len(first.units)
+    assert run(out, "--suite", "d2,d3") == 0
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    for file in ("results.json", "report.html"):
+        assert (out / file).read_text() == (tmp_path / "whole" / file).read_text()
+
+
+def test_a_folder_of_another_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--suite", "d4") == 0
+    before = (tmp_path / "plan.json").read_text()
+    assert run(tmp_path, "--suite", "d3") == 2
+    assert "holds another run of the suite (its parts, units differ)" in capsys.readouterr().err
+    assert (tmp_path / "plan.json").read_text() == before
+
+
+def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--suite", "d4") == 0
+    what = bench.load(tmp_path)
+    why = "this kernel has no io.latency in its cgroups"
+    for unit in what.units:
+        if unit.knob != "none":
+            lacking = Results(unit.scenario.name, "sim", 1, "0", unavailable={unit.knob: why})
+            what.store.save(unit, lacking)
+    capsys.readouterr()
+    assert run(tmp_path, "--suite", "d4") == 0
+    assert f"did not run: {why}" in capsys.readouterr().out
+    assert f"<b>kyber-fairness</b> did not run: {why}" in (tmp_path / "report.html").read_text()
+    summary = json.loads((tmp_path / "results.json").read_text())
+    assert [row["unavailable"] for row in summary["verdict"]] == [None] + [why] * (len(sim.KNOBS) - 1)
+
+
+def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
+    what = bench.prepare(["d1"], None, "sim:optane", "sim", "optane", True, None, tmp_path)
+    evidence = verdict.Evidence(what.units, bench.results(what))
+    page = benchreport.render({}, "fairlane bench", evidence, verdict.marks(evidence), "nothing")
+    assert "nothing has run yet" in page
+
+
+def test_a_folder_in_which_nothing_is_done_may_be_planned_anew(tmp_path: Path) -> None:
+    assert run(tmp_path, "--on", "host:nope") == 2
+    assert run(tmp_path, "--suite", "d4") == 0
+
+
+def test_a_machine_that_was_busy_while_none_ran_makes_the_verdict_doubtful(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--suite", "d3") == 0
+    assert "doubtful" not in capsys.readouterr().out
+    what = bench.load(tmp_path)
+    slow = next(unit for unit in what.units if unit.knob == "none" and unit.experiment == "bandwidth")
+    found = what.store.load(slow.id)
+    found.runs[0].total_bytes_per_s /= 3
+    what.store.save(slow, found)
+    assert run(tmp_path, "--suite", "d3") == 0
+    said = re.search(r"doubtful: In d3 bandwidth, [\w-]+ moved 3\.\d times what none did", capsys.readouterr().out)
+    assert said
+    assert said[0].removeprefix("doubtful: ") in (tmp_path / "report.html").read_text()

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane bench --on vm`: every knob of Linux and ours, in one boot of the lab kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlane import bench, cli, knobs, labkernel, suite
+
+TINY = suite.Scale("quick", 1.0, 0.5, (1,), (1,), (2,), (), 1, (0.2,))
+
+
+@pytest.mark.long  # the lab kernel may have to be built
+def test_every_knob_runs_on_the_lab_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "scale", lambda _quick, _backend: TINY)
+    assert cli.main(["bench", "--quick", "--suite", "d4", "--knobs", "all", "--on", "vm", "--out", str(tmp_path)]) == 0
+    kernel = labkernel.cached()
+    assert kernel
+    found = bench.results(bench.load(tmp_path))
+    assert {run.knob for results in found.values() for run in results.runs} == set(knobs.TABLE)
+    assert {results.kernel for results in found.values()} == {kernel.release}
+    assert not [run.bad_dmesg for results in found.values() for run in results.runs if run.bad_dmesg]
+    configs = {run.knob: results.config[run.knob] for results in found.values() for run in results.runs}
+    assert configs["io.prio.class"]["io.prio.class"]["prio"] == "none-to-rt"
+    assert "target=" in str(configs["io.latency"]["io.latency"])
+    verdict = json.loads((tmp_path / "results.json").read_text())["verdict"]
+    assert [row["knob"] for row in verdict] == list(knobs.TABLE)
+    assert "?" not in [row["mark"] for row in verdict]
+
+
+def test_a_knob_that_debian_s_kernel_lacks_is_said_not_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suite, "scale", lambda _quick, _backend: TINY)
+    asked = ["--suite", "d1", "--knobs", "io.latency", "--kernel", "6.1", "--out", str(tmp_path)]
+    assert cli.main(["bench", "--quick", *asked]) == 0
+    assert (
+        "io.latency did not run: this kernel has no io.latency in its cgroups; the lab kernel"
+        in capsys.readouterr().out
+    )
