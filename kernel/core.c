@@ -449,8 +449,8 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
  *
  * A scheduler that routes has no scheduler tags: with it, the driver's own are
  * shared, by the same rule. There the bio is known, and so the cgroup, whoever
- * submits. What counts is what was sent to the drive: a plug may hold a few
- * tags more. Who may not sleep sleeps all the same, as with the kernel's own
+ * submits. What counts is what was sent to the drive, and what the submitter's
+ * plug holds. Who may not sleep sleeps all the same, as with the kernel's own
  * users of this hook; it has no way to refuse.
  */
 
@@ -562,13 +562,21 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 }
 EXPORT_SYMBOL_GPL(fl_tags_limit);
 
-/* Before a request of @queue's flow, which is pinned, takes a driver tag. May sleep. */
+/*
+ * Before a request of @queue's flow, which is pinned, takes a driver tag, or as
+ * many as the plug has asked for. May sleep, which flushes the plug.
+ */
 void fl_tags_hold_back(struct fl_queue *queue)
 {
-	int held = atomic_read(&queue->held);
+	struct blk_plug *plug = current->plug;
+	int held = atomic_read(&queue->held) + (plug ? plug->rq_count : 0);
+	int limit = fl_tags_limit_of(queue, held);
 
-	if (held < fl_tags_limit_of(queue, held))
+	if (held < limit) {
+		if (plug && plug->nr_ios > limit - held)
+			plug->nr_ios = limit - held;
 		return;
+	}
 	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
 				held);
 	fl_tags_wait(queue);

@@ -59,7 +59,8 @@ static void fl_routed_throttle(struct rq_qos *rqos, struct bio *bio)
 	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
 	struct fl_queue *queue = fl_routed_queue(kdev, bio, hctx);
 
-	if (likely(!READ_ONCE(queue->throttled) && atomic_read(&queue->held) < FL_TAGS_MIN))
+	if (likely(!READ_ONCE(queue->throttled) && !current->plug &&
+		   atomic_read(&queue->held) < FL_TAGS_MIN))
 		return;
 	/* Others may wait for these, whoever issues them. */
 	if (!(bio->bi_opf & (REQ_META | REQ_SWAP)))

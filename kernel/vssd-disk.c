@@ -531,6 +531,7 @@ struct vssd *vssd_create(const struct vssd_params *params)
 
 remove_disk:
 	del_gendisk(vssd->disk);
+	vssd_store_free(&vssd->store);
 free_disk:
 	put_disk(vssd->disk);
 free_tags:

@@ -252,6 +252,9 @@ static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
 	s64 vt = atomic64_read(&d2f->vt), ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
 	s64 threshold = READ_ONCE(d2->threshold);
 
+	/* The root's: swapping and metadata are in everybody's way. Nobody is compared with it. */
+	if (unlikely(!d2f->flow.parent))
+		return FL_HIGH;
 	if (unlikely(READ_ONCE(d2f->limited)))
 		ahead = d2_catch_up(d2, d2f, vt, ahead);
 	if (ahead < threshold / 2)
@@ -343,7 +346,7 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	}
 	/* Nothing of it is in flight, so nobody else writes vt; nor reads it before busy is set. */
 	atomic64_set(&d2f->vt, d2_vt(atomic64_read(&d2->gvt)));
-	d2f->joined = true;
+	d2f->joined = d2f->flow.parent;
 	d2f->belief = D2_MIN_BELIEF;
 	d2f->whole = false;
 	d2f->seen_vt = atomic64_read(&d2f->vt);
@@ -598,7 +601,7 @@ static void d2_init_flow(struct fl_flow *flow)
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
 	unsigned int i, bit;
 
-	for (i = 0; i < ARRAY_SIZE(d2->ids); i++) {
+	for (i = 0; flow->parent && i < ARRAY_SIZE(d2->ids); i++) {
 		if (d2->ids[i] == ~0ull)
 			continue;
 		bit = fls64(~d2->ids[i] & -~d2->ids[i]) - 1;

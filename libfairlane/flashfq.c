@@ -194,8 +194,11 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		ff->ticking = true;
 	}
 	if (!ffl->staged) {
-		if (!ffl->in_service)
-			ff_system_vt(ff, &ffl->vt);
+		u64 now = ffl->vt;
+
+		/* SFQ's start tag: not before its own last one ended. */
+		if (!ffl->in_service && ff_system_vt(ff, &now) && fl_vt_before(ffl->vt, now))
+			ffl->vt = now;
 		ff_sort_in(ff, ffl);
 	}
 	ffl->staged++;

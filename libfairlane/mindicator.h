@@ -121,6 +121,7 @@ static inline void fl_mind_set(struct fl_mind *m, unsigned int leaf, s64 word)
 {
 	unsigned int node = m->nr_inner + leaf;
 	s64 was = atomic64_read(fl_mind_node(m, node)), above;
+	bool refreshed = false; /* and that may have brought up another leaf's change, too */
 
 	if (fl_mind_same(was, word))
 		return;
@@ -129,8 +130,9 @@ static inline void fl_mind_set(struct fl_mind *m, unsigned int leaf, s64 word)
 		node = (node - 1) / FL_MIND_FANOUT;
 		above = atomic64_read(fl_mind_node(m, node));
 		/* It was not the least here, nor is it: who reads the old leaf now refreshes twice. */
-		if (!fl_mind_same(above, was) && !fl_mind_before(word, above))
+		if (!refreshed && !fl_mind_same(above, was) && !fl_mind_before(word, above))
 			return;
+		refreshed = true;
 		fl_mind_refresh(m, node);
 		fl_mind_refresh(m, node);
 	}

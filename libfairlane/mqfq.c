@@ -502,6 +502,8 @@ static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
 			md->aged_ns = fl_now_ns();
 			fl_dev_kick(&md->dev);
 		}
+		/* No credit, and no debt either: a tag from long ago says nothing. */
+		atomic64_set(&to_mq_flow(flow)->finish, fl_mind_vt(mq_now(md)));
 		fl_flow_set_busy(flow, true);
 		mq_update_weights(md);
 	}

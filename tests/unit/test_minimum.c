@@ -210,6 +210,7 @@ static void test_only_its_holder_raises_gvt_or_lets_go(void)
 
 /* C is found to be limited while a request of it is completed. */
 static struct d2_flow limited;
+static struct fl_flow root;
 
 static void c_is_limited(void)
 {
@@ -230,6 +231,7 @@ static void limited_before(void)
 {
 	c_holds();
 	limited.id = C;
+	limited.flow.parent = &root;
 	limited.limited = false;
 	atomic64_set(&limited.vt, begin_vt + (11ll << 20));
 }
@@ -327,6 +329,36 @@ static void mind_after(void)
 	bad += !root_is_least();
 }
 
+static void leaf_3(void)
+{
+	set(3, 20);
+}
+
+static void leaf_4(void)
+{
+	set(4, 3);
+	set(4, 15);
+}
+
+/* Three leaves below one inner node, and a refresh that brings up more than its own leaf's change. */
+static void mind_before_siblings(void)
+{
+	mind_init(LEAVES);
+	set(2, 30);
+	set(3, 5);
+	set(5, 7);
+}
+
+static void test_a_refresh_may_bring_up_anothers_change(void)
+{
+	static void (*const both[])(void) = { leaf_3, leaf_4 };
+
+	begin_vt = 1ull << 40;
+	bad = 0;
+	CHECK(interleave(both, 2, 3, mind_before_siblings, mind_after) > 1000, "too few orders");
+	CHECK(!bad, "the root is stuck in %lu orders", bad);
+}
+
 static void test_the_root_is_the_least_in_every_order(void)
 {
 	static void (*const cases[][3])(void) = {
@@ -369,6 +401,8 @@ static const struct test tests[] = {
 	  test_only_its_holder_raises_gvt_or_lets_go },
 	{ "d2fq: a flow that is found to be limited does not hold it up",
 	  test_who_is_limited_does_not_hold_it_up },
+	{ "mqfq: a refresh may bring up another leaf's change",
+	  test_a_refresh_may_bring_up_anothers_change },
 	{ "mqfq: the root is the least of the leaves, in whatever order",
 	  test_the_root_is_the_least_in_every_order },
 	{ "mqfq: the root is the least of any number of leaves",
