@@ -203,9 +203,9 @@ def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
         ({"trace": "/"}, "a: trace /: is no regular file"),
         ({"trace": "/dev/zero"}, "a: trace /dev/zero: is no regular file"),
         ({"trace": 5}, "a: trace must be a text"),
-        ({"jobs": 2}, "a: jobs must be 1 with a trace"),
+        ({"jobs": 7000}, "a: jobs must be a whole number from 1 to 1024"),
         ({"block": 1000}, "a: block must be a multiple of 512"),
-        ({"bytes": 4096}, "either trace and block or bytes"),
+        ({"bytes": 4096}, "either trace, block and full_speed or bytes"),
     ],
 )
 def test_a_player_that_makes_no_sense_is_refused(change: Json, says: str) -> None:
