@@ -31,6 +31,7 @@ from fairlane import (
     sim,
     suite,
     tables,
+    trace,
     vm,
 )
 from fairlane.errors import FairlaneError
@@ -172,9 +173,8 @@ def _run(args: argparse.Namespace) -> int:
         sim.check_knobs(names)
     loaded = [(path, what) for path in args.scenarios for what in scenario.load_all(path)]
     scenarios = [what for _, what in loaded]
-    traces = [f"{what.name}: [[tenant]] {tenant.name}" for what in scenarios for tenant in what.tenants if tenant.trace]
-    if traces and backend != "sim":
-        raise FairlaneError(f"{traces[0]} trace: only the simulator plays traces; use --on sim")
+    if backend != "sim":
+        _check_traces(scenarios)
     if args.cost:
         prices = cost.load(args.cost)
         scenarios = [replace(what, cost=prices) for what in scenarios]
@@ -200,6 +200,12 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(everything if len(everything) > 1 else everything[0])
     return 1 if args.check and bad else 0
+
+
+def _check_traces(scenarios: Sequence[Scenario]) -> None:
+    """Read every trace to its end, so that a VM need not boot to say what is wrong with one."""
+    for path, devices in {(t.trace, t.devices) for what in scenarios for t in what.tenants if t.trace}:
+        trace.summary(trace.read(Path(path), devices=devices))
 
 
 def _results(
