@@ -49,6 +49,7 @@ NEEDED = {  # what an old fio may lack
 }
 SAMPLE_S = 0.2  # how often CPU time is read and progress reported
 GRACE_S = 60.0  # for fio to start its jobs, drain their queues and write its output
+FEED = 1 << 16  # bytes of a trace that fio is given at a time
 END_S = 5.0  # for fio to end by itself once told to
 
 
@@ -272,20 +273,20 @@ def _fed(scenario: Scenario, target: Target, traces: Mapping[str, Converted], fo
 
 def _feed(listener: socket.socket, file: Path, target: Target, period_us: int | None) -> None:
     """Until fio ends; each round with times that are a period later, or with the same, which then are not looked at."""
-    with suppress(OSError), listener.accept()[0] as fio, file.open("rb") as lines:
-        fio.sendall(trace.iolog_head(target.path).encode())
-        while period_us is None:
-            fio.sendfile(lines)
-        _feed_on_time(fio, lines, period_us)
-
-
-def _feed_on_time(fio: socket.socket, lines: BinaryIO, period_us: int) -> None:
-    with fio.makefile("wb") as out:
-        for late_us in count(0, period_us):
+    with suppress(OSError), listener.accept()[0] as fio, fio.makefile("wb", FEED) as out, file.open("rb") as lines:
+        out.write(trace.iolog_head(target.path).encode())
+        for late_us in count(0, period_us or 0):
             lines.seek(0)
-            for line in lines:
-                at_us, rest = line.split(b" ", 1)
-                out.write(b"%d %b" % (int(at_us) + late_us, rest))
+            if period_us is None:
+                shutil.copyfileobj(lines, out, FEED)
+            else:
+                _later(lines, out, late_us)
+
+
+def _later(lines: BinaryIO, out: BinaryIO, late_us: int) -> None:
+    for line in lines:
+        at_us, rest = line.split(b" ", 1)
+        out.write(b"%d %b" % (int(at_us) + late_us, rest))
 
 
 def run(

@@ -198,8 +198,8 @@ def _key(point: Point) -> tuple[str, int | None]:
 
 def _pairs(a: Point, b: Point) -> list[Pair]:
     def pair(figure: str, show: Callable[[float], str], x: float | None, y: float | None) -> Pair:
-        shown = ["–" if value is None else show(value) for value in (x, y)]
-        return Pair(figure, *shown, _ratio(y, x))
+        first, second = ("–" if value is None else show(value) for value in (x, y))
+        return Pair(figure, first, second, _ratio(y, x))
 
     found = [
         pair("total", fmt_rate, a.bytes_per_s, b.bytes_per_s),

@@ -172,13 +172,12 @@ def _blkparse(line: str) -> Request | None:
     if len(columns) < 7:
         raise ValueError("must be device, CPU, number, time, process, action, what, first sector + sectors")
     what = columns[6]
-    if columns[5] != "Q" or "D" in what or not ("R" in what or "W" in what):
+    flush = "F" in what and "+" not in columns  # with no data of its own
+    if columns[5] != "Q" or "D" in what or flush or not ("R" in what or "W" in what):
         return None
     if len(columns) < 10 or columns[8] != "+":
         raise ValueError("must end with first sector + sectors, and the program's name")
     sector, sectors = _number(columns[7], "first sector"), _number(columns[9], "sectors")
-    if not sectors:  # a flush
-        return None
     major, minor = map(int, columns[0].split(","))
     return Request(_seconds_ns(columns[3]), "W" in what, sector * SECTOR, sectors * SECTOR, major << 20 | minor)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Recorded requests come out of every format as they were recorded, and a broken line is named or, if asked, left out."""
+"""Requests come out of every format as they were recorded; a broken line is named or, if asked, left out."""
 
 from __future__ import annotations
 
@@ -225,18 +225,19 @@ def test_fio_plays_a_trace_again_and_again(tmp_path: Path) -> None:
 
 
 def test_replay_plays_a_tenant_for_each_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = SAMPLES["msr"].splitlines()
-    heavy = sample(tmp_path, "msr", "\n".join([lines[0], "moon", *lines[1:]]) + "\n")
+    # Each once more, a second later: with three requests, a thread of two would play the second and nothing else.
+    heavy = sample(tmp_path, "msr", SAMPLES["msr"] + "moon\n" + SAMPLES["msr"].replace("12816637200", "12816637201"))
+    light = sample(tmp_path, "systor", SAMPLES["systor"] + SAMPLES["systor"].replace("592061", "592062"))
     out = tmp_path / "out"
-    command = ["replay", f"{heavy}:300", str(sample(tmp_path, "systor")), "--on", "sim", "--knobs", "kyber-fairness"]
+    command = ["replay", f"{heavy}:300", str(light), "--on", "sim", "--knobs", "kyber-fairness"]
     command += ["--speed", "full", "--threads", "2", "--seconds", "0.1", "--skip-bad", "--json", "--out", str(out)]
     assert cli.main(command) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert [(t["name"], t["weight"]) for t in run["tenants"]] == [("msr", 300), ("systor", 100)]
     for tenant in run["tenants"]:  # a third of the requests, and a tenth of the bytes, are writes
         assert tenant["bytes_per_s"] / tenant["iops"] == pytest.approx(5120 / 3, rel=0.01)
-        assert tenant["write_bytes_per_s"] / tenant["bytes_per_s"] == pytest.approx(0.1, rel=0.01)
-        assert tenant["iops"] > 5 * 1500  # which is the recorded rate
+        assert tenant["write_bytes_per_s"] / tenant["bytes_per_s"] == pytest.approx(0.1, rel=0.05)
+        assert tenant["iops"] > 1000  # recorded were 6 in 1.2 s
     assert scenario.load(out / "scenario.toml").tenants[0].jobs == 2
 
 
