@@ -49,7 +49,6 @@ NEEDED = {  # what an old fio may lack
 }
 SAMPLE_S = 0.2  # how often CPU time is read and progress reported
 GRACE_S = 60.0  # for fio to start its jobs, drain their queues and write its output
-FEED = 1 << 16  # bytes of a trace that fio is given at a time
 END_S = 5.0  # for fio to end by itself once told to
 
 
@@ -273,12 +272,12 @@ def _fed(scenario: Scenario, target: Target, traces: Mapping[str, Converted], fo
 
 def _feed(listener: socket.socket, file: Path, target: Target, period_us: int | None) -> None:
     """Until fio ends; each round with times that are a period later, or with the same, which then are not looked at."""
-    with suppress(OSError), listener.accept()[0] as fio, fio.makefile("wb", FEED) as out, file.open("rb") as lines:
+    with suppress(OSError), listener.accept()[0] as fio, fio.makefile("wb") as out, file.open("rb") as lines:
         out.write(trace.iolog_head(target.path).encode())
         for late_us in count(0, period_us or 0):
             lines.seek(0)
             if period_us is None:
-                shutil.copyfileobj(lines, out, FEED)
+                shutil.copyfileobj(lines, out)
             else:
                 _later(lines, out, late_us)
 
