@@ -141,7 +141,7 @@ static bool check_tunables(struct sim *sim)
 
 		if (var && json_is_integer(value) && n >= 0 && (u64)n >= var->min && (u64)n <= var->max)
 			continue;
-		snprintf(sim->error, sizeof(sim->error), "tunables: %s has no %s, or not of that value",
+		snprintf(sim->error, sizeof(sim->error), "tunables: %s has no tunable %.40s, or not of that value",
 			 sim->sched->name, name);
 		return false;
 	}

@@ -27,16 +27,19 @@ FILES = [
     *sorted(scenario.SCENARIOS.glob("d2fq/vm*.toml")),
 ]
 SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario.load_all(path)}
-ALSO_ON_6_12 = ("nvme", "mqflashfq/vm-weights")
+ALSO_ON_6_12 = ("nvme",)
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
-LONG = ("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256", "d2fq/vm-cpu-bound")
+LONG = (
+    *("fig1-p4500", "fig4-randread", "fig4-seqwrite", "fig6", "heavy-limited", "qd256"),
+    *("mqflashfq/vm-sizes", "mqflashfq/vm-directions", "d2fq/vm-cpu-bound"),
+)
 CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [
     pytest.param(
         kernel,
         name,
         id=f"{name}-{kernel}",
-        marks=[pytest.mark.long] if name in LONG or name.startswith("mqflashfq/vm-") else [],
+        marks=[pytest.mark.long] if name in LONG else [],
     )
     for kernel, name in CASES
 ]

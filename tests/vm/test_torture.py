@@ -28,6 +28,13 @@ EACH = (
     "interface:one_request_at_a_time",
 )
 
+ON_VSSD = (
+    "+vssd",
+    "switching",
+    "cgroups",
+    "data:every_scheduler_in_turn,flushes_fua_and_discards,file_system_with_writeback",
+)
+
 
 @pytest.mark.parametrize(
     "what",
@@ -37,6 +44,7 @@ EACH = (
         pytest.param(("@mqflashfq", *EACH), id="mqflashfq"),
         pytest.param(("@flashfq", *EACH), id="flashfq", marks=pytest.mark.long),
         pytest.param(("route",), id="d2fq"),
+        pytest.param(ON_VSSD, id="on-vssd", marks=pytest.mark.long),
         pytest.param(("@mqfq", *EACH), id="mqfq", marks=pytest.mark.long),
     ],
 )

@@ -35,6 +35,10 @@ LIMIT_S = 60.0  # of a hang: a slow machine takes its time
 BLOCK = 4096
 # Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
 TIMED = {"size": 1 << 30, "bs": 512, "queue_mode": 2, "irqmode": 2, "submit_queues": 2, "hw_queue_depth": 16}
+ON_VSSD = os.environ.get("FAIRLANE_TORTURED_DRIVE") == "vssd"
+FOLDER = devices.VSSD if ON_VSSD else devices.NULLB  # of the drive, in configfs
+VSSD = {"channels": 2, "dies": 2, "commands": 16}
+VSSD_NS = 100_000  # about what it takes for a request
 
 T = TypeVar("T")
 _numbers = itertools.count()
@@ -73,8 +77,15 @@ def wait_for(look: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
 
 
 @contextlib.contextmanager
-def null_blk(scheduler: str = OURS, **params: int) -> Iterator[str]:
-    with devices.setup(Profile("torture", "null_blk", "", {**TIMED, **params})) as disk:
+def drive(scheduler: str = OURS, **params: int) -> Iterator[str]:
+    """A null_blk with these parameters, or a virtual SSD that is about as large and as slow."""
+    profile = Profile("torture", "null_blk", "", {**TIMED, **params})
+    if ON_VSSD:
+        scale = max(1, params.get("completion_nsec", 0) // VSSD_NS)
+        size = params.get("size", 256 << 20)
+        asked = {"size": size, "memory": size, "time_scale": scale, "buffer_volatile": int("cache_size" in params)}
+        profile = Profile("torture", "ssd", "", {**VSSD, **asked})
+    with devices.setup(profile) as disk:
         set_scheduler(disk, scheduler)
         yield disk
 

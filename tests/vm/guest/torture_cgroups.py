@@ -19,7 +19,7 @@ LIGHT, HEAVY = (1, 10000) if kit.FIRST else (10, 1000)
 def moved_and_removed() -> None:
     """Tasks wander from cgroup to cgroup; each is removed as soon as it is empty, its requests still in flight."""
     numbers = random.Random(1)
-    with kit.null_blk(completion_nsec=4_000_000) as disk:
+    with kit.drive(completion_nsec=4_000_000) as disk:
         kit.queue(disk, "nr_requests").write_text("16")
         heavy = Cgroup(HEAVY)
         hog = Fio(disk, heavy, ioengine="libaio", iodepth=64, rw="randread", numjobs=2)
@@ -50,7 +50,7 @@ def moved_and_removed() -> None:
 
 
 def two_hundred() -> None:
-    with kit.null_blk(completion_nsec=20_000_000) as disk:
+    with kit.drive(completion_nsec=20_000_000) as disk:
         groups = [Cgroup(1 + 50 * number) for number in range(200)]
         with ExitStack() as stack:
             readers = stack.enter_context(kit.readers_of(disk, groups))

@@ -36,7 +36,7 @@ def run(*argv: str | Path) -> str:
 
 
 def every_scheduler_in_turn() -> None:
-    with kit.null_blk(OURS, **MEMORY) as disk:
+    with kit.drive(OURS, **MEMORY) as disk:
         cgroups = [Cgroup(1000), Cgroup(10)]
         for scheduler, depth in [(OURS, None), *((other, None) for other in OTHERS if kit.FIRST), (OURS, 4), (OURS, 1)]:
             kit.set_scheduler(disk, scheduler)
@@ -77,7 +77,7 @@ def every_scheduler_in_turn() -> None:
 def flushes_fua_and_discards() -> None:
     """All at once, with cgroups that are throttled, on a drive with a volatile cache and on one without."""
     for cache in (1, 0):
-        with kit.null_blk(OURS, **MEMORY, cache_size=cache) as disk:
+        with kit.drive(OURS, **MEMORY, cache_size=cache) as disk:
             cgroups = [Cgroup(1000), Cgroup(1), Cgroup(100), Cgroup(100)]
             if cache:
                 said = kit.queue(disk, "write_cache").read_text()
@@ -109,7 +109,7 @@ def flushes_fua_and_discards() -> None:
 def file_system_with_writeback() -> None:
     """ext4 with a journal: buffered writes reach the drive through kernel threads, charged to their cgroup."""
     (CGROUPS / "cgroup.subtree_control").write_text("+memory")
-    with kit.null_blk(OURS, **MEMORY, cache_size=1) as disk:
+    with kit.drive(OURS, **MEMORY, cache_size=1) as disk:
         drive, folder = Path("/dev", disk), kit.folder("mnt")
         run("mkfs.ext4", "-q", "-F", drive)
         run("mount", "-o", "discard", drive, folder)

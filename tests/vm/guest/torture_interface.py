@@ -27,7 +27,7 @@ def refused(path: Path, text: str) -> int:
 
 
 def weights() -> None:
-    with kit.null_blk(completion_nsec=100_000) as disk:
+    with kit.drive(completion_nsec=100_000) as disk:
         number = Path("/sys/block", disk, "dev").read_text().strip()
         cgroup = Cgroup()
         weight = cgroup.file("weight")
@@ -66,7 +66,7 @@ def weights() -> None:
 
 def a_weight_counts_at_once() -> None:
     """Of a cgroup that is there before the scheduler, and of one that comes after; for one device or all."""
-    with kit.null_blk(completion_nsec=2_000_000) as disk:
+    with kit.drive(completion_nsec=2_000_000) as disk:
         number = Path("/sys/block", disk, "dev").read_text().strip()
         a, b = Cgroup(300), Cgroup(100)
         with kit.readers_of(disk, [a, b]) as readers:
@@ -101,7 +101,7 @@ def a_weight_counts_at_once() -> None:
 
 def statistics() -> None:
     assert not (CGROUPS / "io.fairlane.weight").exists(), "the root has no siblings"
-    with kit.null_blk(completion_nsec=100_000, memory_backed=1, size=64 << 20) as disk:
+    with kit.drive(completion_nsec=100_000, memory_backed=1, size=64 << 20) as disk:
         cgroup = Cgroup()
         assert cgroup.file("stat").read_text() == "", "no I/O yet, no line"
         with kit.readers_of(disk, [cgroup]) as readers:
@@ -129,7 +129,7 @@ def statistics() -> None:
 
 
 def tunables() -> None:
-    with kit.null_blk(completion_nsec=2_000_000) as disk:
+    with kit.drive(completion_nsec=2_000_000) as disk:
         folder = kit.queue(disk, "iosched")
         ranges = {
             "period_nsec": (10**6, 10**10),
@@ -169,7 +169,7 @@ def prices() -> None:
     def line(price: int) -> str:
         return "".join(f"{op}{f' {price}' * 12}\n" for op in ("read", "write"))
 
-    with kit.null_blk(completion_nsec=1_000_000) as disk:
+    with kit.drive(completion_nsec=1_000_000) as disk:
         path = kit.queue(disk, "iosched") / "prices"
         default = "".join(f"{op} {' '.join(str(512 << i) for i in range(12))}\n" for op in ("read", "write"))
         assert path.read_text() == default
@@ -221,7 +221,7 @@ def prices_while_schedulers_come_and_go(disk: str, line: Callable[[int], str]) -
 
 def one_request_at_a_time() -> None:
     """With one request per queue, in the scheduler and in the drive, everybody still gets on."""
-    with kit.null_blk(completion_nsec=500_000, hw_queue_depth=1) as disk:
+    with kit.drive(completion_nsec=500_000, hw_queue_depth=1) as disk:
         cgroups = [Cgroup(1), Cgroup(100), Cgroup(10000)]
         for depth in ("1", "2"):
             kit.queue(disk, "nr_requests").write_text(depth)
@@ -240,7 +240,7 @@ def one_request_at_a_time() -> None:
 def throttled_tenant_leaves_tags() -> None:
     """Two tenants with deep queues, one of them throttled nearly all the time; a third that asks for little."""
     # 2000 IOPS: the drive is the bottleneck, not the CPU, which would be a reason to let the light one in.
-    with kit.null_blk(completion_nsec=4_000_000, hw_queue_depth=4) as disk:
+    with kit.drive(completion_nsec=4_000_000, hw_queue_depth=4) as disk:
         kit.queue(disk, "nr_requests").write_text("32")
         throttled, heavy, little = Cgroup(1), Cgroup(1000), Cgroup(1000)
         deep = {"ioengine": "libaio", "iodepth": 256, "rw": "randread", "numjobs": 2}

@@ -11,8 +11,6 @@ from pathlib import Path
 import kit
 from kit import OTHERS, OURS, Cgroup, Fio
 
-from fairlane import devices
-
 
 def load(disk: str, cgroups: list[Cgroup]) -> list[Fio]:
     """Deep queues, NOWAIT and one at a time, all at once; each in its own cgroup."""
@@ -28,7 +26,7 @@ def load(disk: str, cgroups: list[Cgroup]) -> list[Fio]:
 
 
 def switched_over_and_over() -> None:
-    with kit.null_blk(completion_nsec=2_000_000) as disk:
+    with kit.drive(completion_nsec=2_000_000) as disk:
         cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
         fios = load(disk, cgroups)
         for scheduler in itertools.islice(
@@ -50,7 +48,7 @@ def switched_over_and_over() -> None:
 
 def depth_and_cpus_change() -> None:
     cpu = Path("/sys/devices/system/cpu/cpu1/online")
-    with kit.null_blk(completion_nsec=2_000_000) as disk:
+    with kit.drive(completion_nsec=2_000_000) as disk:
         cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
         fios = load(disk, cgroups)
         for depth in (1, 2, 256, 3, 64):
@@ -69,7 +67,7 @@ def depth_and_cpus_change() -> None:
 
 
 def reloaded_over_and_over() -> None:
-    with kit.null_blk(completion_nsec=20_000_000) as disk:
+    with kit.drive(completion_nsec=20_000_000) as disk:
         for _ in range(kit.often(20)):
             cgroup, elsewhere = Cgroup(50), Cgroup()
             with kit.readers_of(disk, [cgroup, cgroup]):
@@ -91,7 +89,7 @@ def reloaded_over_and_over() -> None:
 
 def drive_removed() -> None:
     for turn in range(2):
-        with kit.null_blk(completion_nsec=5_000_000) as disk:
+        with kit.drive(completion_nsec=5_000_000) as disk:
             cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
             fios = load(disk, cgroups)
             kit.wait_flow(disk, "before the removal", requests=200)
@@ -99,9 +97,9 @@ def drive_removed() -> None:
                 fio.running()
             start = time.monotonic()
             if turn % 2:
-                devices.NULLB.rmdir()
+                kit.FOLDER.rmdir()
             else:
-                (devices.NULLB / "power").write_text("0")
+                (kit.FOLDER / "power").write_text("0")
             assert time.monotonic() - start < kit.LIMIT_S, "removing the drive takes for ever"
             for fio in fios:
                 assert fio.wait() != 0, f"fio did not notice that the drive is gone:\n{fio.said()[-500:]}"
