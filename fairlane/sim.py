@@ -29,7 +29,7 @@ from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant
 
 KNOBS = ("none", *OURS)
 ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
-TRACES = "traces"  # the folder of converted ones
+TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -56,7 +56,7 @@ def run(
 ) -> Results:
     """Run the scenario under each knob, on that profile's drive or else on its own.
 
-    OUT/traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and what it
+    OUT/sim-traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and what it
     found. It is replaced as a whole, after the last run: one that fails
     or is interrupted leaves it as it was.
     """

@@ -275,8 +275,14 @@ def mqsim_line(request: Request) -> str:
 
 
 def to_mqsim(requests: Iterable[Request], path: Path) -> None:
-    with path.open("w") as file:
-        file.writelines(map(mqsim_line, requests))
+    """Whole or not at all: the requests may be read from that very file."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("w") as file:
+            file.writelines(map(mqsim_line, requests))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def iolog_line(path: Path, request: Request, offset: int, size: int) -> str:

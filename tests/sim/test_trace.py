@@ -301,8 +301,8 @@ def test_only_the_devices_that_are_named_are_played(tmp_path: Path) -> None:
     assert cli.main(["run", str(file), "--on", "sim", "--knobs", "none", "--out", str(tmp_path)]) == 0
     rows = [line.split() for line in TPCC.read_text().splitlines()]
     kept = [row for row in rows if row[1] in ("0", "1")]
-    played = [line.split() for line in (tmp_path / "traces" / "oltp.trace").read_text().splitlines()]
+    played = [line.split() for line in (tmp_path / "sim-traces" / "oltp.trace").read_text().splitlines()]
     assert [row[1:] for row in played] == [row[1:] for row in kept]
     assert [int(row[0]) for row in played] == [int(row[0]) - int(kept[0][0]) for row in kept]
     given = json.loads((tmp_path / "sim" / "none-0.given.json").read_text())
-    assert given["tenants"][0]["trace"] == str(tmp_path / "traces" / "oltp.trace")
+    assert given["tenants"][0]["trace"] == str(tmp_path / "sim-traces" / "oltp.trace")
