@@ -39,7 +39,8 @@ def parts(scenario: Scenario) -> list[Part] | None:
     these, has a tenant that cannot use its share; so has one without any where a tenant is limited, or comes and goes.
     """
     about = [expect for expect in scenario.expects if expect.figure in OF_SHARES]
-    limited = any(t.rate or t.trace or t.thinktime or t.start or t.stop is not None for t in scenario.tenants)
+    timed = any(t.trace and t.speed == "recorded" for t in scenario.tenants)
+    limited = timed or any(t.rate or t.thinktime or t.start or t.stop is not None for t in scenario.tenants)
     if any(expect.between is None for expect in about) or not (scenario.expects or limited):
         return None
     spans = sorted({expect.between for expect in about if expect.between})

@@ -26,11 +26,13 @@ from fairlane import (
     kernels,
     knobs,
     labkernel,
+    replay,
     report,
     scenario,
     sim,
     suite,
     tables,
+    trace,
     vm,
 )
 from fairlane.errors import FairlaneError
@@ -39,7 +41,7 @@ from fairlane.scenario import Scenario
 
 KERNELS = (*kernels.VERSIONS, labkernel.NAME)
 KERNEL_DEFAULT = f"{vm.KERNEL}, or {labkernel.NAME} when --knobs names one that Debian's kernels lack"
-RESULTS, REPORT = "results.json", "report.html"
+RESULTS, REPORT, SCENARIO = "results.json", "report.html", "scenario.toml"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +91,22 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cost", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
+    sub = command("replay", _replay, "Replay block traces, each a tenant of its own, and say what is in them.")
+    sub.add_argument("traces", nargs="+", metavar="TRACE[:WEIGHT]", help="weight: 1 to 10000, default 100")
+    sub.add_argument("--summary", action="store_true", help="only say what is in them")
+    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
+    sub.add_argument("--knobs", metavar="A,B", help="default: all that the backend has")
+    sub.add_argument("--speed", choices=scenario.SPEEDS, default="recorded", help="default: %(default)s")
+    sub.add_argument("--threads", type=int, default=1, metavar="N", help="that share a trace; default: %(default)s")
+    sub.add_argument("--depth", type=int, default=32, metavar="N", help="I/Os of each thread; default: %(default)s")
+    sub.add_argument("--seconds", type=float, default=10.0, metavar="S", help="default: %(default)s")
+    sub.add_argument("--format", choices=trace.FORMATS, help="of all the traces; default: as they look")
+    sub.add_argument("--skip-bad", action="store_true", help="leave out lines that are broken, and say how many")
+    sub.add_argument("--out", type=Path, default=Path("out/replay"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--json", action="store_true", help="print the results, or the summary, as JSON")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
+    sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
+
     sub = command("bench", _bench, "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict.")
     sub.add_argument(
         "--suite", default=",".join(suite.PARTS), metavar="D1,D2", help="parts of it; default: %(default)s"
@@ -121,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
-    sub = command("report", _report, "Make one HTML page of results.")
+    sub = command("report", _report, "Make one HTML page of results; two of the same scenario are compared.")
     sub.add_argument("results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` wrote")
     sub.add_argument("--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR")
 
@@ -172,9 +190,8 @@ def _run(args: argparse.Namespace) -> int:
         sim.check_knobs(names)
     loaded = [(path, what) for path in args.scenarios for what in scenario.load_all(path)]
     scenarios = [what for _, what in loaded]
-    traces = [f"{what.name}: [[tenant]] {tenant.name}" for what in scenarios for tenant in what.tenants if tenant.trace]
-    if traces and backend != "sim":
-        raise FairlaneError(f"{traces[0]} trace: only the simulator plays traces; use --on sim")
+    if backend != "sim":
+        _check_traces(scenarios)
     if args.cost:
         prices = cost.load(args.cost)
         scenarios = [replace(what, cost=prices) for what in scenarios]
@@ -200,6 +217,33 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(everything if len(everything) > 1 else everything[0])
     return 1 if args.check and bad else 0
+
+
+def _replay(args: argparse.Namespace) -> int:
+    backend, _ = _backend(args.on)
+    if not args.summary:
+        check_folder(args.out, RESULTS, SCENARIO)
+    found = replay.look(args.traces, args.format, args.skip_bad, None if args.summary else args.out / "traces")
+    for each in found:
+        if each.skipped:
+            lines = f"{len(each.skipped)} broken line{'s' * (len(each.skipped) > 1)} skipped"
+            print(f"fairlane: {each.name}: {lines}; the first, {each.skipped[0]}", file=sys.stderr)
+    if args.summary and args.json:
+        _print_json([{"name": each.name, **asdict(each.summary)} for each in found])
+    elif not args.json:
+        tables.traces(found, tables.console())
+    if args.summary:
+        return 0
+    file = args.out / SCENARIO
+    file.write_text(replay.scenario_text(found, backend, args.speed, args.threads, args.depth, args.seconds))
+    args.scenarios, args.check, args.cost = [file], False, None
+    return _run(args)
+
+
+def _check_traces(scenarios: Sequence[Scenario]) -> None:
+    """Read every trace to its end, so that a VM need not boot to say what is wrong with one."""
+    for path, devices in {(t.trace, t.devices) for what in scenarios for t in what.tenants if t.trace}:
+        trace.summary(trace.read(Path(path), devices=devices))
 
 
 def _results(

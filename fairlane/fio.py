@@ -5,6 +5,9 @@ Each tenant is one reporting group; its jobs enter its cgroup by themselves. Wha
 what the kernel counted for its cgroup (io.stat), sampled as fio runs. fio's own totals are not that: they include what
 a job completes when it drains its queue after the end, while its neighbours have stopped, and so flatter the tenants
 of low weight. Every job logs its bandwidth every 10 ms, from which the tenants' series are put together.
+
+A trace is converted to fio's own format and fed to the job through a socket, as often as it takes: fio reads a file
+only once. Its requests are dealt to the tenant's jobs in turn.
 """
 
 from __future__ import annotations
@@ -13,17 +16,21 @@ import json
 import math
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from fairlane import proc
+from fairlane import proc, trace
 from fairlane.errors import FairlaneError
 from fairlane.results import Series
 from fairlane.scenario import Scenario, TenantSpec
@@ -38,6 +45,7 @@ NEEDED = {  # what an old fio may lack
     "log_unix_epoch": "1",
     "per_job_logs": "1",
     "rate_process": "poisson",
+    "read_iolog_chunked": "1",
 }
 SAMPLE_S = 0.2  # how often CPU time is read and progress reported
 GRACE_S = 60.0  # for fio to start its jobs, drain their queues and write its output
@@ -93,8 +101,18 @@ class Measured:
         return sum(load.ios for load in self.loads.values())
 
 
-def job_file(scenario: Scenario, target: Target, cgroups: Mapping[str, str], logs: Path, seed: int) -> str:
-    """The text of fio's job file; cgroups gives the tenants' cgroups relative to the mount, and may be empty."""
+def job_file(
+    scenario: Scenario,
+    target: Target,
+    cgroups: Mapping[str, str],
+    logs: Path,
+    seed: int,
+    traces: Mapping[str, Converted] = {},
+) -> str:
+    """The text of fio's job file; cgroups gives the tenants' cgroups relative to the mount, and may be empty.
+
+    traces has those of the tenants that play one; logs is the folder of fio's logs, and of the sockets that feed it.
+    """
     lines = [
         "[global]",
         "ioengine=libaio",
@@ -116,14 +134,7 @@ def job_file(scenario: Scenario, target: Target, cgroups: Mapping[str, str], log
     ]
     if cgroups:
         lines.append("cgroup_nodelete=1")
-    total = sum(tenant.jobs * len(tenant.phases(scenario.seconds)) for tenant in scenario.tenants)
-    step = math.lcm(*(_block_size(tenant, target) for tenant in scenario.tenants))
-    piece = target.capacity // total // step * step
-    if not piece:
-        raise FairlaneError(
-            f"{target.path}: too small ({target.capacity} bytes) for {total} jobs of {step} byte blocks"
-        )
-    number = 0
+    piece, number = _piece(scenario, target), 0
     for tenant in scenario.tenants:
         for nth, (start, stop) in enumerate(tenant.phases(scenario.seconds)):
             first = start == 0.0
@@ -131,19 +142,40 @@ def job_file(scenario: Scenario, target: Target, cgroups: Mapping[str, str], log
                 "",
                 f"[{tenant.name}]",
                 *(["new_group=1"] if nth == 0 else []),
-                *_load(tenant, _block_size(tenant, target)),
+                *(
+                    _replay(tenant, nth, traces[tenant.name], logs)
+                    if tenant.trace
+                    else _load(tenant, _block_size(tenant, target))
+                ),
+                f"iodepth={tenant.iodepth}",
+                *([f"cpus_allowed={','.join(map(str, tenant.cores))}"] if tenant.cores else []),
                 f"numjobs={tenant.jobs}",
-                f"offset={number * piece}",
-                f"offset_increment={piece}",
-                f"size={piece}",
+                *([] if tenant.trace else _place(number * piece, piece)),
                 f"startdelay={0 if first else _us(scenario.warmup + start)}",
                 f"ramp_time={_us(scenario.warmup) if first else 0}",
                 f"runtime={_us(stop - start)}",
                 f"write_bw_log={logs / tenant.name}.{nth}",
                 *([f"cgroup={cgroups[tenant.name]}"] if cgroups else []),
             ]
-            number += tenant.jobs
+            number += 0 if tenant.trace else tenant.jobs
     return "\n".join(lines) + "\n"
+
+
+def _piece(scenario: Scenario, target: Target) -> int:
+    """How much of the drive each job has to itself; one that plays a trace has all of it."""
+    tenants = [tenant for tenant in scenario.tenants if not tenant.trace]
+    total = sum(tenant.jobs * len(tenant.phases(scenario.seconds)) for tenant in tenants)
+    step = math.lcm(*(_block_size(tenant, target) for tenant in tenants))
+    piece = target.capacity // max(total, 1) // step * step
+    if not piece:
+        raise FairlaneError(
+            f"{target.path}: too small ({target.capacity} bytes) for {total} jobs of {step} byte blocks"
+        )
+    return piece
+
+
+def _place(offset: int, piece: int) -> list[str]:
+    return [f"offset={offset}", f"offset_increment={piece}", f"size={piece}"]
 
 
 def _us(seconds: float) -> str:
@@ -161,7 +193,7 @@ def _block_size(tenant: TenantSpec, target: Target) -> int:
 
 
 def _load(tenant: TenantSpec, bs: int) -> list[str]:
-    lines = [f"rw={tenant.rw}", f"bs={bs}", f"iodepth={tenant.iodepth}"]
+    lines = [f"rw={tenant.rw}", f"bs={bs}"]
     if tenant.rw in ("rw", "randrw"):
         lines.append(f"rwmixread={tenant.mix}")
     if tenant.rate is not None:
@@ -172,9 +204,88 @@ def _load(tenant: TenantSpec, bs: int) -> list[str]:
             lines.append("rate_process=poisson")
     if tenant.thinktime:
         lines.append(f"thinktime={_us(tenant.thinktime)}")
-    if tenant.cores:
-        lines.append(f"cpus_allowed={','.join(map(str, tenant.cores))}")
     return lines
+
+
+# --- Traces ---
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A tenant's trace as fio wants it."""
+
+    files: list[Path]  # the requests of each job: lines of fio's version 3, without the head
+    largest: int  # bytes of a request
+    period_us: int  # from the first request until it comes again
+
+
+def convert(tenant: TenantSpec, target: Target, folder: Path) -> Converted:
+    path = Path(tenant.trace or "")
+    files = [folder / f"{tenant.name}.{job}.iolog" for job in range(tenant.jobs)]
+    requests = largest = last = 0
+    with ExitStack() as stack:
+        outs = [stack.enter_context(file.open("w")) for file in files]
+        for request in trace.read(path, devices=tenant.devices):
+            offset, size = trace.placed(request, target.capacity, target.block)
+            outs[requests % tenant.jobs].write(trace.iolog_line(target.path, request, offset, size))
+            requests, largest, last = requests + 1, max(largest, size), request.at_ns
+    if requests < tenant.jobs:
+        raise FairlaneError(
+            f"{path}: has {requests} requests for the {tenant.jobs} jobs of {tenant.name}; give it fewer"
+        )
+    if not last and tenant.speed == "recorded":
+        raise FairlaneError(f'{path}: all requests arrive at once, which cannot be repeated; give speed = "full"')
+    return Converted(files, largest, (last + last // max(1, requests - 1)) // 1000)
+
+
+def _replay(tenant: TenantSpec, phase: int, converted: Converted, folder: Path) -> list[str]:
+    """Without replay_no_stall, fio keeps the recorded times. bs is what it has buffers for from the beginning."""
+    sockets = ":".join(str(_socket(folder, tenant, phase, job)) for job in range(tenant.jobs))
+    full = ["replay_no_stall=1"] if tenant.speed == "full" else []
+    return [f"read_iolog={sockets}", "read_iolog_chunked=1", f"bs={converted.largest}", *full]
+
+
+def _socket(folder: Path, tenant: TenantSpec, phase: int, job: int) -> Path:
+    return folder / f"{tenant.name}.{phase}.{job}"
+
+
+@contextmanager
+def _fed(scenario: Scenario, target: Target, traces: Mapping[str, Converted], folder: Path) -> Iterator[None]:
+    """Every job that plays a trace finds it in its socket, without an end."""
+    with ExitStack() as stack:
+        for tenant in scenario.tenants:
+            if tenant.name not in traces:
+                continue
+            converted = traces[tenant.name]
+            for phase in range(len(tenant.phases(scenario.seconds))):
+                for job, file in enumerate(converted.files):
+                    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    listener.bind(str(_socket(folder, tenant, phase, job)))
+                    listener.listen()
+                    period_us = converted.period_us if tenant.speed == "recorded" else None
+                    feeder = threading.Thread(target=_feed, args=(listener, file, target, period_us), daemon=True)
+                    feeder.start()
+                    stack.callback(feeder.join)
+                    stack.callback(listener.shutdown, socket.SHUT_RDWR)  # for a fio that never came
+        yield
+
+
+def _feed(listener: socket.socket, file: Path, target: Target, period_us: int | None) -> None:
+    """Until fio ends; each round with times that are a period later, or with the same, which then are not looked at."""
+    with suppress(OSError), listener.accept()[0] as fio, fio.makefile("wb") as out, file.open("rb") as lines:
+        out.write(trace.iolog_head(target.path).encode())
+        for late_us in count(0, period_us or 0):
+            lines.seek(0)
+            if period_us is None:
+                shutil.copyfileobj(lines, out)
+            else:
+                _later(lines, out, late_us)
+
+
+def _later(lines: BinaryIO, out: BinaryIO, late_us: int) -> None:
+    for line in lines:
+        at_us, rest = line.split(b" ", 1)
+        out.write(b"%d %b" % (int(at_us) + late_us, rest))
 
 
 def run(
@@ -196,8 +307,10 @@ def run(
         logs = Path(folder)
         out.parent.mkdir(parents=True, exist_ok=True)
         jobs, output = out.with_name(out.name + ".fio"), out.with_name(out.name + ".json")
-        jobs.write_text(job_file(scenario, target, cgroups, logs, seed))
-        samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
+        traces = {tenant.name: convert(tenant, target, logs) for tenant in scenario.tenants if tenant.trace}
+        jobs.write_text(job_file(scenario, target, cgroups, logs, seed, traces))
+        with _fed(scenario, target, traces, logs):
+            samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
         return _collect(scenario, json.loads(_only_json(output)), logs, samples, target)
 
 
@@ -345,7 +458,7 @@ def _collect(
         loads[tenant.name] = Load(
             read_bytes=read,
             write_bytes=write,
-            ios=(read + write) / _block_size(tenant, target),
+            ios=(read + write) / (_mean_size(group["mixed"]) if tenant.trace else _block_size(tenant, target)),
             lat_us=_latency(group["mixed"]["lat_ns"]),
             series=_series(spread[:bins], read + write, bins),
         )
@@ -374,6 +487,11 @@ def _moved_by_fio(group: Mapping[str, Any], spread: Sequence[float], bins: int) 
     """The same from fio's totals, less the part that its logs show after the window."""
     inside = sum(spread[:bins]) / sum(spread) if spread and sum(spread) else 0.0
     return group["read"]["io_bytes"] * inside, group["write"]["io_bytes"] * inside
+
+
+def _mean_size(mixed: Mapping[str, Any]) -> float:
+    """Of what fio completed; of nothing, what does not divide."""
+    return float(mixed["io_bytes"] / mixed["total_ios"]) if mixed["total_ios"] else 1.0
 
 
 def _read_logs(logs: Path, tenant: TenantSpec) -> list[tuple[int, int]]:

@@ -11,14 +11,16 @@ import os
 import platform
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fairlane import __version__, cgroups, fio, knobs, measure
+from fairlane import __version__, cgroups, fio, knobs, measure, trace
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Tenant, jain
@@ -263,12 +265,32 @@ def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dic
 
 
 def _cost_per_s(job: _Job, spec: TenantSpec, load: fio.Load, seconds: float) -> float | None:
-    """By the price list, of I/Os of the tenant's block size, which the block layer neither splits nor merges much."""
+    """By the price list, of I/Os of the tenant's block size, or of its trace's sizes.
+
+    The block layer neither splits nor merges them much.
+    """
     if job.scenario.cost is None:
         return None
-    size = spec.bs or job.target.block
-    prices = (job.scenario.cost.cost("read", size), job.scenario.cost.cost("write", size))
-    return (load.read_bytes * prices[0] + load.write_bytes * prices[1]) / size / seconds
+    if spec.trace:
+        sizes = _of_trace(spec.trace, spec.devices, job.target)
+    else:
+        size = spec.bs or job.target.block
+        sizes = {"read": Counter((size,)), "write": Counter((size,))}
+    cost = 0.0
+    for op, moved in (("read", load.read_bytes), ("write", load.write_bytes)):
+        if known := sizes[op]:
+            total = sum(size * many for size, many in known.items())
+            cost += moved * sum(job.scenario.cost.cost(op, size) * many for size, many in known.items()) / total
+    return cost / seconds
+
+
+@cache
+def _of_trace(path: str, devices: tuple[int, ...], target: fio.Target) -> dict[str, Counter[int]]:
+    """How many requests of each size, in bytes, it has of each operation."""
+    found: dict[str, Counter[int]] = {"read": Counter(), "write": Counter()}
+    for request in trace.read(Path(path), devices=devices):
+        found["write" if request.write else "read"][trace.placed(request, target.capacity, target.block)[1]] += 1
+    return found
 
 
 # --- Before the runs ---

@@ -79,6 +79,7 @@ def busy(scenario: Scenario) -> Scenario:
             stop=None,
             rate=None,
             thinktime=0.0,
+            speed="full" if tenant.trace else tenant.speed,
             cores=(),
             iodepth=max(tenant.iodepth, math.ceil(BUSY_DEPTH / tenant.jobs)),
         )

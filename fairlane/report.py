@@ -8,7 +8,7 @@ crisp, keep their text size at any width and take their colours from the page's 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -168,6 +168,54 @@ def points(results: Results) -> list[Point]:
             )
         )
     return sorted(found, key=lambda p: (p.cgroups or 0, rank.get(p.knob, len(rank) - 1.5), p.knob))
+
+
+# --- two results of one scenario, figure by figure -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A figure of both, as text, and how many times that of the first the second is."""
+
+    figure: str
+    first: str
+    second: str
+    ratio: float | None
+
+
+def compared(results: Sequence[Results]) -> list[tuple[str, list[Pair]]]:
+    """Of two results of the same scenario: each knob that ran in both, and at how many cgroups, with its figures."""
+    if len(results) != 2 or results[0].scenario != results[1].scenario:
+        return []
+    second = {_key(point): point for point in points(results[1])}
+    both = [(point, second[_key(point)]) for point in points(results[0]) if _key(point) in second]
+    return [(f"{a.knob}, {a.cgroups} cgroups" if a.cgroups else a.knob, _pairs(a, b)) for a, b in both]
+
+
+def _key(point: Point) -> tuple[str, int | None]:
+    return point.knob, point.cgroups
+
+
+def _pairs(a: Point, b: Point) -> list[Pair]:
+    def pair(figure: str, show: Callable[[float], str], x: float | None, y: float | None) -> Pair:
+        first, second = ("–" if value is None else show(value) for value in (x, y))
+        return Pair(figure, first, second, _ratio(y, x))
+
+    found = [
+        pair("total", fmt_rate, a.bytes_per_s, b.bytes_per_s),
+        pair("total", fmt_iops, a.iops, b.iops),
+        pair("fairness index", "{:.4f}".format, a.fairness, b.fairness),
+        pair("worst tenant off by", fmt_error, a.share_error, b.share_error),
+        pair("CPU µs per I/O", "{:.1f}".format, *(p.cpu_ns_per_io and p.cpu_ns_per_io / 1000 for p in (a, b))),
+    ]
+    others = {share.name: share for share in b.shares}
+    for share in a.shares if len(a.shares) <= MAX_BARS else ():
+        other = others.get(share.name)
+        found.append(pair(f"{share.name}, share", fmt_share, share.got, other.got if other else None))
+        for key in LATENCIES:
+            x, y = (each.lat_us.get(key) if each else None for each in (share, other))
+            found.append(pair(f"{share.name}, {key} µs", fmt_us, x, y))
+    return found
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -727,6 +775,7 @@ def render(results: Sequence[Results]) -> str:
     return template().render(
         title=sections[0].headline if len(sections) == 1 else _overall([s.points for s in sections]),
         sections=sections,
+        compared=compared(results),
         knobs=knobs,
         ours=OURS,
         baseline=BASELINE,

@@ -9,7 +9,8 @@
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
-               trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime)
+               trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime), and with it
+               speed ("recorded" or "full") and devices (only the requests to those)
     [[variant]] name, knob, set, low_latency: that knob once more, with its scheduler's tunables set to other values, or
                (with --on sim) on a host that has no block layer, and called by that name; one that has the knob's own
                name takes the place of the knob
@@ -41,6 +42,8 @@ TRACES = ROOT / "traces"
 
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
 TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
+TRACE_ONLY = ("speed", "devices")  # and those without a meaning otherwise
+SPEEDS = ("recorded", "full")
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
 COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "cost_share")
 FIGURES = (
@@ -118,6 +121,8 @@ class TenantSpec:
     thinktime: float = 0.0  # s between a job's I/Os
     cores: tuple[int, ...] = ()  # empty: anywhere
     trace: str | None = None  # plays the recorded requests of that file, whatever TRACE_SAYS
+    speed: str = SPEEDS[0]  # a trace's requests come when they were recorded, or as soon as iodepth allows
+    devices: tuple[int, ...] = ()  # of those recorded in the trace; empty: all
 
     @property
     def reads(self) -> float:
@@ -181,7 +186,8 @@ class Scenario:
 
     @property
     def writes(self) -> bool:
-        return any(tenant.reads < 1 for tenant in self.tenants)
+        """It may: nobody has looked into a trace."""
+        return any(tenant.trace or tenant.reads < 1 for tenant in self.tenants)
 
     def runs_of(self, knob: str) -> list[Variant]:
         """What is run when the knob is asked for: itself, and its variants."""
@@ -236,7 +242,14 @@ def below(scenario: Scenario, name: str) -> set[str]:
 
 def from_dict(data: Mapping[str, Any]) -> Scenario:
     def tenant(t: Mapping[str, Any]) -> TenantSpec:
-        return TenantSpec(**{**t, "rate": Rate(**t["rate"]) if t["rate"] else None, "cores": tuple(t["cores"])})
+        return TenantSpec(
+            **{
+                **t,
+                "rate": Rate(**t["rate"]) if t["rate"] else None,
+                "cores": tuple(t["cores"]),
+                "devices": tuple(t["devices"]),
+            }
+        )
 
     def expect(e: Mapping[str, Any]) -> Expect:
         return Expect(**{**e, "between": (e["between"][0], e["between"][1]) if e["between"] else None})
@@ -469,12 +482,15 @@ def _tenant(table: _Table, seconds: float) -> TenantSpec:
         thinktime=table.take("thinktime", parse_time, TenantSpec.thinktime),
         cores=table.take("cores", _list(_integer(0, 8191)), ()),
         trace=table.take("trace", _trace(table.path), None),
+        speed=table.take("speed", _one_of(SPEEDS), TenantSpec.speed),
+        devices=table.take("devices", _list(_integer(0, 2**32)), ()),
     )
     for key in TRACE_SAYS:
         if tenant.trace and key in table.data:
             raise table.error(key, "has no meaning beside a trace, which says what is requested and when")
-    if tenant.trace and tenant.jobs != 1:
-        raise table.error("jobs", "a trace is played by one job; leave jobs out")
+    for key in TRACE_ONLY:
+        if not tenant.trace and key in table.data:
+            raise table.error(key, "has no meaning without a trace")
     if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
         raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
     if tenant.poisson and tenant.rate is None:

@@ -17,11 +17,11 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, proc, ssd
+from fairlane import __version__, proc, ssd, trace
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run, check_folder
@@ -29,6 +29,7 @@ from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant
 
 KNOBS = ("none", *OURS)
 ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
+TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "bench" / "costs.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -55,7 +56,8 @@ def run(
 ) -> Results:
     """Run the scenario under each knob, on that profile's drive or else on its own.
 
-    OUT/sim keeps what fl-sim was given and what it found. It is replaced as a whole, after the last run: one that fails
+    OUT/sim-traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and what it
+    found. It is replaced as a whole, after the last run: one that fails
     or is interrupted leaves it as it was.
     """
     check_knobs(knobs)
@@ -68,6 +70,10 @@ def run(
         raise FairlaneError("; ".join(f"{knob}: {why}" for knob, why in results.unavailable.items()))
     build()
     costs = load_costs()
+    check_folder(out)
+    if (out / RAW).is_file():
+        raise FairlaneError(f"{out / RAW}: is a file, where the simulator's folder is to be; remove it")
+    scenario = converted(scenario, out / TRACES)
     jobs = [
         Job(scenario, drive, variant, point, repeat)
         for repeat in range(scenario.repeats)
@@ -75,9 +81,6 @@ def run(
         for knob in usable
         for variant in scenario.runs_of(knob)
     ]
-    check_folder(out)
-    if (out / RAW).is_file():
-        raise FairlaneError(f"{out / RAW}: is a file, where the simulator's folder is to be; remove it")
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
     results.notes = [*_notes(scenario, drive), *_beyond_what_was_measured(jobs, costs)]
@@ -100,13 +103,31 @@ def check(path: Path, scenario: Scenario, profile: str | None, knobs: Sequence[s
     try:
         _check_loads(scenario, drive)
         costs = load_costs()
-        for point in scenario.points:
-            for knob in dict.fromkeys(knobs):
-                if not unavailable(knob, drive):
-                    for variant in scenario.runs_of(knob):
-                        _check_one(Job(scenario, drive, variant, point, 0), costs)
+        with tempfile.TemporaryDirectory() as folder:
+            scenario = converted(scenario, Path(folder))
+            for point in scenario.points:
+                for knob in dict.fromkeys(knobs):
+                    if not unavailable(knob, drive):
+                        for variant in scenario.runs_of(knob):
+                            _check_one(Job(scenario, drive, variant, point, 0), costs)
     except FairlaneError as error:
         raise FairlaneError(f"{path}: {error}") from error
+
+
+def converted(scenario: Scenario, folder: Path) -> Scenario:
+    """With every trace as fl-sim reads it: in MQSim's format, and of the devices that the tenant names alone."""
+
+    def ready(tenant: TenantSpec) -> TenantSpec:
+        if tenant.trace is None:
+            return tenant
+        path, file = Path(tenant.trace), folder.resolve() / f"{tenant.name}.trace"
+        if trace.format_of(path) == "mqsim" and not tenant.devices:
+            return tenant
+        folder.mkdir(exist_ok=True)
+        trace.to_mqsim(trace.read(path, devices=tenant.devices), file)
+        return replace(tenant, trace=str(file), devices=())
+
+    return replace(scenario, tenants=tuple(map(ready, scenario.tenants)))
 
 
 def _check_one(job: Job, costs: dict[str, Any]) -> None:
@@ -427,7 +448,7 @@ def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[st
         "parent": tenant.parent,
         "jobs": tenant.jobs,
         "depth": tenant.iodepth,
-        **({"trace": tenant.trace, "block": _block(profile)} if tenant.trace else _load(tenant, profile)),
+        **(_replay(tenant, profile) if tenant.trace else _load(tenant, profile)),
         "cores": list(tenant.cores),
         "phases": [
             {
@@ -437,6 +458,10 @@ def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[st
             for start, stop in tenant.phases(scenario.seconds)
         ],
     }
+
+
+def _replay(tenant: TenantSpec, profile: Profile) -> dict[str, Any]:
+    return {"trace": tenant.trace, "block": _block(profile), "full_speed": tenant.speed == "full"}
 
 
 def _iops(tenant: TenantSpec, profile: Profile) -> float:

@@ -19,6 +19,7 @@ from fairlane import host, ssd
 from fairlane.bench import Found
 from fairlane.calibrate import Calibration
 from fairlane.cost import NAMES, OPS
+from fairlane.replay import Replayed
 from fairlane.report import Point, fmt_error, judged, points
 from fairlane.results import Outcome, Results
 from fairlane.scenario import Profile
@@ -210,6 +211,26 @@ def calibration(found: Calibration, out: Console) -> None:
     out.print(f"queue/iosched/prices of our schedulers:\n{found.prices}", end="")
     if found.io_cost_model:
         out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
+
+
+def traces(found: Sequence[Replayed], out: Console) -> None:
+    """The columns of the Kyber-fairness paper's Table 4, and what is needed to read them."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    headings = ("trace", "requests", "seconds", "total MB", "average KB", "required MB/s", "R : W")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "trace" else "right")
+    for each in found:
+        what = each.summary
+        table.add_row(
+            each.name,
+            f"{what.requests:,}",
+            f"{what.seconds:,.3f}",
+            f"{what.bytes / 1e6:,.1f}",
+            f"{what.mean_bytes / 1e3:,.1f}",
+            _or_dash(what.bytes_per_s and what.bytes_per_s / 1e6, "{:,.2f}"),
+            _or_dash(what.reads_to_writes, "{:,.2f} : 1"),
+        )
+    out.print(table)
 
 
 def listing(rows: Sequence[tuple[str, ...]], headings: Sequence[str], out: Console) -> None:

@@ -272,8 +272,7 @@ static void read_trace(struct table *t, struct tenant_config *tenant)
 	tenant->block = number(t, "block", 512, 1 << 20);
 	if (tenant->block % 512)
 		fail(t->reader, "%s: block must be a multiple of 512", t->where);
-	if (tenant->jobs != 1)
-		fail(t->reader, "%s: jobs must be 1 with a trace", t->where);
+	tenant->full_speed = boolean(t, "full_speed");
 }
 
 static void read_tenant(struct reader *r, const json_t *json, u64 cores,
@@ -290,8 +289,8 @@ static void read_tenant(struct reader *r, const json_t *json, u64 cores,
 		read_load(&t, tenant);
 	read_cores(&t, tenant, cores);
 	read_phases(&t, tenant);
-	no_more(&t, "name, weight, parent, jobs, depth, cores, phases, and either trace and block "
-		    "or bytes, read_percent, random, think_ns, interval_ps, poisson");
+	no_more(&t, "name, weight, parent, jobs, depth, cores, phases, and either trace, block and "
+		    "full_speed or bytes, read_percent, random, think_ns, interval_ps, poisson");
 }
 
 /* Find the cgroup that @node names as its parent, among the first @nr. */

@@ -19,8 +19,9 @@
  *	cgroups                   [{name, weight, parent}]; parent is a name or null
  *	tenants                   the same, the jobs, depth, cores and phases of struct
  *	                          tenant_config, below, and either the rest of it or
- *	                          trace   a file of recorded requests, see trace.h; jobs is 1
+ *	                          trace   a file of recorded requests, see trace.h, dealt to the jobs
  *	                          block   the drive's, bytes: what requests are rounded to
+ *	                          full_speed  a request arrives as soon as depth allows
  *	                          Each phase plays the trace from its beginning, and as
  *	                          often as it takes. A request that has to wait, because
  *	                          depth are outstanding, keeps its time of arrival.
@@ -78,6 +79,7 @@ struct tenant_config {
 	u64 jobs, depth;
 	const char *trace; /* plays that file, or NULL; lives in struct config's json */
 	u64 block;
+	bool full_speed; /* whatever its times say */
 	u64 bytes, read_percent; /* of this and what follows, nothing with a trace */
 	bool random; /* else each job goes through its part of the drive in order */
 	u64 think_ns; /* from a completion to the request that it allows */

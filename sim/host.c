@@ -184,6 +184,8 @@ static struct io play(struct sim *sim, struct job *job)
 {
 	struct io io = job->trace->next;
 
+	if (job->tenant->config->full_speed)
+		io.arrival_ns = sim->now;
 	if (!trace_next(job->trace))
 		sim_trace_failed(sim, job->tenant->config, job->trace);
 	return io;
@@ -263,7 +265,8 @@ static u64 job_due_ns(struct sim *sim, struct job *job)
 				sim_trace_failed(sim, job->tenant->config, job->trace);
 				return SSD_NEVER;
 			}
-			due = max_t(u64, due, job->trace->next.arrival_ns);
+			if (!c->full_speed)
+				due = max_t(u64, due, job->trace->next.arrival_ns);
 		}
 		if (due < phase->to_ns)
 			return due;

@@ -79,9 +79,11 @@ static u64 part_of_job(const struct sim *sim)
 	return part - part % (part < 1 << 20 ? 512 : 1 << 16);
 }
 
-static struct trace *find_trace(struct sim *sim, const struct tenant_config *c)
+/* As the @nth job of @c plays it. */
+static struct trace *find_trace(struct sim *sim, const struct tenant_config *c, u64 nth)
 {
-	struct trace *trace = trace_open(c->trace, sim->config.drive.size, c->block);
+	struct trace *trace =
+		trace_open(c->trace, sim->config.drive.size, c->block, nth, c->jobs);
 
 	if (!trace)
 		snprintf(sim->error, sizeof(sim->error), "%s: trace %s: %s%s", c->node.name,
@@ -92,7 +94,7 @@ static struct trace *find_trace(struct sim *sim, const struct tenant_config *c)
 
 static bool check_trace(struct sim *sim, const struct tenant_config *c)
 {
-	struct trace *trace = find_trace(sim, c);
+	struct trace *trace = find_trace(sim, c, 0);
 	bool ok = trace && trace_check(trace);
 
 	if (trace && !ok)
@@ -229,13 +231,15 @@ static void place_job(struct sim *sim, struct job *job, unsigned int index)
 }
 
 /* The whole drive is its: a trace says where. */
-static bool open_trace(struct sim *sim, struct job *job)
+static bool open_trace(struct sim *sim, struct job *job, u64 nth)
 {
-	job->trace = find_trace(sim, job->tenant->config);
+	job->trace = find_trace(sim, job->tenant->config, nth);
 	return job->trace;
 }
 
-static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsigned int core)
+/* @index counts the jobs of all tenants, @nth those of its own. */
+static bool make_job(struct sim *sim, struct job *job, unsigned int index, u64 nth,
+		     unsigned int core)
 {
 	u64 queues = sim->config.drive.queues;
 
@@ -244,7 +248,7 @@ static bool make_job(struct sim *sim, struct job *job, unsigned int index, unsig
 	job->hwq = &sim->hwqs[core * queues / sim->config.cores];
 	job->random = random_seed(sim->config.seed, index);
 	if (job->tenant->config->trace)
-		return open_trace(sim, job);
+		return open_trace(sim, job, nth);
 	place_job(sim, job, index);
 	return true;
 }
@@ -277,7 +281,7 @@ static bool make_jobs(struct sim *sim)
 
 		for (j = 0; j < t->jobs; j++, nr++) {
 			sim->jobs[nr].tenant = &sim->tenants[i];
-			if (!make_job(sim, &sim->jobs[nr], nr,
+			if (!make_job(sim, &sim->jobs[nr], nr, j,
 				      t->nr_cores ? t->cores[j % t->nr_cores] : core))
 				return false;
 			if (!t->nr_cores)

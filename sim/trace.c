@@ -12,7 +12,7 @@
 #define SECTOR 512
 #define MAX_LINE 256
 
-struct trace *trace_open(const char *path, u64 size, u64 block)
+struct trace *trace_open(const char *path, u64 size, u64 block, u64 nth, u64 of)
 {
 	struct trace *trace;
 	struct stat stat_of;
@@ -34,7 +34,8 @@ struct trace *trace_open(const char *path, u64 size, u64 block)
 		return NULL;
 	}
 	*trace = (struct trace){
-		.file = file, .block = block, .size = size / block, .begun_ns = ~0ull
+		.file = file, .block = block, .size = size / block,
+		.nth = nth, .of = of, .begun_ns = ~0ull
 	};
 	return trace;
 }
@@ -94,37 +95,18 @@ static bool parse(struct trace *trace, char *text)
 	return true;
 }
 
+static bool next_line(struct trace *trace);
+
 /* Read the file from its beginning: its first request arrives at @at_ns. */
 static bool start(struct trace *trace, u64 at_ns)
 {
 	rewind(trace->file);
 	trace->round_ns = at_ns;
 	trace->line = trace->first_ns = trace->last_ns = 0;
-	return trace_next(trace);
+	return next_line(trace);
 }
 
-bool trace_check(struct trace *trace)
-{
-	u64 line = 0;
-
-	if (!start(trace, 0))
-		return false;
-	/* When the trace begins again, all of it has been read. */
-	while (trace->line > line) {
-		line = trace->line;
-		if (!trace_next(trace))
-			return false;
-	}
-	return true;
-}
-
-bool trace_begin(struct trace *trace, u64 at_ns)
-{
-	trace->begun_ns = at_ns;
-	return start(trace, at_ns);
-}
-
-bool trace_next(struct trace *trace)
+static bool next_line(struct trace *trace)
 {
 	u64 span_ns = trace->last_ns - trace->first_ns;
 	char text[MAX_LINE];
@@ -143,4 +125,41 @@ bool trace_next(struct trace *trace)
 		return wrong(trace, "the trace ends there, without two requests that arrive "
 				    "at different times");
 	return start(trace, trace->round_ns + span_ns + span_ns / (trace->line - 1));
+}
+
+/* From the line below on, to one that is played. */
+static bool find(struct trace *trace)
+{
+	while ((trace->line - 1) % trace->of != trace->nth)
+		if (!next_line(trace))
+			return false;
+	return true;
+}
+
+bool trace_check(struct trace *trace)
+{
+	u64 line = 0;
+
+	if (!start(trace, 0))
+		return false;
+	/* When the trace begins again, all of it has been read. */
+	while (trace->line > line) {
+		line = trace->line;
+		if (!next_line(trace))
+			return false;
+	}
+	trace->line = line;
+	return line >= trace->of ||
+	       wrong(trace, "the trace ends there, with fewer requests than the tenant has jobs");
+}
+
+bool trace_begin(struct trace *trace, u64 at_ns)
+{
+	trace->begun_ns = at_ns;
+	return start(trace, at_ns) && find(trace);
+}
+
+bool trace_next(struct trace *trace)
+{
+	return next_line(trace) && find(trace);
 }

@@ -25,6 +25,7 @@ struct trace {
 	FILE *file;
 	u64 block; /* offsets are rounded down to it, sizes up; bytes */
 	u64 size; /* of the drive: blocks; an offset beyond wraps */
+	u64 nth, of; /* which requests are played */
 	u64 begun_ns; /* when it was last begun, ~0: not yet */
 	u64 round_ns; /* when the first request of this time through arrives */
 	u64 first_ns, last_ns; /* recorded arrivals: of the first request, of the one below */
@@ -37,9 +38,12 @@ struct trace {
  * NULL when the file cannot be opened, with errno, which is 0 when it is no
  * regular file. A drive of @size bytes has blocks of @block.
  */
-struct trace *trace_open(const char *path, u64 size, u64 block);
+struct trace *trace_open(const char *path, u64 size, u64 block, u64 nth, u64 of);
 void trace_close(struct trace *trace);
-/* Read it to its end. False with trace->wrong when a line is no request; else trace_begin() is next. */
+/*
+ * Read all of it to its end. False with trace->wrong when a line is no request, or not every
+ * job has one; else trace_begin() is next.
+ */
 bool trace_check(struct trace *trace);
 /* Have the first request arrive at @at_ns. False with trace->wrong when there is none. */
 bool trace_begin(struct trace *trace, u64 at_ns);

@@ -2,13 +2,16 @@
 """The host backend leaves alone what it must not touch, and puts knobs and cgroups back; files play the kernel."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fairlane import cgroups, fio, host, knobs, measure
 from fairlane.cgroups import Tree
+from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
+from fairlane.results import Series
 from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
@@ -297,3 +300,27 @@ def test_without_cgroup_v2_it_says_what_to_do(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(cgroups, "MOUNTS", tmp_path / "mounts")
     with pytest.raises(FairlaneError, match="--on vm"), cgroups.tree((), ()):
         pass
+
+
+def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
+    trace = tmp_path / "x.trace"
+    trace.write_text("0 0 0 8 1\n10 0 0 8 1\n20 0 0 16 1\n30 0 0 32 0\n")  # reads of 4, 4 and 8 KiB, a write of 16
+    player = TenantSpec("p", trace=str(trace), speed="full")
+    prices = PriceList("x", 4096, tuple(range(1, 13)), tuple(10 * n for n in range(1, 13)))
+    job = host._Job(
+        replace(WHAT, tenants=(player,), cost=prices),
+        "sdx",
+        fio.Target(Path("/dev/sdx"), 1 << 30, 512),
+        knobs.TABLE["none"],
+        None,
+        0,
+    )
+    load = fio.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
+    wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
+    assert host._cost_per_s(job, player, load, 2.0) == pytest.approx(wanted / 2)
+
+
+def test_a_trace_is_played_at_full_speed_to_find_the_maximum() -> None:
+    slow = TenantSpec("a", trace="x", iodepth=64)
+    (tenant,) = measure.busy(Scenario("x", WHAT.profile, (slow,))).tenants
+    assert tenant == TenantSpec("a", trace="x", iodepth=64, speed="full")

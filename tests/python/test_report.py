@@ -303,3 +303,26 @@ def test_labels_keep_their_distance_and_order(at: list[float]) -> None:
     placed = [moved[n] for n in order]
     assert all(b - a >= 7.5 - 1e-9 for a, b in pairwise(placed))
     assert all(0 - 1e-9 <= y <= 100 + 1e-9 for y in placed)
+
+
+def test_two_results_of_a_scenario_are_compared_figure_by_figure() -> None:
+    a = results_of({"none": (300e6, 100e6), "bfq": (10e6, 10e6)})
+    b = results_of({"none": (150e6, 150e6), "io.max": (10e6, 10e6)})
+    b.runs[0].tenants[0].lat_us["p99"] = 45.0
+    ((knob, pairs),) = report.compared([a, b])  # of bfq and io.max there is nothing to compare with
+    rows = {pair.figure: pair for pair in pairs}
+    assert knob == "none"
+    assert pairs[0] == report.Pair("total", "400 MB/s", "300 MB/s", 0.75)
+    assert (rows["t0, share"].first, rows["t0, share"].second) == ("75.0 %", "50.0 %")
+    assert rows["t0, share"].ratio == pytest.approx(2 / 3)
+    assert rows["t0, p99 µs"] == report.Pair("t0, p99 µs", "90.0", "45.0", 0.5)
+    assert rows["t0, p99.9 µs"] == report.Pair("t0, p99.9 µs", "–", "–", None)
+    text = Page(report.render([a, b])).text
+    assert "none, figure by figure" in text and "bfq, figure by figure" not in text
+
+
+def test_results_of_different_scenarios_are_not_compared() -> None:
+    a, b = results_of({"none": (1e6, 1e6)}), results_of({"none": (1e6, 1e6)})
+    b.scenario = "other"
+    assert report.compared([a, b]) == []
+    assert "figure by figure" not in report.render([a, b])

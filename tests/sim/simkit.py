@@ -48,7 +48,7 @@ def player(trace: Path, name: str = "a", block: int = 512, **keys: Any) -> Json:
     """A tenant that plays a trace."""
     made_up = ("bytes", "read_percent", "random", "think_ns", "interval_ps", "poisson")
     found = {key: value for key, value in tenant(name, **keys).items() if key not in made_up}
-    return found | {"trace": str(trace), "block": block}
+    return {"full_speed": False} | found | {"trace": str(trace), "block": block}
 
 
 def run_of(

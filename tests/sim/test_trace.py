@@ -98,6 +98,25 @@ def test_no_more_than_the_depth_are_under_way_and_who_waits_keeps_its_arrival(tm
     assert one["bytes_per_s"] == all_four["bytes_per_s"] == 2 * 4 * 8 * 512
 
 
+def test_jobs_share_a_trace_each_playing_its_turns(tmp_path: Path) -> None:
+    file = trace(tmp_path, (0, 0, 1), (10, 0, 2), (30, 0, 4))
+    for jobs in (1, 2, 3):
+        expected = {0: 1, 10: 2, 30: 4, 40: 1, 50: 2, 70: 4, 90: 1}
+        assert sectors_by_bin(played(player(file, jobs=jobs))) == expected
+    with_four = json.dumps(played(player(file, jobs=4))).encode()
+    assert "line 3: the trace ends there, with fewer requests than the tenant has jobs" in refused(with_four)
+
+
+def test_at_full_speed_a_request_arrives_as_soon_as_the_depth_allows(tmp_path: Path) -> None:
+    file = trace(tmp_path, (0, 0, 1), (1000, 0, 2), (3000, 0, 3))
+    found = simulate(played(player(file, depth=2) | {"full_speed": True}, drive=null_drive(latency_ns=MS)))["tenants"][
+        0
+    ]
+    assert found["iops"] == pytest.approx(2000, rel=0.02)  # two at a time, of 1 ms each
+    assert found["bytes_per_s"] / found["iops"] == pytest.approx(2 * 512, rel=0.02)
+    assert found["lat_us"]["max"] == pytest.approx(1000, rel=0.001)
+
+
 # --- Where ---
 
 
@@ -203,9 +222,9 @@ def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
         ({"trace": "/"}, "a: trace /: is no regular file"),
         ({"trace": "/dev/zero"}, "a: trace /dev/zero: is no regular file"),
         ({"trace": 5}, "a: trace must be a text"),
-        ({"jobs": 2}, "a: jobs must be 1 with a trace"),
+        ({"jobs": 7000}, "a: jobs must be a whole number from 1 to 1024"),
         ({"block": 1000}, "a: block must be a multiple of 512"),
-        ({"bytes": 4096}, "either trace and block or bytes"),
+        ({"bytes": 4096}, "either trace, block and full_speed or bytes"),
     ],
 )
 def test_a_player_that_makes_no_sense_is_refused(change: Json, says: str) -> None:
@@ -264,9 +283,26 @@ def test_a_scenario_plays_a_trace(tmp_path: Path) -> None:
     assert scenario.load(file).tenants[0].trace == given["tenants"][0]["trace"]
 
 
-@pytest.mark.parametrize("backend", ["vm", "host:nvme9n9"])
-def test_only_the_simulator_plays_traces(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("backend", ["vm", "host:nvme9n9", "sim"])
+def test_a_broken_line_is_said_before_anything_is_started(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, file = tmp_path / "y.trace", tmp_path / "x.toml"
+    broken.write_text(TPCC.read_text() + "moon\n")
+    file.write_text(SCENARIO.replace("tpcc-small.trace", "y.trace"))
+    assert cli.main(["run", str(file), "--on", backend, "--knobs", "none", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{broken}: line 7000: must be five whole numbers" in said and said.count("\n") == 1
+
+
+def test_only_the_devices_that_are_named_are_played(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
-    file.write_text(SCENARIO)
-    assert cli.main(["run", str(file), "--on", backend, "--out", str(tmp_path)]) == 2
-    assert "x: [[tenant]] oltp trace: only the simulator plays traces; use --on sim" in capsys.readouterr().err
+    file.write_text(SCENARIO + "devices = [0, 1]\n")
+    assert cli.main(["run", str(file), "--on", "sim", "--knobs", "none", "--out", str(tmp_path)]) == 0
+    rows = [line.split() for line in TPCC.read_text().splitlines()]
+    kept = [row for row in rows if row[1] in ("0", "1")]
+    played = [line.split() for line in (tmp_path / "sim-traces" / "oltp.trace").read_text().splitlines()]
+    assert [row[1:] for row in played] == [row[1:] for row in kept]
+    assert [int(row[0]) for row in played] == [int(row[0]) - int(kept[0][0]) for row in kept]
+    given = json.loads((tmp_path / "sim" / "none-0.given.json").read_text())
+    assert given["tenants"][0]["trace"] == str(tmp_path / "sim-traces" / "oltp.trace")
