@@ -91,7 +91,9 @@
  * is backlogged until then. But
  * what limited flows did not use they do not get back: in the end they are
  * brought level with the furthest behind of the others; unless the drive has
- * not done more all that time, so that the trial was wrong.
+ * not done more all that time, so that the trial was wrong. A trial is too
+ * short where a request takes tens of ms; and who pauses for longer than the
+ * timeout between requests is idle each time, and found again each time.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).

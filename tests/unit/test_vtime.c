@@ -302,6 +302,25 @@ static void test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back(void)
 	drive_exit(&d);
 }
 
+/* 2 GB/s and 0.5 GB/s, priced by bytes: few requests in a trial's window, each as dear as a batch. */
+static void test_nor_does_it_with_large_requests(void)
+{
+	static const u64 took[] = { 1000, 4000 }; /* us, 16 at a time */
+	unsigned int i, k;
+
+	for (i = 0; i < ARRAY_SIZE(took); i++) {
+		drive_init(&d, &fl_mqflashfq, 2, 8, took[i] * NSEC_PER_USEC);
+		four_tenants(64);
+		for (k = 0; k < 4; k++)
+			t[k]->bytes = 128 << 10;
+		t[0]->depth[0] = 1;
+		t[0]->depth[1] = 0;
+		settle_and_measure(10 * NSEC_PER_SEC);
+		check_drive_is_busy(0.05);
+		drive_exit(&d);
+	}
+}
+
 static void test_in_the_paper_it_does(void)
 {
 	queue_in_host(&fl_mqflashfq);
@@ -680,6 +699,7 @@ static const struct test tests[] = {
 	{ "a flow's reads and writes have weights", test_reads_and_writes_have_weights },
 	{ "a heavy tenant at queue depth 1 holds nobody back",
 	  test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back },
+	{ "nor with large requests on a slow drive", test_nor_does_it_with_large_requests },
 	{ "in the paper it does", test_in_the_paper_it_does },
 	{ "a heavy tenant with a limited rate holds nobody back",
 	  test_a_heavy_tenant_with_a_limited_rate_holds_nobody_back },
