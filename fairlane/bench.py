@@ -186,9 +186,17 @@ def _simulate(bench: Bench, todo: Sequence[Unit], watch: _Watch) -> None:
         watch.unit(same[0].id)
         unit = same[0]
         folder = bench.store.raw / unit.id.replace(f".{unit.knob}.", ".")
-        found = sim.run(unit.scenario, None, [u.knob for u in same], folder, lambda _now: None)
-        for each, run in zip(same, found.runs, strict=True):
-            bench.store.save(each, replace(found, runs=[run], config={each.knob: found.config[each.knob]}))
+        lacking = {u.knob: why for u in same if (why := sim.unavailable(u.knob, unit.scenario.profile))}
+        usable = [u for u in same if u.knob not in lacking]
+        for each in same:
+            if each not in usable:
+                none = Results(each.scenario.name, "sim", each.scenario.seed, __version__)
+                bench.store.save(each, replace(none, unavailable={each.knob: lacking[each.knob]}))
+        if usable:
+            found = sim.run(unit.scenario, None, [u.knob for u in usable], folder, lambda _now: None)
+            for each, run in zip(usable, found.runs, strict=True):
+                own = {each.knob: found.config[each.knob]}
+                bench.store.save(each, replace(found, runs=[run], config=own, unavailable={}))
         watch.done += len(same) - 1
 
 

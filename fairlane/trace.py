@@ -98,6 +98,8 @@ def format_of(path: Path) -> str:
                         return kind
     except OSError as error:
         raise FairlaneError(f"{path}: cannot be read as a trace: {error.strerror}") from error
+    if not path.stat().st_size:
+        raise FairlaneError(f"{path}: the file is empty")
     raise FairlaneError(f"{path}: no trace in a known format; `fairlane replay --format` takes {', '.join(FORMATS)}")
 
 

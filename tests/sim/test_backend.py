@@ -197,7 +197,7 @@ BROKEN = "0 0 0 8 1\n1 0 0 8 1\n# the end\n"
         ),
         ("", "", "bs = 1000", "[[tenant]] b bs: 1000 is not a multiple of the 512 byte blocks"),
         ("seconds = 604800", "", 'trace = "broken.trace"', "[[tenant]] b trace {}: line 3: must be five whole numbers"),
-        ("", "", 'trace = "empty.trace"', "[[tenant]] b trace {}: the file is empty"),
+        ("", "", 'trace = "empty.trace"', "{}: the file is empty"),
     ],
 )
 def test_what_only_the_simulator_knows_is_said_of_the_file_before_anything_runs(

@@ -30,16 +30,10 @@ SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES f
 ALSO_ON_6_12 = ("nvme",)
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
 LONG = (
-    *(
-        "fig1-p4500",
-        "fig4-randread",
-        "fig4-seqwrite",
-        "fig6",
-        "heavy-limited",
-        "qd256",
-        *(f"fig5-{case}" for case in ("web0", "web1", "oltp0", "oltp1")),
-    ),
+    *("fig1-p4500", "fig4-randread", "fig4-randwrite", "fig4-seqwrite", "fig6", "gc-starts"),
+    *("heavy-limited", "hierarchy", "idle-return", "qd256"),
     *("mqflashfq/vm-sizes", "mqflashfq/vm-directions", "d2fq/vm-cpu-bound"),
+    *(name for name in SCENARIOS if name.startswith("fig5-")),
 )
 CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
 PARAMS = [

@@ -36,18 +36,28 @@ ON_VSSD = (
 )
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(("switching", "cgroups"), id="switching-cgroups"),
-        pytest.param(("data", "interface"), id="data-interface"),
-        pytest.param(("@mqflashfq", *EACH), id="mqflashfq"),
-        pytest.param(("@flashfq", *EACH), id="flashfq", marks=pytest.mark.long),
-        pytest.param(("route",), id="d2fq"),
-        pytest.param(ON_VSSD, id="on-vssd", marks=pytest.mark.long),
-        pytest.param(("@mqfq", *EACH), id="mqfq", marks=pytest.mark.long),
-    ],
+TORTURES = {
+    "switching-cgroups": ("switching", "cgroups"),
+    "data-interface": ("data", "interface"),
+    "mqflashfq": ("@mqflashfq", *EACH),
+    "d2fq": ("route",),
+    "flashfq": ("@flashfq", *EACH),
+    "mqfq": ("@mqfq", *EACH),
+    "on-vssd": ON_VSSD,
+}
+# What is not long; the others differ little from these.
+SHORT = (
+    *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq"),
+    *("6.12-switching-cgroups", "6.12-data-interface", "6.12-mqflashfq"),
 )
+PARAMS = [
+    pytest.param(kernel, what, id=f"{kernel}-{name}", marks=[] if f"{kernel}-{name}" in SHORT else [pytest.mark.long])
+    for kernel in kernels.VERSIONS
+    for name, what in TORTURES.items()
+]
+
+
+@pytest.mark.parametrize(("kernel", "what"), PARAMS)
 def test_torture(guest_run: GuestRun, kernel: str, what: tuple[str, ...]) -> None:
     modules = kernels.build_modules(kernels.ensure(kernel))
     outcome = guest_run(SCRIPTS / "torture.py", modules, *what, kernel=kernel, timeout_s=600)
