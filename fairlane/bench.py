@@ -14,9 +14,10 @@ from typing import Any
 
 from fairlane import __version__, benchreport, host, knobs, measure, sim, suite, verdict, vm
 from fairlane.errors import FairlaneError
+from fairlane.files import write_json
 from fairlane.host import Progress
 from fairlane.results import Results
-from fairlane.store import Store, room, write_json
+from fairlane.store import Store, room
 from fairlane.suite import Unit
 from fairlane.verdict import Evidence, Mark
 

@@ -17,9 +17,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -441,23 +439,3 @@ def file_text(found: Calibration, command: str) -> str:
 def _keys(table: Mapping[str, Any]) -> list[str]:
     """As lines of TOML, whose texts, numbers and lists are those of JSON; what is None is left out."""
     return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items() if value is not None]
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[Callable[[str], None]]:
-    """Yields what writes the file: whole, or, when anything fails before, not at all. Fails at once if it cannot be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        part = Path(file.name)
-
-        def write(text: str) -> None:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            part.chmod(0o644)
-            part.replace(path)
-
-        try:
-            yield write
-        finally:
-            part.unlink(missing_ok=True)

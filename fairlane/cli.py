@@ -22,6 +22,7 @@ from fairlane import (
     cost,
     demo,
     doctor,
+    files,
     host,
     kernels,
     knobs,
@@ -308,7 +309,7 @@ def _calibrate(args: argparse.Namespace) -> int:
         destroy_data=args.destroy_data,
     )
     file = args.out or Path("out", f"cost-{plan.where}.toml")
-    with calibrate.new_file(file) as write:
+    with files.new_file(file) as write:
         with tempfile.TemporaryDirectory(prefix="fairlane-") as folder, tables.progress("calibrate") as progress:
             if plan.estimate_s:
                 progress(host.Progress(f"{len(plan.loads())} loads, {plan.estimate_s / 60:.0f} minutes", 0.0))

@@ -8,7 +8,6 @@ per second, latencies microseconds; a figure that is not known is None (null in 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.errors import FairlaneError
+from fairlane.files import write_json
 
 SCHEMA = 1
 LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
@@ -134,21 +134,11 @@ class Results:
             raise _not_written(path, error) from error
 
     def _save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         data = asdict(self)
         for run in data["runs"]:
             if run["point"] is None:
                 del run["point"]
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                json.dump(data, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).chmod(0o644)
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_json(path, data)
 
     @classmethod
     def load(cls, path: Path) -> Results:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.errors import FairlaneError
+from fairlane.files import write_json
 from fairlane.results import Results, Run
 from fairlane.scenario import Scenario
 from fairlane.suite import Unit, standard
@@ -65,21 +64,6 @@ class Store:
     def keep(self, name: str, values: Mapping[str, Any]) -> None:
         with room(self.folder):
             write_json(self.folder / "kept" / f"{name}.json", values)
-
-
-def write_json(path: Path, data: object) -> None:
-    """The file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 @contextmanager

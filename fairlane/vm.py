@@ -300,6 +300,28 @@ def _qemu_device(job: Job) -> dict[str, Any] | None:
     return profile.params if profile.kind == "qemu-nvme" else None
 
 
+def _listener(tell: Callable[[dict[str, Any]], None], errors: list[str]) -> Callable[[str], None]:
+    """For run()'s on_line: what the guest says goes to tell, or to errors."""
+
+    def on_line(line: str) -> None:
+        if line.startswith(MARK):
+            message = json.loads(line.removeprefix(MARK))
+            if "error" in message:
+                errors.append(message["error"])
+            else:
+                tell(message)
+
+    return on_line
+
+
+def _check_ended(finished: Finished, errors: list[str]) -> None:
+    if errors:
+        raise FairlaneError(errors[0])
+    if finished.status:
+        said = proc.tail(finished.console, CONSOLE_LINES)
+        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
+
+
 def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
     boot.shared.mkdir(parents=True, exist_ok=True)
     outs = [job.out.resolve() for job in jobs]
@@ -313,13 +335,8 @@ def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
     (boot.shared / JOBS).write_text(json.dumps(todo, indent=1))
     errors: list[str] = []
 
-    def on_line(line: str) -> None:
-        if line.startswith(MARK):
-            message = json.loads(line.removeprefix(MARK))
-            if "error" in message:
-                errors.append(message["error"])
-            else:
-                boot.progress(Progress(message["step"], message["fraction"]))
+    def tell(message: dict[str, Any]) -> None:
+        boot.progress(Progress(message["step"], message["fraction"]))
 
     boot.progress(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
     with contextlib.ExitStack() as stack:
@@ -335,16 +352,12 @@ def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
             timeout_s=sum(time_limit(job.scenario, job.knobs) for job in jobs),
             qemu_opts=qemu_opts,
             pass_fds=fds,
-            on_line=on_line,
+            on_line=_listener(tell, errors),
             accelerator=boot.accelerator,
             cpus=max(CPUS, *(1 + core for job in jobs for tenant in job.scenario.tenants for core in tenant.cores), 0),
             modules=boot.modules,
         )
-    if errors:
-        raise FairlaneError(errors[0])
-    if finished.status:
-        said = proc.tail(finished.console, CONSOLE_LINES)
-        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
+    _check_ended(finished, errors)
     found = [Results.load(out / RESULTS) for out in outs]
     for results, out in zip(found, outs, strict=True):
         results.backend, results.accel = "vm", boot.accelerator
@@ -373,30 +386,18 @@ def run_units(
     (boot.shared / UNITS).write_text(json.dumps([to_json(unit) for unit in todo]))
     errors: list[str] = []
 
-    def on_line(line: str) -> None:
-        if line.startswith(MARK):
-            message = json.loads(line.removeprefix(MARK))
-            if "error" in message:
-                errors.append(message["error"])
-            else:
-                begun(message["unit"])
-
     say(f"booting {boot.kernel.release} under {boot.accelerator.upper()}")
     finished = run(
         [sys.executable, "-m", "fairlane.guest", "units", str(boot.shared), boot.accelerator],
         boot.kernel,
         boot.shared,
         timeout_s=600 + 3 * sum(unit.seconds + 10 for unit in todo),
-        on_line=on_line,
+        on_line=_listener(lambda message: begun(message["unit"]), errors),
         accelerator=boot.accelerator,
         modules=boot.modules,
     )
     (boot.shared / UNITS).unlink(missing_ok=True)
-    if errors:
-        raise FairlaneError(errors[0])
-    if finished.status:
-        said = proc.tail(finished.console, CONSOLE_LINES)
-        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
+    _check_ended(finished, errors)
 
 
 def time_limit(scenario: Scenario, knobs: list[str]) -> float:

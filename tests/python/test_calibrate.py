@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import calibrate, cli, cost, fio, host, knobs, vm
+from fairlane import calibrate, cli, cost, files, fio, host, knobs, vm
 from fairlane.calibrate import Calibration, Kind, Plan
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Series, Tenant
@@ -207,14 +207,14 @@ def test_random_writes_go_on_until_the_drive_is_steady() -> None:
 
 def test_a_cost_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.toml"
-    with pytest.raises(KeyboardInterrupt), calibrate.new_file(path):
+    with pytest.raises(KeyboardInterrupt), files.new_file(path):
         raise KeyboardInterrupt
     assert not list(path.parent.iterdir())
     path.write_text("before")
-    with pytest.raises(KeyboardInterrupt), calibrate.new_file(path):
+    with pytest.raises(KeyboardInterrupt), files.new_file(path):
         raise KeyboardInterrupt
     assert path.read_text() == "before"
-    with calibrate.new_file(path) as write:
+    with files.new_file(path) as write:
         write("after")
     assert path.read_text() == "after"
     assert len(list(path.parent.iterdir())) == 1

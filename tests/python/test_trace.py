@@ -117,7 +117,7 @@ def test_a_broken_line_is_named_or_left_out_and_counted(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no trace in a known format"),
+        ("", "the file is empty"),
         ("moon\n", "no trace in a known format"),
         ("fio version 1 iolog\n", "no trace in a known format"),
         ("Timestamp,Response,IOType,LUN,Offset,Size\n", "has no request in 1 lines of the format systor"),

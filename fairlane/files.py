@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Files that are there whole or not at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """Yields what writes the file: whole, or, when anything fails before, not at all. Fails at once if it cannot be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        part = Path(file.name)
+
+        def write(text: str) -> None:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            part.chmod(0o644)
+            part.replace(path)
+
+        try:
+            yield write
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: object) -> None:
+    with new_file(path) as write:
+        write(json.dumps(data, indent=1))
