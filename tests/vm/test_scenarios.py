@@ -29,10 +29,11 @@ FILES = [
 SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario.load_all(path)}
 ALSO_ON_6_12 = ("nvme",)
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
+RUNS = 3
 LONG = (
     *("fig1-p4500", "fig4-randread", "fig4-randwrite", "fig4-seqwrite", "fig6", "gc-starts"),
     *("heavy-limited", "hierarchy", "idle-return", "qd256"),
-    *("mqflashfq/vm-sizes", "mqflashfq/vm-directions", "d2fq/vm-cpu-bound"),
+    *("mqflashfq/vm-weights", "mqflashfq/vm-directions", "d2fq/vm-cpu-bound"),
     *(name for name in SCENARIOS if name.startswith("fig5-")),
 )
 CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
@@ -82,14 +83,14 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize(("kernel", "name"), PARAMS)
 def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Path, tell: Tell) -> None:
-    """Run once; if something does not hold then, twice more, and the median decides: the machine may be noisy."""
+    """It has to hold in one of up to three runs: a busy machine spoils a run, a mistake in a scheduler spoils each."""
     what, results = SCENARIOS[name], measured[kernel, name]
-    if _failed(what, results):
-        tell(Progress(f"{what.name}: twice more, as it did not hold", 0.0))
-        [again] = _run([replace(what, repeats=2)], tmp_path, kernel, tell)
-        results.runs += [replace(run, repeat=run.repeat + 1) for run in again.runs]
-    said = _failed(what, results)
-    assert not said, "\n".join(said)
+    said = [_failed(what, results)]
+    while said[-1] and len(said) < RUNS:
+        tell(Progress(f"{what.name}: once more, as it did not hold: {'; '.join(said[-1])}", 0.0))
+        [results] = _run([what], tmp_path / str(len(said)), kernel, tell)
+        said.append(_failed(what, results))
+    assert not said[-1], "\n".join(f"run {i}: {text}" for i, texts in enumerate(said, 1) for text in texts)
 
 
 @pytest.mark.parametrize(("kernel", "name"), [("6.1", name) for name in ALSO_SIMULATED])
