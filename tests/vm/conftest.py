@@ -12,9 +12,11 @@ A file that it writes into Path(os.environ["FAIRLANE_SHARED"]) is in `outcome.sh
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,36 +55,39 @@ def kernel(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def guest_run(tmp_path_factory: pytest.TempPathFactory) -> GuestRun:
-    def run(
-        script: Path,
-        *args: object,
-        kernel: str = "6.1",
-        qemu_nvme: bool = False,
-        timeout_s: float = 120,
-        cpus: int = vm.CPUS,
-        modules: bool = True,
-    ) -> Outcome:
-        """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError."""
-        image = kernels.ensure(kernel)
-        shared = tmp_path_factory.mktemp("shared")
-        stdout: list[str] = []
-        with ExitStack() as stack:
-            drive = vm.nvme_drive(NVME_BYTES, NVME_QUEUES) if qemu_nvme else None
-            qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
-            finished = vm.run(
-                [sys.executable, str(script), *map(str, args)],
-                image,
-                shared,
-                timeout_s=timeout_s,
-                qemu_opts=qemu_opts,
-                pass_fds=fds,
-                cpus=cpus,
-                modules=kernels.build_modules(image) if modules else None,
-                on_line=stdout.append,
-            )
-        log = (shared / guest.DMESG).read_text().splitlines()
-        return Outcome("\n".join(stdout), finished.status, finished.bad_dmesg, log, finished.console, shared)
+def run_guest(
+    folder: Path,
+    script: Path,
+    *args: object,
+    kernel: str = "6.1",
+    qemu_nvme: bool = False,
+    timeout_s: float = 120,
+    cpus: int = vm.CPUS,
+    modules: bool = True,
+) -> Outcome:
+    """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError."""
+    image = kernels.ensure(kernel)
+    shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
+    stdout: list[str] = []
+    with ExitStack() as stack:
+        drive = vm.nvme_drive(NVME_BYTES, NVME_QUEUES) if qemu_nvme else None
+        qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
+        finished = vm.run(
+            [sys.executable, str(script), *map(str, args)],
+            image,
+            shared,
+            timeout_s=timeout_s,
+            qemu_opts=qemu_opts,
+            pass_fds=fds,
+            cpus=cpus,
+            modules=kernels.build_modules(image) if modules else None,
+            on_line=stdout.append,
+        )
+    log = (shared / guest.DMESG).read_text().splitlines()
+    return Outcome("\n".join(stdout), finished.status, finished.bad_dmesg, log, finished.console, shared)
 
-    return run
+
+@pytest.fixture(scope="session")
+def guest_run(tmp_path_factory: pytest.TempPathFactory) -> GuestRun:
+    """run_guest() without its first argument; another process can be given it."""
+    return partial(run_guest, tmp_path_factory.mktemp("guests"))

@@ -27,16 +27,16 @@ FILES = [
     *sorted(scenario.SCENARIOS.glob("d2fq/vm*.toml")),
 ]
 SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario.load_all(path)}
-ALSO_ON_6_12 = ("nvme",)
+ON_6_12 = ("nvme",)
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
 RUNS = 3
 LONG = (
     *("fig1-p4500", "fig4-randread", "fig4-randwrite", "fig4-seqwrite", "fig6", "gc-starts"),
-    *("heavy-limited", "hierarchy", "idle-return", "qd256"),
+    *("heavy-limited", "heavy-qd1", "hierarchy", "idle-return", "pinned", "qd256"),
     *("mqflashfq/vm-weights", "mqflashfq/vm-directions", "d2fq/vm-cpu-bound"),
     *(name for name in SCENARIOS if name.startswith("fig5-")),
 )
-CASES = [("6.1", name) for name in SCENARIOS] + [("6.12", name) for name in ALSO_ON_6_12]
+CASES = [("6.12" if name in ON_6_12 else "6.1", name) for name in SCENARIOS]
 PARAMS = [
     pytest.param(
         kernel,

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Whatever is done to the drive, its scheduler and the cgroups under load: nothing is lost, nothing hangs.
+"""Whatever is done to a drive, its scheduler and the cgroups under load: nothing is lost, nothing hangs.
 
-Each test boots a VM and runs several things in it, as a boot takes as long as many of them; guest/torture_NAME.py
-has them, one function each.
+Each test has a VM that runs several things, as a boot takes as long as many of them; guest/torture_NAME.py has them,
+one function each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import multiprocessing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from fairlane import kernels
 GuestRun = Callable[..., Any]  # see conftest.py
 
 SCRIPTS = Path(__file__).parent / "guest"
+AT_A_TIME = 2
+TIMEOUT_S = 900
 
 
-# What differs between our schedulers; the rest they share with the first, which has it all. Long: the baseline's.
+# What differs between our schedulers and kernels; the rest they share with the first, which has it all.
 EACH = (
     "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
     "cgroups:moved_and_removed",
@@ -39,26 +42,46 @@ ON_VSSD = (
 TORTURES = {
     "switching-cgroups": ("switching", "cgroups"),
     "data-interface": ("data", "interface"),
+    "kyber-fairness": EACH,
     "mqflashfq": ("@mqflashfq", *EACH),
     "d2fq": ("route",),
     "flashfq": ("@flashfq", *EACH),
     "mqfq": ("@mqfq", *EACH),
     "on-vssd": ON_VSSD,
+    "vssd": ("vssd",),
 }
 # What is not long; the others differ little from these.
 SHORT = (
-    *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq"),
-    *("6.12-switching-cgroups", "6.12-data-interface", "6.12-mqflashfq"),
+    *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq", "6.1-vssd"),
+    *("6.12-kyber-fairness", "6.12-mqflashfq", "6.12-vssd"),
 )
 PARAMS = [
-    pytest.param(kernel, what, id=f"{kernel}-{name}", marks=[] if f"{kernel}-{name}" in SHORT else [pytest.mark.long])
+    pytest.param(kernel, name, id=f"{kernel}-{name}", marks=[] if f"{kernel}-{name}" in SHORT else [pytest.mark.long])
     for kernel in kernels.VERSIONS
-    for name, what in TORTURES.items()
+    for name in TORTURES
 ]
 
 
-@pytest.mark.parametrize(("kernel", "what"), PARAMS)
-def test_torture(guest_run: GuestRun, kernel: str, what: tuple[str, ...]) -> None:
-    modules = kernels.build_modules(kernels.ensure(kernel))
-    outcome = guest_run(SCRIPTS / "torture.py", modules, *what, kernel=kernel, timeout_s=600)
-    print(outcome.check().stdout)
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[dict[tuple[str, str], Any]]:
+    """Of all that were selected, two VMs at a time, each in a process of its own: mostly they wait."""
+    asked = [
+        (str(item.callspec.params["kernel"]), str(item.callspec.params["name"]))
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
+    ]
+    modules = {kernel: kernels.build_modules(kernels.ensure(kernel)) for kernel in sorted({on for on, _ in asked})}
+    with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
+        yield {
+            (kernel, name): pool.apply_async(
+                guest_run,
+                (SCRIPTS / "torture.py", modules[kernel], *TORTURES[name]),
+                {"kernel": kernel, "timeout_s": TIMEOUT_S},
+            )
+            for kernel, name in asked
+        }
+
+
+@pytest.mark.parametrize(("kernel", "name"), PARAMS)
+def test_torture(kernel: str, name: str, outcomes: dict[tuple[str, str], Any]) -> None:
+    print(outcomes[kernel, name].get().check().stdout)
