@@ -85,15 +85,16 @@
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
  * that is so: for 32 ms nobody waits, and when the drive then does clearly
- * more, whoever is furthest behind is called limited, and for 0.1 to 1 s
- * nobody waits for it. If it was not the only one, the next trial finds the
- * next. What is dispatched in a trial is charged, and waited for later, by who
- * is backlogged until then. But
- * what limited flows did not use they do not get back: in the end they are
- * brought level with the furthest behind of the others; unless the drive has
- * not done more all that time, so that the trial was wrong. A trial is too
- * short where a request takes tens of ms; and who pauses for longer than the
- * timeout between requests is idle each time, and found again each time.
+ * more, whoever was waited for most is called limited, and for 0.1 to 2 s
+ * nobody waits for it. Then they wait for it again, and if the drive does
+ * clearly less at once, it stays limited. If it was not the only one, the next
+ * trial finds the next. Who comes and goes, idle again after a batch or two, is
+ * not waited for either. What is dispatched in a trial is charged, and waited
+ * for later, by who is backlogged until then. But what limited flows did not
+ * use they do not get back: in the end they are brought level with the furthest
+ * behind of the others; unless the drive has not done more all that time, so
+ * that the trial was wrong. A trial is too short where a request takes tens of
+ * ms.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
@@ -109,7 +110,13 @@
 
 /* For so long nobody waits for some flow, once that was found to be waste. */
 #define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
-#define MF_MAX_LIMITED_NS (1024ull * NSEC_PER_MSEC)
+#define MF_MAX_LIMITED_NS (2048ull * NSEC_PER_MSEC)
+
+/* Then it is waited for again, to see whether that still is; the first half is what the drive had. */
+#define MF_PROBE_NS (48ull * NSEC_PER_MSEC)
+
+/* Who is idle again after less than so many batches is not waited for the next time. */
+#define MF_BRIEF 4
 
 /* So many batches may a flow send in any trial, since it is not known what the drive can do. */
 #define MF_TRIAL_BATCHES 16
@@ -128,6 +135,9 @@ struct mf_slot {
 	int limited; /* nobody waits for it */
 	/* The last hardware queue that began to wait for it, and 1; or 0. A lost one waits for the tick. */
 	unsigned int waiter;
+	/* Under dev->lock. */
+	struct mf_entity *owner; /* while used */
+	u64 held_ns; /* the last tick that found its owner held */
 } ____cacheline_aligned_in_smp;
 
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
@@ -138,6 +148,11 @@ struct mf_entity {
 	 */
 	struct mf_slot *slot;
 	bool in; /* backlogged; written under dev->lock, read by every insert */
+	/* Under dev->lock; see 6. */
+	u64 from_vt; /* where it was when it became backlogged */
+	bool brief; /* the last time it was so for no more than a few batches */
+	u64 waited_for; /* hardware queues that were found waiting for it since the last trial */
+	u64 limited_until_ns; /* limited, as long as it is the device's */
 	struct mf_slot own; /* when idle, or all slots are taken */
 };
 
@@ -175,7 +190,7 @@ struct mf_hwq {
 	 */
 	bool held;
 	u64 held_vt, held_reciprocal;
-	const struct mf_slot *held_for;
+	struct mf_slot *held_slot, *held_for; /* its own, and the other */
 	struct mf_entity core;
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	/* What the drive has given back. Added to by completions, summed by the tick. */
@@ -195,9 +210,14 @@ struct mf_dev {
 	struct fl_trial trial;
 	u64 trial_ns; /* when it began; dev->lock */
 	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
+	/* While those that were limited until then are waited for, on probation; 0: none are. */
+	u64 probed_until_ns, probe_ns; /* since when; dev->lock */
+	struct fl_work probe, unlimited; /* done in its first half; a second before */
+	u64 most_waited_for; /* of any, when one is limited */
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
 	unsigned int busy; /* flows */
+	unsigned int brief; /* of those backlogged */
 	u64 aged_ns; /* the last look for idle flows */
 	u64 random;
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -290,6 +310,18 @@ static void mf_update_shares(struct mf_dev *mf)
 				       mf->by_core ? 1 : mf->dev.nr_hwqs));
 }
 
+static bool mf_is_brief(const struct mf_dev *mf, const struct mf_entity *entity)
+{
+	return atomic64_read(&entity->slot->vt) - entity->from_vt <
+	       MF_BRIEF * READ_ONCE(mf->batch) * mf->busy;
+}
+
+static bool mf_is_limited(const struct mf_dev *mf, const struct mf_entity *entity)
+{
+	return (entity->brief && READ_ONCE(mf->conserve)) ||
+	       (mf->limited_until_ns && entity->limited_until_ns == mf->limited_until_ns);
+}
+
 /* @entity becomes backlogged, at the system virtual time. */
 static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 {
@@ -305,7 +337,10 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 			break;
 		}
 	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
-	WRITE_ONCE(slot->limited, 0);
+	slot->owner = entity;
+	entity->from_vt = atomic64_read(&slot->vt);
+	mf->brief += entity->brief;
+	WRITE_ONCE(slot->limited, mf_is_limited(mf, entity));
 	if (slot != &entity->own)
 		WRITE_ONCE(slot->used, 1);
 	if (i < MF_SLOTS && i >= mf->nr_slots)
@@ -323,6 +358,8 @@ static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
 		return;
 	WRITE_ONCE(entity->in, false);
 	mf->backlogged--;
+	mf->brief -= entity->brief;
+	entity->brief = mf_is_brief(mf, entity);
 	if (slot == &entity->own)
 		return;
 	atomic64_set(&entity->own.vt, atomic64_read(&slot->vt));
@@ -351,10 +388,22 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
+/* Whoever has been backlogged for longer than a moment is waited for. */
+static void mf_age_entity(struct mf_dev *mf, struct mf_entity *entity)
+{
+	if (!entity->in || !entity->brief || mf_is_brief(mf, entity))
+		return;
+	entity->brief = false;
+	mf->brief--;
+	WRITE_ONCE(entity->slot->limited, mf_is_limited(mf, entity));
+}
+
 static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 {
-	if (fl_flow_wants(flow, mf->dev.sched))
+	if (fl_flow_wants(flow, mf->dev.sched)) {
+		mf_age_entity(mf, &to_mf_flow(flow)->entity);
 		return;
+	}
 	fl_flow_set_busy(flow, false);
 	/* A request that came just before saw the flow active: look again. */
 	smp_mb();
@@ -372,6 +421,7 @@ static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 
 	mf->queued_bytes += queued;
 	mf->outstanding_bytes += outstanding;
+	mf_age_entity(mf, &mhq->core);
 	if (queued || outstanding)
 		return;
 	if (inserted == mhq->seen)
@@ -394,33 +444,112 @@ static void mf_age(struct mf_dev *mf)
 	mf_update_shares(mf);
 }
 
+/* Those that were brief the last time are not waited for, and idle as soon as they have nothing. */
+static void mf_age_brief(struct mf_dev *mf)
+{
+	unsigned int backlogged = mf->backlogged;
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		if (flow->busy && to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
+			fl_flow_wants(flow, mf->dev.sched); /* what it brought does not count, only what it has */
+			mf_age_flow(mf, flow);
+		}
+	if (mf->backlogged != backlogged)
+		mf_update_shares(mf);
+}
+
 /* ---- Work conservation: see 6 above ------------------------------------- */
 
-/* For a while nobody waits for the furthest behind; longer each time, as long as that is of use. */
-static void mf_limit_last(struct mf_dev *mf, u64 now)
+/* Call @look for all that have, or had, a virtual time. */
+static void mf_for_each(struct mf_dev *mf, void (*look)(struct mf_dev *, struct mf_entity *))
 {
-	struct mf_slot *last = mf_furthest(mf, false);
+	struct fl_flow *flow;
+	unsigned int i;
 
-	if (!mf->limited_until_ns) {
-		mf->limited_until_ns = now + mf->limited_ns;
-		mf->limited_ns = min_t(u64, 2 * mf->limited_ns, MF_MAX_LIMITED_NS);
-	}
-	if (last)
-		WRITE_ONCE(last->limited, 1);
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		look(mf, &to_mf_flow(flow)->entity);
+	for (i = 0; i < mf->dev.nr_hwqs; i++)
+		look(mf, &to_mf_hwq(mf->dev.hwqs[i])->core);
+}
+
+static void mf_count_most(struct mf_dev *mf, struct mf_entity *entity)
+{
+	mf->most_waited_for = max_t(u64, mf->most_waited_for, entity->waited_for);
+}
+
+static void mf_forget_waiting(struct mf_dev *mf, struct mf_entity *entity)
+{
+	(void)mf;
+	entity->waited_for = 0;
+}
+
+static void mf_limit(struct mf_dev *mf, struct mf_entity *entity)
+{
+	entity->limited_until_ns = mf->limited_until_ns;
+	if (entity->in)
+		WRITE_ONCE(entity->slot->limited, 1);
 	mf->limits++;
 }
 
-/*
- * What limited flows did not use they do not get back: bring them level with the others;
- * but if it was of no use not to wait for them, wait until they have it.
- */
-static void mf_end_limits(struct mf_dev *mf, bool level)
+static void mf_limit_most(struct mf_dev *mf, struct mf_entity *entity)
 {
+	if (mf->most_waited_for && entity->waited_for == mf->most_waited_for)
+		mf_limit(mf, entity);
+}
+
+static void mf_limit_again(struct mf_dev *mf, struct mf_entity *entity)
+{
+	if (entity->limited_until_ns == mf->probed_until_ns)
+		mf_limit(mf, entity);
+}
+
+/* Whoever waits itself is not to blame. */
+static void mf_count_waiting(struct mf_dev *mf, u64 now)
+{
+	unsigned int i;
+
+	for (i = 0; i < mf->dev.nr_hwqs; i++) {
+		const struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+		const struct mf_slot *other = READ_ONCE(mhq->held_for);
+
+		if (READ_ONCE(mhq->held) && other->used && other->held_ns != now)
+			other->owner->waited_for++;
+	}
+}
+
+/* For a while; longer each time, as long as that is of use. */
+static void mf_begin_limits(struct mf_dev *mf, u64 now)
+{
+	if (mf->limited_until_ns)
+		return;
+	mf->limited_until_ns = now + mf->limited_ns;
+	mf->limited_ns = min_t(u64, 2 * mf->limited_ns, MF_MAX_LIMITED_NS);
+}
+
+/*
+ * Nobody waits any more for whom most waited for. It may be idle just now: what comes rarely
+ * makes others wait when it comes.
+ */
+static void mf_limit_one(struct mf_dev *mf, u64 now)
+{
+	mf_begin_limits(mf, now);
+	mf->most_waited_for = 0;
+	mf_for_each(mf, mf_count_most);
+	mf_for_each(mf, mf_limit_most);
+}
+
+/*
+ * What limited flows did not use they do not get back: bring them level with the others, and
+ * wait for them for a moment, to see whether that is still waste. But if it was of no use not
+ * to wait for them, wait until they have it.
+ */
+static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done)
+{
+	bool level = fl_trial_gain_lasts(&mf->trial, now, done, &mf->unlimited);
 	const struct mf_slot *last = mf_furthest(mf, false);
 	struct mf_slot *slot;
 
-	mf->limited_until_ns = 0;
-	fl_trial_forget(&mf->trial);
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
 		s64 vt = atomic64_read(&slot->vt);
 
@@ -429,6 +558,21 @@ static void mf_end_limits(struct mf_dev *mf, bool level)
 			;
 		WRITE_ONCE(slot->limited, 0);
 	}
+	mf->probed_until_ns = level ? mf->limited_until_ns : 0;
+	mf->probe_ns = now;
+	mf->limited_until_ns = 0;
+	fl_trial_forget(&mf->trial);
+}
+
+/* Those on probation have had their chance. */
+static void mf_end_probe(struct mf_dev *mf, u64 now, const struct fl_work *done)
+{
+	if (fl_trial_probe_fails(&mf->trial, now, done, mf->probe_ns + MF_PROBE_NS / 2, &mf->probe,
+				 &mf->unlimited)) {
+		mf_begin_limits(mf, now);
+		mf_for_each(mf, mf_limit_again);
+	}
+	mf->probed_until_ns = 0;
 }
 
 /*
@@ -471,15 +615,24 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		done.requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
 		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
-	if (mf->limited_until_ns && now >= mf->limited_until_ns)
-		mf_end_limits(mf, fl_trial_gain_lasts(&mf->trial, now, &done));
+	if (mf->limited_until_ns && now >= mf->limited_until_ns && !mf->trial.on)
+		mf_end_limits(mf, now, &done);
+	if (mf->probed_until_ns) {
+		if (now - mf->probe_ns < MF_PROBE_NS / 2)
+			mf->probe = done;
+		else if (now - mf->probe_ns >= MF_PROBE_NS)
+			mf_end_probe(mf, now, &done);
+		return;
+	}
 	verdict = fl_trial_look(&mf->trial, now, &done, held && READ_ONCE(mf->conserve));
 	if (verdict == FL_TRIAL_BEGINS)
 		mf_begin_trial(mf, now);
 	else if (verdict == FL_TRIAL_GAIN)
-		mf_limit_last(mf, now);
+		mf_limit_one(mf, now);
 	else if (verdict == FL_TRIAL_NO_GAIN && !mf->limited_until_ns)
 		mf->limited_ns = MF_LIMITED_NS;
+	if (verdict == FL_TRIAL_GAIN || verdict == FL_TRIAL_NO_GAIN)
+		mf_for_each(mf, mf_forget_waiting);
 	if (mf->trial.on)
 		mf_lend(mf, now);
 }
@@ -561,6 +714,7 @@ static bool mf_test_held(struct mf_hwq *mhq)
 static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	WRITE_ONCE(mq->waits_for->waiter, mhq->hwq.index + 1);
+	WRITE_ONCE(mhq->held_slot, READ_ONCE(mf_entity(mq)->slot));
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
 	WRITE_ONCE(mhq->held_reciprocal, mf_reciprocal(mq));
@@ -776,11 +930,18 @@ static u64 mf_tick(struct fl_dev *dev)
 	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec)) {
 		mf->aged_ns = now;
 		mf_age(mf);
+	} else if (mf->brief && READ_ONCE(mf->conserve)) {
+		mf_age_brief(mf);
 	}
 	for (i = 0; i < dev->nr_hwqs; i++) {
-		held += READ_ONCE(to_mf_hwq(dev->hwqs[i])->held);
-		mf_test_held(to_mf_hwq(dev->hwqs[i]));
+		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
+
+		held += READ_ONCE(mhq->held);
+		if (!mf_test_held(mhq))
+			READ_ONCE(mhq->held_slot)->held_ns = now;
 	}
+	if (held && !mf->trial.on)
+		mf_count_waiting(mf, now);
 	mf->holds += held;
 	mf_look_at_drive(mf, now, held);
 	mf->ticking = mf->busy || mf->backlogged;
@@ -801,7 +962,7 @@ static void mf_init_dev(struct fl_dev *dev)
 
 		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
-		mhq->held_for = mf->slots; /* mf_test_held() may read it just before it is held first */
+		mhq->held_for = mhq->held_slot = mf->slots; /* they may be read just before it is held first */
 		mhq->random = i + 1;
 	}
 	fl_trial_init(&mf->trial, fl_now_ns());

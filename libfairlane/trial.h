@@ -14,9 +14,10 @@
  *	a time falls behind, the others wait: 1 in flight, 80 done. 8 ms later a
  *	trial begins, and 32 ms after that it is known that waiting is waste.
  *
- * One window says little: programs take milliseconds, collections tens of them.
- * So what it did before is an average of up to 16 windows, and clearly more is
- * a seventh more, and twice as much more as windows usually are off that average.
+ * One window says little: programs take milliseconds, collections tens of them,
+ * and whoever is waited for may come in bursts. So what it did before is an
+ * average of up to 16 windows, and clearly more is a seventh more, and twice as
+ * much more as such an average is off, and as a drive that nobody waits for is.
  *
  * There is a trial when somebody is held and the drive on average does clearly
  * less than is usual: than in the last trial, or than where nobody is held.
@@ -57,7 +58,7 @@ struct fl_trial {
 	struct fl_work window; /* done until then */
 	unsigned int looks, held; /* in it; those at which somebody was */
 	struct fl_work last; /* in the last window */
-	struct fl_work usual;
+	struct fl_work usual, usual_off; /* where nobody waits; how far windows are off that, on average */
 	unsigned int windows, every; /* since the last trial with somebody held; so many are enough */
 	struct fl_work average, off; /* of the last of these; how far they are off that, on average */
 	unsigned int averaged;
@@ -79,10 +80,14 @@ static inline void fl_trial_init(struct fl_trial *t, u64 now_ns)
 /* By both measures: the price list may be wrong. */
 static inline bool __fl_trial_dry(const struct fl_trial *t, const struct fl_work *could)
 {
+	/* The average of n is off by a part of what one is: the square root of n. */
+	unsigned int shift = t->averaged >= 16 ? 2 : t->averaged >= 4 ? 1 : 0;
+
 	return 7 * could->requests > 8 * t->average.requests &&
 	       7 * could->cost > 8 * t->average.cost &&
-	       could->requests > t->average.requests + 2 * t->off.requests &&
-	       could->cost > t->average.cost + 2 * t->off.cost;
+	       could->requests > t->average.requests + (2 * t->off.requests >> shift) +
+					 2 * t->usual_off.requests &&
+	       could->cost > t->average.cost + (2 * t->off.cost >> shift) + 2 * t->usual_off.cost;
 }
 
 /* Waiting is no longer what it was: what the drive did before does not count. */
@@ -104,19 +109,27 @@ static inline u64 __fl_apart(u64 a, u64 b)
 	return a > b ? a - b : b - a;
 }
 
+/* Let it count in @off, how far @work is off @average. */
+static inline void __fl_work_off(struct fl_work *off, const struct fl_work *work,
+				 const struct fl_work *average, s64 n)
+{
+	struct fl_work apart = { .requests = __fl_apart(work->requests, average->requests),
+				 .cost = __fl_apart(work->cost, average->cost) };
+
+	__fl_work_average(off, &apart, n);
+}
+
 static inline void __fl_trial_average(struct fl_trial *t, const struct fl_work *work)
 {
-	struct fl_work off;
-
 	t->averaged = min_t(unsigned int, t->averaged + 1, FL_AVERAGE);
 	__fl_work_average(&t->average, work, t->averaged);
-	off.requests = __fl_apart(work->requests, t->average.requests);
-	off.cost = __fl_apart(work->cost, t->average.cost);
-	__fl_work_average(&t->off, &off, t->averaged);
+	__fl_work_off(&t->off, work, &t->average, t->averaged);
 }
 
 static inline enum fl_verdict __fl_trial_goes_on(struct fl_trial *t, const struct fl_work *work)
 {
+	if (t->on == 1) /* from the window before, the first that counts */
+		__fl_work_off(&t->usual_off, work, &t->tried, 4);
 	if (t->on <= FL_TRIAL_COUNTS)
 		__fl_work_average(&t->tried, work, FL_TRIAL_COUNTS + 1 - t->on);
 	WRITE_ONCE(t->on, t->on - 1);
@@ -144,6 +157,7 @@ static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct
 		return __fl_trial_goes_on(t, work);
 	if (!held) {
 		__fl_work_average(&t->usual, work, 4);
+		__fl_work_off(&t->usual_off, work, &t->usual, 4);
 		return FL_TRIAL_GO_ON;
 	}
 	t->windows++;
@@ -183,20 +197,56 @@ static inline enum fl_verdict fl_trial_look(struct fl_trial *t, u64 now_ns,
 	return __fl_trial_window(t, &work, held);
 }
 
+/* What was done in a second since @since_ns, when it was @since. */
+static inline struct fl_work __fl_work_rate(const struct fl_work *done, u64 now_ns,
+					    const struct fl_work *since, u64 since_ns)
+{
+	u64 ns = max_t(u64, now_ns - since_ns, 1);
+	struct fl_work rate;
+
+	rate.requests = mul_u64_u64_div_u64(done->requests - since->requests, NSEC_PER_SEC, ns);
+	rate.cost = mul_u64_u64_div_u64(done->cost - since->cost, NSEC_PER_SEC, ns);
+	return rate;
+}
+
+static inline bool __fl_work_is_more(const struct fl_work *work, const struct fl_work *other)
+{
+	return 7 * work->requests > 8 * other->requests && 7 * work->cost > 8 * other->cost;
+}
+
 /*
  * Has the drive, which has done @done so far, done clearly more ever since the last trial
  * with a gain than before it? If not, what it did in the trial was something else, as
- * filling a large write buffer.
+ * filling a large write buffer. What it did in a second since then is stored in @rate.
  */
 static inline bool fl_trial_gain_lasts(const struct fl_trial *t, u64 now_ns,
-				       const struct fl_work *done)
+				       const struct fl_work *done, struct fl_work *rate)
 {
-	u64 ns = max_t(u64, now_ns - t->gain_ns, 1);
+	*rate = __fl_work_rate(done, now_ns, &t->gained, t->gain_ns);
+	return __fl_work_is_more(rate, &t->before);
+}
 
-	return 7 * mul_u64_u64_div_u64(done->requests - t->gained.requests, NSEC_PER_SEC, ns) >
-		       8 * t->before.requests &&
-	       7 * mul_u64_u64_div_u64(done->cost - t->gained.cost, NSEC_PER_SEC, ns) >
-		       8 * t->before.cost;
+/*
+ * A probe is over, which began at @since_ns with @since done and in which flows waited
+ * again: was that waste, where the drive can do @could a second? Then that is a gain as that
+ * of a trial. There is to be no fl_trial_look() during a probe.
+ */
+static inline bool fl_trial_probe_fails(struct fl_trial *t, u64 now_ns, const struct fl_work *done,
+					u64 since_ns, const struct fl_work *since,
+					const struct fl_work *could)
+{
+	struct fl_work rate = __fl_work_rate(done, now_ns, since, since_ns);
+
+	t->window_ns = now_ns;
+	t->window = *done;
+	t->looks = 0;
+	t->held = 0;
+	if (!__fl_work_is_more(could, &rate))
+		return false;
+	t->before = rate;
+	t->gained = *done;
+	t->gain_ns = now_ns;
+	return true;
 }
 
 #endif

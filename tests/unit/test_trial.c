@@ -82,7 +82,7 @@ static bool gain_lasts(u64 after)
 {
 	u64 now, gain_ns = 0, look = 200 * NSEC_PER_USEC;
 	struct fl_trial t = { 0 };
-	struct fl_work done = { 0 };
+	struct fl_work done = { 0 }, rate;
 
 	fl_trial_init(&t, 0);
 	for (now = look; now < (gain_ns ? gain_ns + 128 * NSEC_PER_MSEC : NSEC_PER_SEC);
@@ -93,7 +93,7 @@ static bool gain_lasts(u64 after)
 			gain_ns = now;
 	}
 	CHECK(gain_ns, "no gain");
-	return fl_trial_gain_lasts(&t, now, &done);
+	return fl_trial_gain_lasts(&t, now, &done, &rate);
 }
 
 static void test_what_only_filled_a_buffer_is_no_gain(void)
