@@ -298,39 +298,43 @@ static bool mq_full(struct mq_hwq *mhq)
 	return mhq->hwq.depth && atomic_read(&mhq->in_drive) >= (int)mhq->hwq.depth;
 }
 
-/* Give a slot to the core nearest to @mhq that wants one, itself first. */
-static bool mq_give_slot(struct mq_dev *md, struct mq_hwq *mhq)
+/* The core nearest to @mhq, itself first, that wants a slot and could use it; NULL: none. */
+static struct mq_hwq *mq_nearest(struct mq_dev *md, struct mq_hwq *mhq)
 {
 	unsigned int i, most = 1;
 
 	while (most < md->dev.nr_hwqs)
 		most *= 2;
-	for (i = 0; i < most && atomic_read(&md->wanted) && atomic_read(&md->pool) >= 0; i++) {
+	for (i = 0; i < most && atomic_read(&md->wanted); i++) {
 		unsigned int index = mhq->hwq.index ^ i;
 		struct mq_hwq *other;
 
 		if (index >= md->dev.nr_hwqs)
 			continue;
 		other = to_mq_hwq(md->dev.hwqs[index]);
-		if (!READ_ONCE(other->wants) || mq_full(other))
-			continue;
-		atomic_inc(&other->slots);
-		if (i)
-			WRITE_ONCE(md->handed_over, READ_ONCE(md->handed_over) + 1);
-		fl_hwq_run(&other->hwq);
-		return true;
+		if (READ_ONCE(other->wants) && !mq_full(other))
+			return other;
 	}
-	return false;
+	return NULL;
 }
 
+/* A slot is free: it goes to whoever can use it, or to the pool. */
 static void mq_put_slot(struct mq_dev *md, struct mq_hwq *mhq)
 {
+	struct mq_hwq *other;
+
 	do {
-		if (mq_give_slot(md, mhq))
+		other = mq_nearest(md, mhq);
+		if (other && atomic_read(&md->pool) >= 0) {
+			atomic_inc(&other->slots);
+			if (other != mhq)
+				WRITE_ONCE(md->handed_over, READ_ONCE(md->handed_over) + 1);
+			fl_hwq_run(&other->hwq);
 			return;
+		}
 		atomic_inc(&md->pool);
 		smp_mb__after_atomic(); /* see mq_take_slot() */
-	} while (atomic_read(&md->wanted) && atomic_dec_if_positive(&md->pool) >= 0);
+	} while (mq_nearest(md, mhq) && atomic_dec_if_positive(&md->pool) >= 0);
 }
 
 static bool mq_try_slot(struct mq_dev *md, struct mq_hwq *mhq)

@@ -381,6 +381,35 @@ static void test_a_core_gets_no_more_slots_than_its_queue_takes_requests(void)
 	drive_exit(&d);
 }
 
+/* nr_requests is lowered under load: there are slots, cores want them, and nobody can use one. */
+static void test_slots_that_nobody_can_use_wait_in_the_pool(void)
+{
+	static struct fl_req rqs[2][8];
+	struct fl_flow *flow;
+	unsigned int i, j;
+
+	drive_init(&d, &fl_mqfq, 2, IN_DRIVE, 320 * NSEC_PER_USEC);
+	fl_set(d.dev, "throttle_bytes", 1 << 30); /* that no core waits for the other */
+	flow = fl_flow_create(d.dev, NULL, 100);
+	for (i = 0; i < 2; i++) {
+		d.dev->hwqs[i]->depth = 4;
+		for (j = 0; j < 8; j++) {
+			rqs[i][j] = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
+			fl_submit(d.dev, i, flow, &rqs[i][j]);
+		}
+		CHECK(taken(d.dev, i) == 4, "on %u", i);
+	}
+	for (i = 0; i < 2; i++)
+		d.dev->hwqs[i]->depth = 2;
+	for (j = 0; j < 8; j++)
+		for (i = 0; i < 2; i++) {
+			fl_done(&rqs[i][j]);
+			CHECK(taken(d.dev, i) == (j >= 2 && j < 6), "after %u of core %u", j, i);
+		}
+	fl_flow_destroy(flow);
+	drive_exit(&d);
+}
+
 /* By weight, two that always have requests are never further apart than T and a few requests. */
 static void test_no_flow_is_further_ahead_than_the_threshold(void)
 {
@@ -439,6 +468,8 @@ static const struct test tests[] = {
 	  test_no_more_in_the_drive_than_its_depth },
 	{ "mqfq: a core gets no more slots than its queue takes requests",
 	  test_a_core_gets_no_more_slots_than_its_queue_takes_requests },
+	{ "mqfq: slots that nobody can use wait in the pool",
+	  test_slots_that_nobody_can_use_wait_in_the_pool },
 	{ "mqfq: no flow is further ahead than the threshold",
 	  test_no_flow_is_further_ahead_than_the_threshold },
 	{}
