@@ -35,6 +35,7 @@ JOBS, RESULTS, UNITS = "jobs.json", "results.json", ".units.json"
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
 INSMOD_S = 60.0
+WARM_UP_S = 3
 
 CGROUPS = Path("/sys/fs/cgroup")
 VIRTIO_PORTS = Path("/sys/class/virtio-ports")
@@ -86,6 +87,21 @@ def prepare(modules: Path | None) -> None:
             proc.output(["insmod", modules / name], what=f"loading {name}", limit_s=INSMOD_S)
 
 
+def warm_up(device: str) -> None:
+    """Read for a moment: an emulated CPU translates code when it first runs, and the first measurement would pay."""
+    load = {
+        "filename": f"/dev/{device}",
+        "rw": "randread",
+        "ioengine": "libaio",
+        "iodepth": 32,
+        "numjobs": 2,
+        "direct": 1,
+    }
+    options = [f"--{key}={value}" for key, value in load.items()]
+    command = ["fio", "--name=warm-up", "--readonly", "--time_based", f"--runtime={WARM_UP_S}", *options]
+    proc.output(command, what="warming up", limit_s=60)
+
+
 def kernel_log() -> list[str]:
     return proc.output(["dmesg"], what="reading the kernel's log", limit_s=30).splitlines()
 
@@ -102,6 +118,8 @@ def scenarios(shared: Path) -> int:
 
         try:
             with devices.setup(what.profile) as device:
+                if not number:
+                    warm_up(device)
                 renew = partial(devices.renew, what.profile)
                 host.run(what, device, job["knobs"], out, progress, renew=renew).save(out / RESULTS)
         except FairlaneError as error:
@@ -125,6 +143,7 @@ def units(shared: Path, accelerator: str) -> int:
     for profile, group in groupby(todo, key=lambda unit: unit.scenario.profile):
         try:
             with devices.setup(profile) as device:
+                warm_up(device)
                 host.run_units(
                     list(group),
                     device,
