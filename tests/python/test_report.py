@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fairlane import report
 from fairlane.errors import FairlaneError
 from fairlane.results import Outcome, Part, Results, Run, Series, Tenant
+from fairlane.scenario import KNOBS
 
 VOID = {"meta", "br", "path"}
 
@@ -326,3 +327,8 @@ def test_results_of_different_scenarios_are_not_compared() -> None:
     b.scenario = "other"
     assert report.compared([a, b]) == []
     assert "figure by figure" not in report.render([a, b])
+
+
+def test_every_knob_has_a_colour() -> None:
+    style = report.template("style.css.j2").render()
+    assert [knob for knob in KNOBS if f".{report.knob_colour(knob)} {{ --c:" not in style] == []
