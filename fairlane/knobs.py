@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -193,6 +194,8 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
     if knob.scheduler not in schedulers(device, knob.place):
         offered = ", ".join(schedulers(device, knob.place))
         return f"/sys/block/{device}/{knob.place}/scheduler does not offer {knob.scheduler} (it offers {offered})"
+    if knob.routes and not _takes(device, knob):
+        return f"{device} has no weighted round robin arbitration, and {knob.name} leaves all to that"
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):
         for file in files:
             if not (folder / file).exists():
@@ -237,6 +240,18 @@ def schedulers(device: str, place: str = QUEUE) -> list[str]:
 
 def current_scheduler(device: str, place: str = QUEUE) -> str:
     return _scheduler_file(device, place).read_text().partition("[")[2].partition("]")[0]
+
+
+def _takes(device: str, knob: Knob) -> bool:
+    """Whether the drive can do what a knob that routes needs: it refuses when it is asked."""
+    file = _scheduler_file(device, knob.place)
+    before = current_scheduler(device, knob.place)
+    try:
+        file.write_text(knob.scheduler)
+    except OSError as error:
+        return error.errno != errno.EOPNOTSUPP
+    file.write_text(before)
+    return True
 
 
 def tunables(device: str) -> dict[str, str]:

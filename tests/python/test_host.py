@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The host backend leaves alone what it must not touch, and puts knobs and cgroups back; files play the kernel."""
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,21 @@ def test_a_scheduler_that_routes_takes_the_place_of_an_elevator(device: Path, tr
 def test_a_driver_that_asks_for_no_classes_cannot_have_d2fq(tree: Tree) -> None:
     reason = knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top)
     assert reason == "sdx's driver does not ask for classes of queues: there is no /sys/block/sdx/fairlane"
+
+
+def test_a_drive_that_refuses_it_cannot_have_d2fq(device: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    (device / "fairlane").mkdir()
+    (device / "fairlane/scheduler").write_text("[none] d2fq\n")
+    assert knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top) is None
+    assert (device / "fairlane/scheduler").read_text() == "none"
+    (device / "fairlane/scheduler").write_text("[none] d2fq\n")
+
+    def refuse(_path: Path, _text: str) -> int:
+        raise OSError(errno.EOPNOTSUPP, "no")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    reason = knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top)
+    assert reason == "sdx has no weighted round robin arbitration, and d2fq leaves all to that"
 
 
 def test_counters_are_read_for_the_device(tree: Tree) -> None:
