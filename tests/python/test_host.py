@@ -251,8 +251,9 @@ def test_a_driver_that_asks_for_no_classes_cannot_have_d2fq(tree: Tree) -> None:
 def test_a_drive_that_refuses_it_cannot_have_d2fq(device: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     (device / "fairlane").mkdir()
     (device / "fairlane/scheduler").write_text("[none] d2fq\n")
-    assert knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top) is None
-    assert (device / "fairlane/scheduler").read_text() == "none"
+    no_weight = knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top)
+    assert no_weight == "this kernel has no io.fairlane.weight in its cgroups"
+    assert (device / "fairlane/scheduler").read_text() == "none", "it was only tried"
     (device / "fairlane/scheduler").write_text("[none] d2fq\n")
 
     def refuse(_path: Path, _text: str) -> int:
