@@ -365,13 +365,19 @@ def _timelines(runs: Mapping[str, Run], seconds: float) -> list[Figure]:
 SECTIONS = {"d1": _overhead, "d2": _fairness, "d3": _tradeoff, "d4": _bursts}
 
 
-def _config(plan: Mapping[str, Any], e: Evidence) -> list[tuple[str, list[tuple[str, str]]]]:
+def setup(plan: Mapping[str, Any], e: Evidence) -> dict[str, Any]:
+    """What was asked for, on which drives and which machine."""
     found: dict[str, Any] = {"run": plan}
     for result in e.results.values():
         if result.runs:
             title = f"drive of {'d1' if '/d1/' in result.scenario else 'd2, d3 and d4'}"
             found.setdefault(title, result.device)
             found.setdefault("machine", {"kernel": result.kernel, "virtualization": result.accel, **result.machine})
+    return found
+
+
+def _config(plan: Mapping[str, Any], e: Evidence) -> list[tuple[str, list[tuple[str, str]]]]:
+    found = setup(plan, e)
     for unit in e.units:
         result = e.results[unit.id]
         if unit.knob in result.config and unit.part != "d1":
@@ -392,7 +398,7 @@ def render(
     """The page as text."""
     return template("bench.html.j2").render(
         title=said,
-        where=_where(e),
+        where=where(e),
         marks=marks,
         parts=PARTS,
         asked=e.parts,
@@ -409,7 +415,8 @@ def render(
     )
 
 
-def _where(e: Evidence) -> str:
+def where(e: Evidence) -> str:
+    """The drive, and what it was run on."""
     for result in e.results.values():
         if result.runs:
             drive = result.device.get("description") or result.device.get("name") or "a drive"

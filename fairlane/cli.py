@@ -17,6 +17,7 @@ from typing import TypeVar
 from fairlane import (
     __version__,
     bench,
+    benchcompare,
     calibrate,
     check,
     cost,
@@ -42,7 +43,7 @@ from fairlane.scenario import Scenario
 
 KERNELS = (*kernels.VERSIONS, labkernel.NAME)
 KERNEL_DEFAULT = f"{vm.KERNEL}, or {labkernel.NAME} when --knobs names one that Debian's kernels lack"
-RESULTS, REPORT, SCENARIO = "results.json", "report.html", "scenario.toml"
+RESULTS, REPORT, COMPARED, SCENARIO = "results.json", "report.html", "compared.html", "scenario.toml"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -140,9 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {vm.KERNEL}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
-    sub = command("report", _report, "Make one HTML page of results; two of the same scenario are compared.")
-    sub.add_argument("results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` wrote")
-    sub.add_argument("--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR")
+    sub = command("report", _report, "Make one HTML page of results; two of the same scenario, or suite, are compared.")
+    sub.add_argument(
+        "results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` or `bench` wrote"
+    )
+    sub.add_argument(
+        "--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR; {COMPARED} for two of bench"
+    )
 
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
     sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
@@ -341,8 +346,21 @@ def _positive(option: str, number: Number | None) -> Number | None:
 
 def _report(args: argparse.Namespace) -> int:
     suites = [path for path in args.results if (path / bench.PLAN).exists()]
+    if len(args.results) > 1 and suites:
+        if len(args.results) > 2 or len(suites) < 2:
+            raise FairlaneError(
+                f"{suites[0]} is a run of the suite, which is compared with one other run of the suite and nothing"
+                " else: give two such folders"
+            )
+        found = benchcompare.compare(suites)
+        page = args.out or suites[0] / COMPARED
+        report.save(benchcompare.render(found), page)
+        out = tables.console()
+        tables.compared(found, out)
+        out.print(f"The report: {page}", markup=False)
+        return 0
     if suites:
-        if len(args.results) > 1 or args.out:
+        if args.out:
             raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
         print(bench.finish(bench.load(suites[0])).page)
         return 0

@@ -196,11 +196,12 @@ def _key(point: Point) -> tuple[str, int | None]:
     return point.knob, point.cgroups
 
 
-def _pairs(a: Point, b: Point) -> list[Pair]:
-    def pair(figure: str, show: Callable[[float], str], x: float | None, y: float | None) -> Pair:
-        first, second = ("–" if value is None else show(value) for value in (x, y))
-        return Pair(figure, first, second, _ratio(y, x))
+def pair(figure: str, show: Callable[[float], str], x: float | None, y: float | None) -> Pair:
+    first, second = ("–" if value is None else show(value) for value in (x, y))
+    return Pair(figure, first, second, _ratio(y, x))
 
+
+def _pairs(a: Point, b: Point) -> list[Pair]:
     found = [
         pair("total", fmt_rate, a.bytes_per_s, b.bytes_per_s),
         pair("total", fmt_iops, a.iops, b.iops),
@@ -270,7 +271,7 @@ def fmt_value(value: object) -> str:
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return ", ".join(fmt_value(v) for v in value)
     return str(value)
 
@@ -788,16 +789,18 @@ def render(results: Sequence[Results]) -> str:
 
 
 def write(results: list[Results], path: Path) -> None:
-    """Write the report over `results` to `path`, making its folder.
-
-    Raises FairlaneError when there is nothing to report, or `path` cannot be written.
-    """
+    """Write the report over `results` to `path`; raises FairlaneError when there is nothing to report."""
     if not any(r.runs for r in results):
         raise FairlaneError(
             "no run in these results: nothing to report; run a scenario first (fairlane run SCENARIO --out DIR)"
         )
+    save(render(results), path)
+
+
+def save(page: str, path: Path) -> None:
+    """Write the page, making its folder; raises FairlaneError when that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render(results), encoding="utf-8")
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another file with --out") from error

@@ -241,13 +241,15 @@ def below(scenario: Scenario, name: str) -> set[str]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Scenario:
+    """What to_dict() made; of an older version, what that did not know is as by default."""
+
     def tenant(t: Mapping[str, Any]) -> TenantSpec:
         return TenantSpec(
             **{
                 **t,
                 "rate": Rate(**t["rate"]) if t["rate"] else None,
                 "cores": tuple(t["cores"]),
-                "devices": tuple(t["devices"]),
+                "devices": tuple(t.get("devices", ())),
             }
         )
 
@@ -263,10 +265,10 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "profile": Profile(**data["profile"]),
             "tenants": tuple(tenant(t) for t in data["tenants"]),
             "groups": tuple(Cgroup(**g) for g in data["groups"]),
-            "variants": tuple(Variant(**v) for v in data["variants"]),
+            "variants": tuple(Variant(**v) for v in data.get("variants", ())),
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
-            "cost": prices(data["cost"]) if data["cost"] else None,
+            "cost": prices(data["cost"]) if data.get("cost") else None,
         }
     )
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from fairlane import host, ssd
 from fairlane.bench import Found
+from fairlane.benchcompare import BETTER, CHANGED, WORSE, Comparison
 from fairlane.calibrate import Calibration
 from fairlane.cost import NAMES, OPS
 from fairlane.replay import Replayed
@@ -162,6 +163,24 @@ def verdict(found: Found, out: Console) -> None:
     for doubt in found.evidence.doubts():
         out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
     out.print(escape(found.advice))
+
+
+def compared(found: Comparison, out: Console) -> None:
+    """The marks of two runs of the suite, and what to know of them."""
+    styles = {BETTER: "bold green", WORSE: "bold red", CHANGED: "bold yellow"}
+    for side in found.sides:
+        out.print(f"{side.name}: {side.bench.store.folder}; {side.where}", markup=False)
+    table = Table(title=found.headline, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("A → B", no_wrap=True)
+    for part in found.parts:
+        table.add_column(f"{part} {PARTS[part]}")
+    for knob, row in found.marks.items():
+        cells = [f"{change.text} {change.word}".rstrip() for change in row.values()]
+        words = [styles.get(change.word, "") for change in row.values()]
+        table.add_row(escape(knob), *(f"[{w}]{c}[/]" if w else c for w, c in zip(words, cells, strict=True)))
+    out.print(table)
+    for note in found.notes:
+        out.print(escape(note))
 
 
 def profile(found: Profile, file: Path, out: Console) -> None:
