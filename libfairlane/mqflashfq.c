@@ -66,9 +66,9 @@
  *
  * A flow is backlogged while it has queued or outstanding requests and for
  * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
- * sends the next is not idle in between (deceptive idleness). Only backlogged
- * flows are sampled. Who becomes backlogged starts at the virtual time of a
- * sample: it has lost what it did not use.
+ * sends the next is not idle in between (deceptive idleness; but see 6). Only
+ * backlogged flows are sampled. Who becomes backlogged starts at the virtual
+ * time of a sample: it has lost what it did not use.
  *
  * The virtual times of backlogged flows are in slots that belong to the device,
  * so that a sample of a flow that has just gone is at worst an old number.
@@ -85,19 +85,26 @@
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
  * that is so: for 32 ms nobody waits, and when the drive then does clearly
- * more, whoever was waited for most is called limited, and for 0.1 to 2 s
- * nobody waits for it. Then they wait for it again, and if the drive does
- * clearly less at once, it stays limited. If it was not the only one, the next
- * trial finds the next. Who comes and goes, idle again after a batch or two, is
- * not waited for either. What is dispatched in a trial is charged, and waited
- * for later, by who is backlogged until then. But what limited flows did not
- * use they do not get back: in the end they are brought level with the furthest
+ * more, whoever was waited for most just before is called limited, and for 0.1
+ * to 2 s nobody waits for it. Then all wait for it again for 48 ms, and if the
+ * drive does clearly less at once, it is limited again. If it was not the only
+ * one, the next trial finds the next.
+ *
+ * Trials do not see what costs little each time. So a cgroup that is brief, that
+ * comes, sends less than four batches in all and is idle for the timeout, over
+ * and over, is not waited for either, until it sends more at a stretch, and is
+ * idle as soon as it has nothing.
+ *
+ * What is dispatched in a trial is charged, and waited for later, by who is
+ * backlogged until then. But what flows did not use while nobody waited for
+ * them they do not get back: then they are brought level with the furthest
  * behind of the others; unless the drive has not done more all that time, so
  * that the trial was wrong. A trial is too short where a request takes tens of
  * ms.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
- * drive. When not: a lone tenant (none is faster).
+ * drive. When not: a lone tenant (none is faster), or tenants that all come in
+ * short bursts: nobody waits for them, nor they for each other.
  */
 #include "trial.h"
 #include "vtime.h"
@@ -150,8 +157,9 @@ struct mf_entity {
 	bool in; /* backlogged; written under dev->lock, read by every insert */
 	/* Under dev->lock; see 6. */
 	u64 from_vt; /* where it was when it became backlogged */
+	u64 left_ns, sent; /* when it ceased to be, and how far it was from there */
 	bool brief; /* the last time it was so for no more than a few batches */
-	u64 waited_for; /* hardware queues that were found waiting for it since the last trial */
+	u64 waited_for; /* hardware queues that were found waiting for it lately */
 	u64 limited_until_ns; /* limited, as long as it is the device's */
 	struct mf_slot own; /* when idle, or all slots are taken */
 };
@@ -212,8 +220,10 @@ struct mf_dev {
 	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
 	/* While those that were limited until then are waited for, on probation; 0: none are. */
 	u64 probed_until_ns, probe_ns; /* since when; dev->lock */
-	struct fl_work probe, unlimited; /* done in its first half; a second before */
-	u64 most_waited_for; /* of any, when one is limited */
+	struct fl_work unlimited; /* what was done in a second before the probe */
+	struct fl_work probe; /* done so far when its second half began, at half_ns */
+	u64 half_ns;
+	u64 most_waited_for; /* by mf_most_waited_for() */
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
 	unsigned int busy; /* flows */
@@ -281,6 +291,19 @@ static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
 	return fl_vt_before(vt, atomic64_read(&b->vt));
 }
 
+/* What @slot did not use while nobody waited for it it does not get back. */
+static void mf_level(struct mf_slot *slot, const struct mf_slot *last)
+{
+	s64 vt = atomic64_read(&slot->vt), was;
+
+	do {
+		was = vt;
+		if (!last || !mf_is_before(slot, last))
+			return;
+	} while (!atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)));
+	slot->owner->from_vt += atomic64_read(&slot->vt) - was;
+}
+
 /* The furthest ahead of all, or the furthest behind of those that are waited for; or NULL. */
 static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
 {
@@ -339,6 +362,9 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
 	slot->owner = entity;
 	entity->from_vt = atomic64_read(&slot->vt);
+	/* Back in time: it never was idle, but for the test. */
+	if (fl_now_ns() - entity->left_ns < READ_ONCE(mf->timeout_nsec))
+		entity->from_vt -= entity->sent;
 	mf->brief += entity->brief;
 	WRITE_ONCE(slot->limited, mf_is_limited(mf, entity));
 	if (slot != &entity->own)
@@ -360,6 +386,8 @@ static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
 	mf->backlogged--;
 	mf->brief -= entity->brief;
 	entity->brief = mf_is_brief(mf, entity);
+	entity->left_ns = fl_now_ns();
+	entity->sent = atomic64_read(&slot->vt) - entity->from_vt;
 	if (slot == &entity->own)
 		return;
 	atomic64_set(&entity->own.vt, atomic64_read(&slot->vt));
@@ -393,6 +421,7 @@ static void mf_age_entity(struct mf_dev *mf, struct mf_entity *entity)
 {
 	if (!entity->in || !entity->brief || mf_is_brief(mf, entity))
 		return;
+	mf_level(entity->slot, mf_furthest(mf, false));
 	entity->brief = false;
 	mf->brief--;
 	WRITE_ONCE(entity->slot->limited, mf_is_limited(mf, entity));
@@ -484,6 +513,20 @@ static void mf_forget_waiting(struct mf_dev *mf, struct mf_entity *entity)
 	entity->waited_for = 0;
 }
 
+static u64 mf_most_waited_for(struct mf_dev *mf)
+{
+	mf->most_waited_for = 0;
+	mf_for_each(mf, mf_count_most);
+	return mf->most_waited_for;
+}
+
+/* When a window ends: what counts is lately. */
+static void mf_halve_waiting(struct mf_dev *mf, struct mf_entity *entity)
+{
+	(void)mf;
+	entity->waited_for /= 2;
+}
+
 static void mf_limit(struct mf_dev *mf, struct mf_entity *entity)
 {
 	entity->limited_until_ns = mf->limited_until_ns;
@@ -494,13 +537,16 @@ static void mf_limit(struct mf_dev *mf, struct mf_entity *entity)
 
 static void mf_limit_most(struct mf_dev *mf, struct mf_entity *entity)
 {
-	if (mf->most_waited_for && entity->waited_for == mf->most_waited_for)
-		mf_limit(mf, entity);
+	if (!mf->most_waited_for || entity->waited_for != mf->most_waited_for)
+		return;
+	mf->most_waited_for = 0; /* of two, the first */
+	mf_limit(mf, entity);
 }
 
 static void mf_limit_again(struct mf_dev *mf, struct mf_entity *entity)
 {
-	if (entity->limited_until_ns == mf->probed_until_ns)
+	if (entity->limited_until_ns == mf->probed_until_ns &&
+	    2 * entity->waited_for >= mf->most_waited_for)
 		mf_limit(mf, entity);
 }
 
@@ -533,9 +579,9 @@ static void mf_begin_limits(struct mf_dev *mf, u64 now)
  */
 static void mf_limit_one(struct mf_dev *mf, u64 now)
 {
+	if (!mf_most_waited_for(mf))
+		return;
 	mf_begin_limits(mf, now);
-	mf->most_waited_for = 0;
-	mf_for_each(mf, mf_count_most);
 	mf_for_each(mf, mf_limit_most);
 }
 
@@ -550,25 +596,35 @@ static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done
 	const struct mf_slot *last = mf_furthest(mf, false);
 	struct mf_slot *slot;
 
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		s64 vt = atomic64_read(&slot->vt);
-
-		while (level && last && slot->limited && mf_is_before(slot, last) &&
-		       !atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)))
-			;
-		WRITE_ONCE(slot->limited, 0);
-	}
-	mf->probed_until_ns = level ? mf->limited_until_ns : 0;
+	mf->probed_until_ns = level && READ_ONCE(mf->conserve) ? mf->limited_until_ns : 0;
 	mf->probe_ns = now;
+	mf->probe = *done;
+	mf->half_ns = now;
 	mf->limited_until_ns = 0;
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
+		if (!slot->used)
+			continue;
+		if (level && slot->limited)
+			mf_level(slot, last);
+		WRITE_ONCE(slot->limited, mf_is_limited(mf, slot->owner));
+	}
+	mf_for_each(mf, mf_forget_waiting);
 	fl_trial_forget(&mf->trial);
 }
 
-/* Those on probation have had their chance. */
+/*
+ * Those on probation have had their chance. Whoever made nobody wait is free,
+ * and everybody is if all were idle, for which the last tick was late.
+ */
 static void mf_end_probe(struct mf_dev *mf, u64 now, const struct fl_work *done)
 {
-	if (fl_trial_probe_fails(&mf->trial, now, done, mf->probe_ns + MF_PROBE_NS / 2, &mf->probe,
-				 &mf->unlimited)) {
+	bool waste = fl_trial_probe_fails(&mf->trial, now, done, mf->half_ns, &mf->probe,
+					  &mf->unlimited);
+
+	if (!waste || !READ_ONCE(mf->conserve) || now - mf->probe_ns > 2 * MF_PROBE_NS ||
+	    !mf_most_waited_for(mf)) {
+		mf->limited_ns = max_t(u64, mf->limited_ns / 4, MF_LIMITED_NS);
+	} else {
 		mf_begin_limits(mf, now);
 		mf_for_each(mf, mf_limit_again);
 	}
@@ -615,13 +671,16 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		done.requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
 		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
-	if (mf->limited_until_ns && now >= mf->limited_until_ns && !mf->trial.on)
+	if (mf->limited_until_ns && (now >= mf->limited_until_ns || !READ_ONCE(mf->conserve)) &&
+	    !mf->trial.on)
 		mf_end_limits(mf, now, &done);
 	if (mf->probed_until_ns) {
-		if (now - mf->probe_ns < MF_PROBE_NS / 2)
+		if (now - mf->probe_ns < MF_PROBE_NS / 2) {
 			mf->probe = done;
-		else if (now - mf->probe_ns >= MF_PROBE_NS)
+			mf->half_ns = now;
+		} else if (now - mf->probe_ns >= MF_PROBE_NS) {
 			mf_end_probe(mf, now, &done);
+		}
 		return;
 	}
 	verdict = fl_trial_look(&mf->trial, now, &done, held && READ_ONCE(mf->conserve));
@@ -633,6 +692,8 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		mf->limited_ns = MF_LIMITED_NS;
 	if (verdict == FL_TRIAL_GAIN || verdict == FL_TRIAL_NO_GAIN)
 		mf_for_each(mf, mf_forget_waiting);
+	if (mf->trial.window_ns == now && !mf->trial.on)
+		mf_for_each(mf, mf_halve_waiting);
 	if (mf->trial.on)
 		mf_lend(mf, now);
 }
@@ -930,7 +991,7 @@ static u64 mf_tick(struct fl_dev *dev)
 	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec)) {
 		mf->aged_ns = now;
 		mf_age(mf);
-	} else if (mf->brief && READ_ONCE(mf->conserve)) {
+	} else if (mf->brief && !mf->by_core && READ_ONCE(mf->conserve)) {
 		mf_age_brief(mf);
 	}
 	for (i = 0; i < dev->nr_hwqs; i++) {

@@ -241,7 +241,9 @@ static inline bool fl_trial_probe_fails(struct fl_trial *t, u64 now_ns, const st
 	t->window = *done;
 	t->looks = 0;
 	t->held = 0;
-	if (!__fl_work_is_more(could, &rate))
+	if (!__fl_work_is_more(could, &rate) ||
+	    could->requests <= rate.requests + 2 * t->usual_off.requests ||
+	    could->cost <= rate.cost + 2 * t->usual_off.cost)
 		return false;
 	t->before = rate;
 	t->gained = *done;
