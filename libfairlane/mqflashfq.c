@@ -50,8 +50,10 @@
  *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
  *     the batches are 72 and 24 KiB
  *
- * A cgroup's batch is divided by the number of hardware queues. A request that
- * costs more is a batch. Everything is charged before it is dispatched.
+ * A cgroup's batch is divided by the number of hardware queues, up to four: with
+ * less than a few requests at a time they would only wait for each other. A
+ * request that costs more is a batch. Everything is charged before it is
+ * dispatched.
  *
  * One addition: who fails the test goes on comparing itself with the same
  * flow until it is no longer ahead of that one. With a new sample each time it
@@ -128,6 +130,9 @@
 /* So many batches may a flow send in any trial, since it is not known what the drive can do. */
 #define MF_TRIAL_BATCHES 16
 
+/* A cgroup's batch is divided among its hardware queues, but into no more parts than these. */
+#define MF_PARTS 4
+
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
 
@@ -140,8 +145,8 @@ struct mf_slot {
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	int limited; /* nobody waits for it */
-	/* The last hardware queue that began to wait for it, and 1; or 0. A lost one waits for the tick. */
-	unsigned int waiter;
+	/* Hardware queues that wait for it: bit n for n, n + 64, ... Set by them, taken by who advances it. */
+	atomic64_t waiters;
 	/* Under dev->lock. */
 	struct mf_entity *owner; /* while used */
 	u64 held_ns; /* the last tick that found its owner held */
@@ -330,7 +335,7 @@ static void mf_update_shares(struct mf_dev *mf)
 		WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
 	}
 	WRITE_ONCE(mf->step, div64_u64(READ_ONCE(mf->batch) * mf->busy,
-				       mf->by_core ? 1 : mf->dev.nr_hwqs));
+				       mf->by_core ? 1 : min_t(u32, mf->dev.nr_hwqs, MF_PARTS)));
 }
 
 static bool mf_is_brief(const struct mf_dev *mf, const struct mf_entity *entity)
@@ -771,19 +776,48 @@ static bool mf_test_held(struct mf_hwq *mhq)
 	return true;
 }
 
-/* @mq, the first, has to wait. */
-static void mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
+static void mf_add_waiter(struct mf_slot *slot, unsigned int index)
 {
-	WRITE_ONCE(mq->waits_for->waiter, mhq->hwq.index + 1);
+	s64 old = atomic64_read(&slot->waiters), bit = 1ull << index % 64;
+
+	while (!(old & bit) && !atomic64_try_cmpxchg(&slot->waiters, &old, old | bit))
+		;
+}
+
+/* @slot has advanced: who waited for it may pass now. */
+static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
+{
+	u64 waiters = atomic64_xchg(&slot->waiters, 0);
+	unsigned int bit, i;
+
+	for (bit = 0; bit < 64 && waiters >> bit; bit++)
+		for (i = bit; (waiters >> bit & 1) && i < mf->dev.nr_hwqs; i += 64) {
+			struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+
+			if (READ_ONCE(mhq->held_for) == slot && !mf_test_held(mhq))
+				mf_add_waiter(slot, i);
+		}
+}
+
+/* @mq, the first, has to wait. False: no longer. */
+static bool mf_hold(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+{
 	WRITE_ONCE(mhq->held_slot, READ_ONCE(mf_entity(mq)->slot));
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
 	WRITE_ONCE(mhq->held_reciprocal, mf_reciprocal(mq));
 	WRITE_ONCE(mhq->held, true);
-	if (mq->held_since_ns)
-		return;
-	mq->held_since_ns = fl_now_ns();
-	WRITE_ONCE(mq->q.throttled, true);
+	mf_add_waiter(mq->waits_for, mhq->hwq.index);
+	smp_mb(); /* who advances it sees the waiter, or we see where it is */
+	if (!mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq))) {
+		WRITE_ONCE(mhq->held, false);
+		return false;
+	}
+	if (!mq->held_since_ns) {
+		mq->held_since_ns = fl_now_ns();
+		WRITE_ONCE(mq->q.throttled, true);
+	}
+	return true;
 }
 
 static void mf_not_held(struct mf_queue *mq)
@@ -820,15 +854,14 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 {
 	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
 	u64 step = max_t(u64, READ_ONCE(mf->step), advance - mq->budget);
-	unsigned int waiter;
 
 	if (!mf_passes(mf, mhq, mq, slot))
 		return false;
 	atomic64_add(step, &slot->vt);
 	mq->budget += step;
-	waiter = READ_ONCE(slot->waiter);
-	if (waiter && mf_test_held(to_mf_hwq(mf->dev.hwqs[waiter - 1])))
-		WRITE_ONCE(slot->waiter, 0);
+	smp_mb__after_atomic(); /* see mf_hold() */
+	if (atomic64_read(&slot->waiters))
+		mf_wake_waiters(mf, slot);
 	return true;
 }
 
@@ -908,14 +941,15 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 
 	if (!first)
 		return NULL;
-	rq = mf_try(mf, mhq, first);
-	if (rq)
-		return rq;
-	/* Everybody has to wait but the root. */
-	list_for_each_entry(mq, &mhq->ready, ready)
-		if (mf_is_exempt(mq))
-			return mf_try(mf, mhq, mq);
-	mf_hold(mhq, first);
+	do {
+		rq = mf_try(mf, mhq, first);
+		if (rq)
+			return rq;
+		/* Everybody has to wait but the root. */
+		list_for_each_entry(mq, &mhq->ready, ready)
+			if (mf_is_exempt(mq))
+				return mf_try(mf, mhq, mq);
+	} while (!mf_hold(mf, mhq, first));
 	return NULL;
 }
 
