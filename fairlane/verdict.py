@@ -397,8 +397,12 @@ def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
     lacking = [PARTS[part] for part, mark in row.items() if mark.grade == 0]
     same = [k for k in rated if k != best and rated[k] == rated[best]]
     text = f"On this drive and kernel take {best} ({', '.join(words.values())})"
-    text += f"; {' and '.join(same)} got the same marks" if same else ""
-    return text + (f"; do not rely on it for {' and '.join(lacking)}." if lacking else ".")
+    text += f"; {_listed(same)} got the same marks" if same else ""
+    return text + (f"; do not rely on it for {_listed(lacking)}." if lacking else ".")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), *words[-1:]])
 
 
 def rows(evidence: Evidence) -> list[dict[str, Any]]:
