@@ -32,7 +32,7 @@ ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator m
 RUNS = 3
 LONG = (
     *("fig1-p4500", "fig4-randread", "fig4-randwrite", "fig4-seqwrite", "fig6", "gc-starts"),
-    *("heavy-limited", "heavy-qd1", "hierarchy", "idle-return", "pinned", "qd256"),
+    *("heavy-limited", "heavy-qd1", "hierarchy", "idle-return", "pinned", "qd1", "qd256"),
     *("mqflashfq/vm-weights", "mqflashfq/vm-directions", "d2fq/vm-cpu-bound"),
     *(name for name in SCENARIOS if name.startswith("fig5-")),
 )

@@ -52,8 +52,8 @@ TORTURES = {
 }
 # What is not long; the others differ little from these.
 SHORT = (
-    *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq", "6.1-vssd"),
-    *("6.12-kyber-fairness", "6.12-mqflashfq", "6.12-vssd"),
+    *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq"),
+    *("6.12-mqflashfq", "6.12-vssd"),
 )
 PARAMS = [
     pytest.param(kernel, name, id=f"{kernel}-{name}", marks=[] if f"{kernel}-{name}" in SHORT else [pytest.mark.long])
