@@ -39,6 +39,12 @@ ON_VSSD = (
 )
 
 
+# All but what is timed, which test_vssd.py does alone.
+VSSD = (
+    "vssd:verified_under_every_scheduler,switched_under_load,removed_under_load,several_at_once,memory_bound,"
+    "shown_values,wrong_values_are_refused,reloaded_20_times",
+)
+
 TORTURES = {
     "switching-cgroups": ("switching", "cgroups"),
     "data-interface": ("data", "interface"),
@@ -48,7 +54,7 @@ TORTURES = {
     "flashfq": ("@flashfq", *EACH),
     "mqfq": ("@mqfq", *EACH),
     "on-vssd": ON_VSSD,
-    "vssd": ("vssd",),
+    "vssd": VSSD,
 }
 # What is not long; the others differ little from these.
 SHORT = (
