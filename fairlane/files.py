@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fairlane.errors import FairlaneError
+
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Callable[[str], None]]:
     """Yields what writes the file: whole, or, when anything fails before, not at all. Fails at once if it cannot be."""
+    if path.exists() and not path.is_file():  # a device would become a file
+        raise FairlaneError(f"{path} is no file, and will not be replaced by one; choose another path")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         part = Path(file.name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -203,6 +204,14 @@ def test_random_writes_go_on_until_the_drive_is_steady() -> None:
 
 
 # --- All or nothing ---
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(FairlaneError, match="is no file, and will not be replaced"), files.new_file(path):
+            raise AssertionError("it was begun")
+    assert (tmp_path / "fifo").is_fifo()
 
 
 def test_a_cost_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
