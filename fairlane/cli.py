@@ -319,7 +319,13 @@ def _calibrate(args: argparse.Namespace) -> int:
             if plan.estimate_s:
                 progress(host.Progress(f"{len(plan.loads())} loads, {plan.estimate_s / 60:.0f} minutes", 0.0))
             found = calibrate.run(plan, Path(folder), progress)
-        write(calibrate.file_text(found, args.command_line))
+        try:
+            text = calibrate.file_text(found, args.command_line)
+        except ValueError as error:
+            raise FairlaneError(
+                f"{error}: too little was measured in {plan.seconds:g} s; give more --seconds"
+            ) from error
+        write(text)
     if args.json:
         _print_json(asdict(found))
     else:
