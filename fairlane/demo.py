@@ -10,7 +10,7 @@ from fairlane.results import Results
 
 SCENARIO = scenario.SCENARIOS / "demo.toml"
 # What Debian's kernel has. The demo's device arbitrates nothing, which D2FQ needs; MQFQ is the baseline of that.
-KNOBS = tuple(knob.name for knob in knobs.TABLE.values() if not (knob.lab or knob.routes or knob.name == "mqfq"))
+KNOBS = tuple(knob.name for knob in knobs.TABLE.values() if not (knob.lab or knob.routes or knob.name in ("mqfq", "flashfq")))
 
 
 def run(file: Path, page: Path, command: str) -> Results:
