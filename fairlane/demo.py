@@ -10,7 +10,8 @@ from fairlane.results import Results
 
 SCENARIO = scenario.SCENARIOS / "demo.toml"
 # What Debian's kernel has. The demo's device arbitrates nothing, which D2FQ needs; MQFQ is the baseline of that.
-KNOBS = tuple(knob.name for knob in knobs.TABLE.values() if not (knob.lab or knob.routes or knob.name in ("mqfq", "flashfq")))
+BASELINES = ("mqfq", "flashfq")
+KNOBS = tuple(k.name for k in knobs.TABLE.values() if not (k.lab or k.routes or k.name in BASELINES))
 
 
 def run(file: Path, page: Path, command: str) -> Results:
