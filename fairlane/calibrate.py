@@ -205,7 +205,7 @@ def plan(
         if size not in taken:
             valid = ", ".join(NAMES[size] for size in taken)
             raise FairlaneError(
-                f"--sizes {size}: {where} can be calibrated for {valid}; less than a page is in proportion"
+                f"--sizes: {size} bytes; {where} can be calibrated for {valid}, and less than a page is in proportion"
             )
     most = os.cpu_count() or 1
     times = {"sim": (SIM_S, SIM_WARMUP_S), "vm": (VM_S, VM_WARMUP_S), "host": (HOST_S, HOST_WARMUP_S)}[on]

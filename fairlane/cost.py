@@ -13,8 +13,9 @@ A cost file is TOML; `fairlane calibrate` writes it, and a person can:
     16KiB = 1.0
     32KiB = 2.0
 
-Sizes that are not there: below the page, the page's price in proportion; above it, twice that of half the size. What
-is no power of two costs as its parts do, 12 KiB as 8 KiB and 4 KiB (libfairlane/cost.h, which this mirrors).
+Sizes that are not there: below the page, the page's price in proportion; above it, twice that of half the size, or what
+the next larger one that is there costs, if that is less. What is no power of two costs as its parts do, 12 KiB as 8 KiB
+and 4 KiB (libfairlane/cost.h, which this mirrors).
 """
 
 from __future__ import annotations
@@ -106,8 +107,14 @@ def make(prices: Mapping[str, object], page: int, where: str) -> tuple[int, ...]
         raise ValueError(f"{where}: {NAMES[page]}, one page, is missing")
     found: list[int] = []
     for size in SIZES:
-        price = known.get(size, known[page] * size / page if size < page else 0.0) * ONE
-        found.append(max(1, round(price)) if price else 2 * found[-1])
+        if size in known:
+            price = known[size] * ONE
+        elif size < page:
+            price = known[page] * ONE * size / page
+        else:
+            next_larger = [known[other] * ONE for other in sorted(known) if other > size][:1]
+            price = min(2.0 * found[-1], *next_larger) if next_larger else 2.0 * found[-1]
+        found.append(max(1, round(price)))
     if found[-1] > PRICE_MAX:
         raise ValueError(f"{where}: 1 MiB costs more than {PRICE_MAX // ONE} reference requests; is page right?")
     return tuple(found)

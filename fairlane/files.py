@@ -18,21 +18,32 @@ def new_file(path: Path) -> Iterator[Callable[[str], None]]:
     """Yields what writes the file: whole, or, when anything fails before, not at all. Fails at once if it cannot be."""
     if path.exists() and not path.is_file():  # a device would become a file
         raise FairlaneError(f"{path} is no file, and will not be replaced by one; choose another path")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        part = Path(file.name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise not_written(path, error) from error
+    part = Path(name)
+    with os.fdopen(descriptor, "w") as file:
 
         def write(text: str) -> None:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            part.chmod(0o644)
-            part.replace(path)
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+                part.chmod(0o644)
+                part.replace(path)
+            except OSError as error:
+                raise not_written(path, error) from error
 
         try:
             yield write
         finally:
             part.unlink(missing_ok=True)
+
+
+def not_written(path: Path, error: OSError) -> FairlaneError:
+    return FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another place with --out")
 
 
 def write_json(path: Path, data: object) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.errors import FairlaneError
-from fairlane.files import write_json
+from fairlane.files import not_written, write_json
 
 SCHEMA = 1
 LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
@@ -128,12 +128,6 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Write the file whole or not at all."""
-        try:
-            self._save(path)
-        except OSError as error:
-            raise _not_written(path, error) from error
-
-    def _save(self, path: Path) -> None:
         data = asdict(self)
         for run in data["runs"]:
             if run["point"] is None:
@@ -171,14 +165,10 @@ def check_folder(folder: Path, *files: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _not_written(folder, error) from error
+        raise not_written(folder, error) from error
     for name in files:
         if (folder / name).is_dir():
             raise FairlaneError(f"{folder / name}: is a folder, not a file; choose another folder with --out")
-
-
-def _not_written(path: Path, error: OSError) -> FairlaneError:
-    return FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another folder with --out")
 
 
 def _run(data: dict[str, Any]) -> Run:

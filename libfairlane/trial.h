@@ -77,14 +77,30 @@ static inline void fl_trial_init(struct fl_trial *t, u64 now_ns)
 	t->windows = FL_TRY_EVERY - 1; /* the first comes soon */
 }
 
+/* What was done in a second since @since_ns, when it was @since. */
+static inline struct fl_work __fl_work_rate(const struct fl_work *done, u64 now_ns,
+					    const struct fl_work *since, u64 since_ns)
+{
+	u64 ns = max_t(u64, now_ns - since_ns, 1);
+	struct fl_work rate;
+
+	rate.requests = mul_u64_u64_div_u64(done->requests - since->requests, NSEC_PER_SEC, ns);
+	rate.cost = mul_u64_u64_div_u64(done->cost - since->cost, NSEC_PER_SEC, ns);
+	return rate;
+}
+
 /* By both measures: the price list may be wrong. */
+static inline bool __fl_work_is_more(const struct fl_work *work, const struct fl_work *other)
+{
+	return 7 * work->requests > 8 * other->requests && 7 * work->cost > 8 * other->cost;
+}
+
 static inline bool __fl_trial_dry(const struct fl_trial *t, const struct fl_work *could)
 {
 	/* The average of n is off by a part of what one is: the square root of n. */
 	unsigned int shift = t->averaged >= 16 ? 2 : t->averaged >= 4 ? 1 : 0;
 
-	return 7 * could->requests > 8 * t->average.requests &&
-	       7 * could->cost > 8 * t->average.cost &&
+	return __fl_work_is_more(could, &t->average) &&
 	       could->requests > t->average.requests + (2 * t->off.requests >> shift) +
 					 2 * t->usual_off.requests &&
 	       could->cost > t->average.cost + (2 * t->off.cost >> shift) + 2 * t->usual_off.cost;
@@ -169,6 +185,15 @@ static inline enum fl_verdict __fl_trial_window(struct fl_trial *t, const struct
 	return FL_TRIAL_BEGINS;
 }
 
+static inline void __fl_trial_begin_window(struct fl_trial *t, u64 now_ns,
+					   const struct fl_work *done)
+{
+	t->window_ns = now_ns;
+	t->window = *done;
+	t->looks = 0;
+	t->held = 0;
+}
+
 /*
  * Look at the drive, which has done @done so far, while somebody is @held; at
  * least each ms, while there are requests. What the caller does about it when
@@ -179,39 +204,16 @@ static inline enum fl_verdict fl_trial_look(struct fl_trial *t, u64 now_ns,
 {
 	u64 ns = now_ns - t->window_ns, requests = done->requests - t->window.requests;
 	u64 usual = mul_u64_u64_div_u64(t->usual.requests, ns, NSEC_PER_SEC);
-	struct fl_work work;
 
 	t->looks++;
 	t->held += held;
 	if (ns < FL_WINDOW_NS ||
 	    (max_t(u64, requests, usual / 2) < FL_WINDOW_REQUESTS && ns < FL_MAX_WINDOW_NS))
 		return FL_TRIAL_GO_ON;
-	work.requests = mul_u64_u64_div_u64(requests, NSEC_PER_SEC, ns);
-	work.cost = mul_u64_u64_div_u64(done->cost - t->window.cost, NSEC_PER_SEC, ns);
-	t->last = work;
+	t->last = __fl_work_rate(done, now_ns, &t->window, t->window_ns);
 	held = 8 * t->held > t->looks;
-	t->window_ns = now_ns;
-	t->window = *done;
-	t->looks = 0;
-	t->held = 0;
-	return __fl_trial_window(t, &work, held);
-}
-
-/* What was done in a second since @since_ns, when it was @since. */
-static inline struct fl_work __fl_work_rate(const struct fl_work *done, u64 now_ns,
-					    const struct fl_work *since, u64 since_ns)
-{
-	u64 ns = max_t(u64, now_ns - since_ns, 1);
-	struct fl_work rate;
-
-	rate.requests = mul_u64_u64_div_u64(done->requests - since->requests, NSEC_PER_SEC, ns);
-	rate.cost = mul_u64_u64_div_u64(done->cost - since->cost, NSEC_PER_SEC, ns);
-	return rate;
-}
-
-static inline bool __fl_work_is_more(const struct fl_work *work, const struct fl_work *other)
-{
-	return 7 * work->requests > 8 * other->requests && 7 * work->cost > 8 * other->cost;
+	__fl_trial_begin_window(t, now_ns, done);
+	return __fl_trial_window(t, &t->last, held);
 }
 
 /*
@@ -237,10 +239,7 @@ static inline bool fl_trial_probe_fails(struct fl_trial *t, u64 now_ns, const st
 {
 	struct fl_work rate = __fl_work_rate(done, now_ns, since, since_ns);
 
-	t->window_ns = now_ns;
-	t->window = *done;
-	t->looks = 0;
-	t->held = 0;
+	__fl_trial_begin_window(t, now_ns, done);
 	if (!__fl_work_is_more(could, &rate) ||
 	    could->requests <= rate.requests + 2 * t->usual_off.requests ||
 	    could->cost <= rate.cost + 2 * t->usual_off.cost)

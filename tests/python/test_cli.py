@@ -204,5 +204,5 @@ def test_a_disk_that_is_full_at_the_end_is_told(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == (
         f"fairlane: {tmp_path / 'results.json'}: cannot be written (No space left on device);"
-        " choose another folder with --out"
+        " choose another place with --out"
     )

@@ -55,6 +55,11 @@ def test_the_kernel_gets_all_prices_in_fixed_point(file: Path) -> None:
     assert write.split()[:7] == ["write", "128", "256", "512", "1024", "2048", "4096"]
 
 
+def test_a_size_between_costs_no_more_than_the_larger_one() -> None:
+    prices = cost.make({"4KiB": 1.0, "16KiB": 1.5, "64KiB": 8.0}, 4096, "")
+    assert [price / cost.ONE for price in prices[3:9]] == [1.0, 1.5, 1.5, 3.0, 8.0, 16.0]
+
+
 def test_nothing_is_free(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text('page = "1MiB"\n[price.read]\n1MiB = 0.001\n[price.write]\n1MiB = 1.0\n')

@@ -347,10 +347,9 @@ static unsigned int taken(struct fl_dev *dev, unsigned int index)
 	return nr;
 }
 
-/* Requests that the drive would not take would wait outside of it with slots that others could use. */
-static void test_a_core_gets_no_more_slots_than_its_queue_takes_requests(void)
+/* One flow with @nr requests on each of two cores, whose queues take @depth of them. */
+static struct fl_flow *two_full_cores(struct fl_req (*rqs)[40], unsigned int nr, unsigned int depth)
 {
-	static struct fl_req rqs[2][40];
 	struct fl_flow *flow;
 	unsigned int i, j;
 
@@ -358,13 +357,23 @@ static void test_a_core_gets_no_more_slots_than_its_queue_takes_requests(void)
 	fl_set(d.dev, "throttle_bytes", 1 << 30); /* that no core waits for the other */
 	flow = fl_flow_create(d.dev, NULL, 100);
 	for (i = 0; i < 2; i++) {
-		d.dev->hwqs[i]->depth = 32;
-		for (j = 0; j < 40; j++) {
+		d.dev->hwqs[i]->depth = depth;
+		for (j = 0; j < nr; j++) {
 			rqs[i][j] = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
 			fl_submit(d.dev, i, flow, &rqs[i][j]);
 		}
-		CHECK(taken(d.dev, i) == 32, "on %u", i);
+		CHECK(taken(d.dev, i) == depth, "on %u", i);
 	}
+	return flow;
+}
+
+/* Requests that the drive would not take would wait outside of it with slots that others could use. */
+static void test_a_core_gets_no_more_slots_than_its_queue_takes_requests(void)
+{
+	static struct fl_req rqs[2][40];
+	struct fl_flow *flow = two_full_cores(rqs, 40, 32);
+	unsigned int j;
+
 	for (j = 0; j < 8; j++) {
 		fl_done(&rqs[0][j]);
 		CHECK(taken(d.dev, 1) == 0, "it is full");
@@ -384,21 +393,10 @@ static void test_a_core_gets_no_more_slots_than_its_queue_takes_requests(void)
 /* nr_requests is lowered under load: there are slots, cores want them, and nobody can use one. */
 static void test_slots_that_nobody_can_use_wait_in_the_pool(void)
 {
-	static struct fl_req rqs[2][8];
-	struct fl_flow *flow;
+	static struct fl_req rqs[2][40];
+	struct fl_flow *flow = two_full_cores(rqs, 8, 4);
 	unsigned int i, j;
 
-	drive_init(&d, &fl_mqfq, 2, IN_DRIVE, 320 * NSEC_PER_USEC);
-	fl_set(d.dev, "throttle_bytes", 1 << 30); /* that no core waits for the other */
-	flow = fl_flow_create(d.dev, NULL, 100);
-	for (i = 0; i < 2; i++) {
-		d.dev->hwqs[i]->depth = 4;
-		for (j = 0; j < 8; j++) {
-			rqs[i][j] = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
-			fl_submit(d.dev, i, flow, &rqs[i][j]);
-		}
-		CHECK(taken(d.dev, i) == 4, "on %u", i);
-	}
 	for (i = 0; i < 2; i++)
 		d.dev->hwqs[i]->depth = 2;
 	for (j = 0; j < 8; j++)
