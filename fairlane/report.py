@@ -87,8 +87,16 @@ def _cgroups(run: Run) -> int | None:
     return run.point["cgroups"] if run.point else None
 
 
+def by_cost(run: Run) -> bool:
+    """Whether shares are those of what requests cost, by the drive's price list; of a part, only bytes are known."""
+    return run.parts is None and all(tenant.cost_per_s is not None for tenant in run.tenants)
+
+
 def _dealt(run: Run) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """What each tenant got, in bytes, and its ideal share: for each part of the window where shares mean something."""
+    """What each tenant got, in bytes or by cost, and its ideal share: for each part of the window where shares mean
+    something."""
+    if by_cost(run):
+        return [({t.name: t.cost_per_s or 0.0 for t in run.tenants}, {t.name: t.share for t in run.tenants})]
     if run.parts is None:
         return [({t.name: t.bytes_per_s * run.seconds for t in run.tenants}, {t.name: t.share for t in run.tenants})]
     dealt = []
@@ -319,8 +327,8 @@ def _by_error(found: Iterable[Point]) -> list[Point]:
 
 
 def _subject(found: Sequence[Point]) -> Point | None:
-    """What the headline is about: our scheduler, or else the fairest knob."""
-    ours = [p for p in found if p.knob == OURS]
+    """What the headline is about: our scheduler, or else the fairest knob; that, too, where shares are by cost."""
+    ours = [p for p in found if p.knob == OURS and not by_cost(p.runs[0])]
     fairest = _by_error(p for p in found if p.knob != BASELINE)
     return next(iter([*ours, *fairest, *found]), None)
 
@@ -329,7 +337,8 @@ def judged(found: Results) -> str:
     """Where shares are judged, as a sentence; nothing when that is everywhere."""
     run = next(iter(found.runs), None)
     if run is None or run.parts is None:
-        return ""
+        costs = run is not None and by_cost(run)
+        return "Shares are those of what requests cost, by the drive's price list, not of bytes." if costs else ""
     if not run.parts:
         return (
             "Shares are not judged: the scenario expects none of them, since a tenant in it cannot, or may not, use all"

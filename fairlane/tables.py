@@ -21,7 +21,7 @@ from fairlane.benchcompare import BETTER, CHANGED, WORSE, Comparison
 from fairlane.calibrate import Calibration
 from fairlane.cost import NAMES, OPS
 from fairlane.replay import Replayed
-from fairlane.report import Point, fmt_error, judged, points
+from fairlane.report import Point, by_cost, fmt_error, judged, points
 from fairlane.results import Outcome, Results
 from fairlane.scenario import Profile
 from fairlane.suite import PARTS
@@ -96,7 +96,8 @@ def results(found: Results, out: Console) -> None:
 def _title(found: Results, fair: bool) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
     where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
-    return f"{found.scenario} on {where}; a tenant's share as received{', below the one wanted' if fair else ''}"
+    costs = ", by cost" if found.runs and by_cost(found.runs[0]) else ""
+    return f"{found.scenario} on {where}; a tenant's share as received{costs}{', below the one wanted' if fair else ''}"
 
 
 def _column(row: Point, names: Sequence[str], writes: bool) -> dict[str, str]:

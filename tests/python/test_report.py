@@ -134,6 +134,18 @@ def test_shares_are_judged_part_by_part_and_the_worst_counts() -> None:
     assert "Shares are judged in 2 parts of the run (0 to 0.1 s, 0.1 to 0.2 s)" in text_of(results)
 
 
+def test_with_a_price_list_shares_are_those_of_cost() -> None:
+    results = results_of({"kyber-fairness": (50.0, 50.0), "mqflashfq": (80.0, 20.0)})
+    for run, costs in zip(results.runs, ((30.0, 10.0), (20.0, 20.0)), strict=True):
+        for tenant, cost in zip(run.tenants, costs, strict=True):
+            tenant.cost_per_s = cost
+    found = {point.knob: point for point in report.points(results)}
+    assert [share.got for share in found["kyber-fairness"].shares] == [0.75, 0.25]
+    assert found["mqflashfq"].share_error == 0
+    assert report.headline([*found.values()])[0].startswith("mqflashfq: every tenant within 1 %")
+    assert "Shares are those of what requests cost" in text_of(results)
+
+
 def test_headline_without_ours_is_about_the_fairest_and_without_none_gives_the_rate() -> None:
     found = report.points(results_of({"kyber": (3e6, 1e6), "bfq": (1e6, 1e6)}))
     assert report.headline(found)[0] == "bfq: every tenant within 1 % of its share, at 2.00 MB/s"
