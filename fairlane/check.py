@@ -16,7 +16,7 @@ from fairlane.results import Outcome, Part, Results, Run, Tenant, jain
 from fairlane.scenario import COST_FIGURES, Expect, Scenario, below, shares
 
 Point = int | None
-OF_SHARES = ("fairness_index", "share_error")
+OF_SHARES = ("fairness_index", "share_error", "cost_fairness_index", "cost_share_error")
 
 
 def evaluate(scenario: Scenario, results: Results, asked: Sequence[str]) -> list[Outcome]:
