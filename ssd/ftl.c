@@ -386,5 +386,8 @@ void ftl_precondition(struct ftl *f)
 	rewrites = div64_u64(((u64)f->map_mask + 1) * f->rewrite_percent, 100);
 	for (i = 0; i < rewrites; i++)
 		fill(f, &to, (u32)mix(f->seed + (i + 1) * 0x9e3779b97f4a7c15ull) & f->map_mask);
+	/* At rest: else all dies would at first collect for the last row, whatever the load is. */
+	for (to.die = 0; to.die < f->nr_dies; to.die++)
+		make_room(f, to.die);
 	f->erases = f->nand_units = 0;
 }
