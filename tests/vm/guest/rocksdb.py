@@ -103,7 +103,7 @@ def renew(folder: Path, kept: Path) -> Path:
 
 def started(cgroup: Path, *argv: object) -> subprocess.Popen[str]:
     words = ["sh", "-c", 'echo 0 > "$0" && exec "$@"', cgroup / "cgroup.procs", *argv]
-    return subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def moved(cgroup: Path, number: str) -> int:
@@ -125,7 +125,7 @@ def cpu_times() -> tuple[int, int]:
 def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measured:
     number = Path("/sys/block", disk, "dev").read_text().strip()
     db_bench = ["db_bench", "--use_existing_db=1", *WORKLOADS[WORKLOAD], *DATABASE, *DIRECT, f"--db={database}"]
-    db_bench += [f"--threads={THREADS}", f"--duration={round(2 * SECONDS)}"]
+    db_bench += [f"--threads={THREADS}", f"--duration={round(2 * SECONDS)}", "--ops_between_duration_checks=1"]
     fio = ["fio", "--name=t", f"--filename={database.parent}/fio", "--size=64m", "--rw=randread", "--bs=4k"]
     fio += ["--direct=1", "--ioengine=libaio", "--iodepth=128", "--numjobs=4", "--time_based", "--runtime=600"]
     fio += ["--group_reporting", "--output-format=json"]
@@ -157,7 +157,8 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
                     time.sleep(0.01)
     operation = re.search(r"([\d.]+) micros/op", database_said)
     assert operation, f"db_bench says how long an operation took, not only: {database_said}"
-    read = json.loads(fio_said[fio_said.index("{") :])["jobs"][0]["read"]
+    fio_found, _ = json.JSONDecoder().raw_decode(fio_said, fio_said.index("{"))
+    read = fio_found["jobs"][0]["read"]
     used, ticks = (now - then for now, then in zip(cpu_after, cpu_before, strict=True))
     database_bytes, fio_bytes = (now - then for now, then in zip(after, before, strict=True))
     return Measured(
