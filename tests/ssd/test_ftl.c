@@ -107,6 +107,18 @@ static struct writer writer_of(struct host *h)
 	return w;
 }
 
+/* Else the first that anybody measured on it would be the collection that the last writes owe. */
+static void test_at_rest_after_preconditioning(void)
+{
+	struct host h = mapped_host(3, 130);
+	struct writer w = writer_of(&h);
+	u32 die;
+
+	for (die = 0; die < w.ftl.nr_dies; die++)
+		CHECK(!ftl_must_collect(&w.ftl, die) && ftl_has_room(&w.ftl, die), "die %u", die);
+	ftl_exit(&w.ftl);
+}
+
 static void test_map(void)
 {
 	static const u64 spares[] = { 90, 130, 500, 2000 };
@@ -441,6 +453,7 @@ int main(int argc, char **argv)
 	static const struct test tests[] = {
 		{ "the map never contradicts itself, and a die with room is always found",
 		  test_map },
+		{ "a preconditioned drive is at rest", test_at_rest_after_preconditioning },
 		{ "write amplification is what theory says, or up to 10 % better",
 		  test_amplification },
 		{ "sequential overwrites are not amplified", test_sequential },
