@@ -577,6 +577,10 @@ void fl_tags_hold_back(struct fl_queue *queue)
 			plug->nr_ios = limit - held;
 		return;
 	}
+	if (plug && plug->rq_count) { /* what is in it is charged once it is sent */
+		blk_finish_plug(plug);
+		blk_start_plug(plug);
+	}
 	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
 				held);
 	fl_tags_wait(queue);

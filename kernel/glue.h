@@ -14,6 +14,7 @@
  * the flow's own tasks must not wait for it. elv.priv[1] is the scheduler's word.
  */
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 
 #define FL_LIMITED 1ul
 
@@ -215,13 +216,15 @@ static void fl_exit_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 
 static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 {
+	/* The queue is frozen: memory is not to be made free by writing to it. */
+	unsigned int noio = memalloc_noio_save();
 	struct elevator_queue *eq;
 	struct fl_kdev *kdev;
 	int ret = -ENOMEM;
 
 	eq = elevator_alloc(q, e);
 	if (!eq)
-		return -ENOMEM;
+		goto err;
 	kdev = fl_kdev_create(q, &FL_SCHED, NULL);
 	if (!kdev)
 		goto err_eq;
@@ -232,6 +235,7 @@ static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 		goto err_kdev;
 	blk_stat_enable_accounting(q); /* for io_start_time_ns */
 	blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
+	memalloc_noio_restore(noio);
 	return 0;
 
 err_kdev:
@@ -239,6 +243,8 @@ err_kdev:
 	fl_kdev_exit(kdev);
 err_eq:
 	kobject_put(&eq->kobj);
+err:
+	memalloc_noio_restore(noio);
 	return ret;
 }
 

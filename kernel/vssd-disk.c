@@ -389,6 +389,8 @@ static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const 
 		return ret;
 	if (weight < 1 || weight > 256)
 		return -ERANGE;
+	if (READ_ONCE(vssd->route.start)) /* they are the scheduler's now */
+		return -EBUSY;
 	spin_lock_irq(&vssd->lock);
 	memcpy(weights, vssd->weights, sizeof(weights));
 	weights[class] = weight;

@@ -48,7 +48,8 @@
  * kept. Too small, and nobody is fair; too large, and whoever goes to low
  * waits there longer than it must. So every period (1 s)
  *
- *     raise   if the flow furthest ahead is more than 2 * low_threshold ahead.
+ *     raise   if the flow furthest ahead is more than 2 * low_threshold ahead of
+ *             the one furthest behind, of those that were active all period.
  *             In the last period virtual times ran apart as dvt(max) : dvt(min):
  *             ratio = ratio * dvt(max) / dvt(min) + 1                   (Eq. 2)
  *     lower   otherwise, to what would have done. Had a flow used high
@@ -298,6 +299,11 @@ static void d2_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 
 /* ---- Activity and weights; under dev->lock ---------------------------- */
 
+static void d2_update_weight(struct d2_flow *d2f)
+{
+	WRITE_ONCE(d2f->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(&d2f->flow)));
+}
+
 static void d2_update_weights(struct d2_dev *d2)
 {
 	struct fl_flow *flow;
@@ -310,8 +316,7 @@ static void d2_update_weights(struct d2_dev *d2)
 	WRITE_ONCE(d2->threshold, min_t(u64, threshold, D2_MAX_GAP / 4));
 	list_for_each_entry(flow, &d2->dev.flows, node)
 		if (flow->busy)
-			WRITE_ONCE(to_d2_flow(flow)->reciprocal,
-				   fl_vt_reciprocal(fl_flow_relative_weight(flow)));
+			d2_update_weight(to_d2_flow(flow));
 }
 
 static struct d2_use d2_use(struct d2_flow *d2f)
@@ -352,7 +357,12 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	d2f->seen_vt = atomic64_read(&d2f->vt);
 	d2f->seen = d2_use(d2f);
 	fl_flow_set_busy(&d2f->flow, true);
-	d2_update_weights(d2);
+	if (d2->active_flows == 1) {
+		d2_update_weights(d2);
+	} else { /* the others' in the next d2_age() */
+		fl_flow_update_share(&d2f->flow);
+		d2_update_weight(d2f);
+	}
 out:
 	spin_unlock_irqrestore(&d2->dev.lock, flags);
 }

@@ -78,6 +78,7 @@ struct fl_flow {
 	u32 weight;
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
+	unsigned int seen_at; /* the hardware queue where it last found some */
 	u32 active_weight; /* sum over the active children, and this flow's own requests */
 	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
 };

@@ -257,19 +257,22 @@ static void mq_wake(struct mq_dev *md)
 	s64 tag = atomic64_read(&md->wake_tag);
 	unsigned int i;
 
-	if (likely((tag & FL_MIND_IDLE) || !mq_may_go(md, tag)))
-		return;
-	atomic64_xchg(&md->wake_tag, FL_MIND_IDLE);
-	for (i = 0; i < md->dev.nr_hwqs; i++) {
-		struct mq_hwq *mhq = to_mq_hwq(md->dev.hwqs[i]);
+	while (unlikely(!(tag & FL_MIND_IDLE) && mq_may_go(md, tag))) {
+		atomic64_xchg(&md->wake_tag, FL_MIND_IDLE);
+		for (i = 0; i < md->dev.nr_hwqs; i++) {
+			struct mq_hwq *mhq = to_mq_hwq(md->dev.hwqs[i]);
 
-		if (!READ_ONCE(mhq->throttled))
-			continue;
-		tag = READ_ONCE(mhq->throttled_tag);
-		if (!mq_may_go(md, tag))
-			mq_note_wake_tag(md, tag);
-		else if (xchg(&mhq->throttled, 0))
-			fl_hwq_run(&mhq->hwq);
+			if (!READ_ONCE(mhq->throttled))
+				continue;
+			tag = READ_ONCE(mhq->throttled_tag);
+			if (!mq_may_go(md, tag))
+				mq_note_wake_tag(md, tag);
+			else if (xchg(&mhq->throttled, 0))
+				fl_hwq_run(&mhq->hwq);
+		}
+		/* Who moved the time on meanwhile found no tag, or we see where it is. */
+		smp_mb();
+		tag = atomic64_read(&md->wake_tag);
 	}
 }
 
@@ -468,6 +471,7 @@ static void mq_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	(void)now_ns;
 }
 
+/* Who is inserted again has paid already, and pays again: its price is not kept. */
 static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	if (!*fl_req_priv(rq))
@@ -481,6 +485,12 @@ static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 /* ---- The slow path -------------------------------------------------------- */
 
 /* Under dev->lock. */
+static void mq_update_weight(struct fl_flow *flow)
+{
+	WRITE_ONCE(to_mq_flow(flow)->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(flow)));
+}
+
+/* Under dev->lock. */
 static void mq_update_weights(struct mq_dev *md)
 {
 	struct fl_flow *flow;
@@ -492,8 +502,7 @@ static void mq_update_weights(struct mq_dev *md)
 	WRITE_ONCE(md->limit, min_t(u64, limit, MQ_MAX_LIMIT));
 	list_for_each_entry(flow, &md->dev.flows, node)
 		if (flow->busy)
-			WRITE_ONCE(to_mq_flow(flow)->reciprocal,
-				   fl_vt_reciprocal(fl_flow_relative_weight(flow)));
+			mq_update_weight(flow);
 }
 
 static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
@@ -509,7 +518,12 @@ static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
 		/* No credit, and no debt either: a tag from long ago says nothing. */
 		atomic64_set(&to_mq_flow(flow)->finish, fl_mind_vt(mq_now(md)));
 		fl_flow_set_busy(flow, true);
-		mq_update_weights(md);
+		if (md->active_flows == 1) {
+			mq_update_weights(md);
+		} else { /* the others' in the next mq_tick() */
+			fl_flow_update_share(flow);
+			mq_update_weight(flow);
+		}
 	}
 	spin_unlock_irqrestore(&md->dev.lock, flags);
 }
@@ -517,13 +531,17 @@ static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
 /* Under dev->lock. */
 static void mq_set_depth(struct mq_dev *md, unsigned int depth)
 {
-	int more = (int)depth - (int)md->nr_slots, i;
+	int more = (int)depth - (int)md->nr_slots;
+	unsigned int i;
 
+	if (!more)
+		return;
 	md->nr_slots = depth;
-	if (more < 0)
-		atomic_add(more, &md->pool);
-	for (i = 0; i < more; i++)
-		mq_put_slot(md, to_mq_hwq(md->dev.hwqs[0]));
+	atomic_add(more, &md->pool);
+	smp_mb__after_atomic(); /* see mq_take_slot() */
+	for (i = 0; i < md->dev.nr_hwqs; i++)
+		if (READ_ONCE(to_mq_hwq(md->dev.hwqs[i])->wants))
+			fl_hwq_run(md->dev.hwqs[i]);
 }
 
 static u64 mq_tick(struct fl_dev *dev)

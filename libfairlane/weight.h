@@ -98,8 +98,22 @@ static inline void fl_flows_update_shares(struct fl_dev *dev)
 {
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &dev->flows, node)
-		WRITE_ONCE(flow->share, flow->busy ? fl_flow_share(flow) : 0);
+	list_for_each_entry(flow, &dev->flows, node) {
+		u32 share = flow->busy ? fl_flow_share(flow) : 0;
+
+		if (flow->share != share) /* every request reads that line */
+			WRITE_ONCE(flow->share, share);
+	}
+}
+
+/*
+ * Compute the share of a flow that has just become active. Those of the others
+ * are too large until the next fl_flows_update_shares(): where many flows come
+ * and go, recomputing all for each of them would be most of the work.
+ */
+static inline void fl_flow_update_share(struct fl_flow *flow)
+{
+	WRITE_ONCE(flow->share, fl_flow_share(flow));
 }
 
 /* Set @weight (FL_WEIGHT_MIN..FL_WEIGHT_MAX). */
@@ -133,19 +147,22 @@ static inline bool fl_flow_touch(struct fl_queue *queue)
 
 /*
  * Did @flow bring a request since the last time, or does it have any? Looks at
- * its queues up to the first that has some: an active flow costs a look or two,
+ * its queues up to the first that has some, beginning with the one that had
+ * some the last time: a flow that is hardly ever without costs a look or two,
  * not one for each hardware queue.
  */
 static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sched)
 {
+	unsigned int nr = flow->dev->nr_hwqs, at = flow->seen_at, i;
 	u64 sum = 0;
-	unsigned int i;
 
-	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		struct fl_queue *q = fl_flow_queue(sched, flow, i);
+	for (i = 0; i < nr; i++, at = at + 1 < nr ? at + 1 : 0) {
+		struct fl_queue *q = fl_flow_queue(sched, flow, at);
 
-		if (atomic_read(&q->held))
+		if (atomic_read(&q->held)) {
+			flow->seen_at = at;
 			return true;
+		}
 		sum += READ_ONCE(q->inserted);
 	}
 	if (sum == flow->seen)
