@@ -391,7 +391,8 @@ def _execute(
         try:
             samples = _watch(fio, jobs, expected_s, counts, progress)
         finally:
-            _end(fio)
+            with proc.shielded():
+                _end(fio)
         console.seek(0)
         if fio.returncode:
             said = " / ".join(console.read().splitlines()[-5:]) or output.read_text()[:500]

@@ -23,6 +23,7 @@ from typing import Any
 from fairlane import __version__, cgroups, fio, knobs, measure, trace
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
+from fairlane.proc import unwinding_signals
 from fairlane.results import Results, Run, Tenant, jain
 from fairlane.scenario import Scenario, TenantSpec, shares
 from fairlane.store import Store, room
@@ -118,9 +119,9 @@ def run_units(
     """
     writes = next((unit.scenario for unit in todo if unit.scenario.writes), todo[0].scenario)
     target = free_target(device, writes, destroy_data)
-    reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
     written = False
     with room(store.folder), _terminable():
+        reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
         for unit in todo:
             progress(unit)
             results = Results(unit.scenario.name, f"host:{device}", unit.scenario.seed, __version__)
@@ -299,7 +300,7 @@ def _of_trace(path: str, devices: tuple[int, ...], target: fio.Target) -> dict[s
 def available(device: str, names: Sequence[str]) -> dict[str, str | None]:
     """For each knob why this kernel cannot apply it to the drive, or None."""
     check_device(device)
-    with cgroups.tree((), ()) as tree:
+    with unwinding_signals(), cgroups.tree((), ()) as tree:
         return {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlane.cgroups import Tree
 from fairlane.errors import FairlaneError
+from fairlane.proc import shielded
 from fairlane.scenario import KNOBS, OURS, Scenario, TenantSpec, shares
 
 SYS_BLOCK = Path("/sys/block")
@@ -250,7 +251,10 @@ def _takes(device: str, knob: Knob) -> bool:
         file.write_text(knob.scheduler)
     except OSError as error:
         return error.errno != errno.EOPNOTSUPP
-    file.write_text(before)
+    finally:
+        if current_scheduler(device, knob.place) != before:
+            with shielded():
+                file.write_text(before)
     return True
 
 
@@ -282,13 +286,14 @@ def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
         _write(_scheduler_file(device, place), name)
         yield
     finally:
-        for file in files:
-            _write(file, "none")
-        for file, then in before.items():
-            _write(file, then)
-        for path, value in _tunable_files(device).items():
-            if path in tuned and tuned[path] != value:
-                _write(path, tuned[path])
+        with shielded():
+            for file in files:
+                _write(file, "none")
+            for file, then in before.items():
+                _write(file, then)
+            for path, value in _tunable_files(device).items():
+                if path in tuned and tuned[path] != value:
+                    _write(path, tuned[path])
 
 
 def _variables(device: str, name: str) -> Path:
@@ -415,9 +420,10 @@ def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
             _write(setting.tree.mount / file, f"{setting.number} {line}")
         yield files | {"vrate": cost.why}
     finally:
-        _write(setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0")
-        for file, said in before.items():
-            _write(setting.tree.mount / file, f"{setting.number} {_restoring(said)}")
+        with shielded():
+            _write(setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0")
+            for file, said in before.items():
+                _write(setting.tree.mount / file, f"{setting.number} {_restoring(said)}")
 
 
 def _restoring(line: str | None) -> str:

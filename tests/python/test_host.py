@@ -3,17 +3,20 @@
 
 import errno
 import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fairlane import cgroups, fio, host, knobs, measure
+from fairlane import cgroups, fio, host, knobs, measure, suite
 from fairlane.cgroups import Tree
 from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
 from fairlane.results import Series
 from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
+from fairlane.store import Store
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
@@ -317,6 +320,101 @@ def test_without_cgroup_v2_it_says_what_to_do(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(cgroups, "MOUNTS", tmp_path / "mounts")
     with pytest.raises(FairlaneError, match="--on vm"), cgroups.tree((), ()):
         pass
+
+
+# --- Signals while settings are put back ---
+
+After = Callable[[Path, str, signal.Signals], None]
+
+
+@pytest.fixture
+def after_writing(monkeypatch: pytest.MonkeyPatch) -> After:
+    """Has the signal arrive as soon as that has been written to the file."""
+    write = Path.write_text
+
+    def when(file: Path, text: str, number: signal.Signals) -> None:
+        def write_text(path: Path, said: str) -> int:
+            done = write(path, said)
+            if (path, said) == (file, text):
+                signal.raise_signal(number)
+            return done
+
+        monkeypatch.setattr(Path, "write_text", write_text)
+
+    return when
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_waits_until_the_scheduler_is_put_back(
+    device: Path, after_writing: After, number: signal.Signals
+) -> None:
+    with pytest.raises((KeyboardInterrupt, SystemExit)), host._terminable():
+        with knobs.scheduler("sdx", "bfq"):
+            (device / "queue/iosched/low_latency").write_text("0")
+            after_writing(device / "queue/scheduler", "none", number)
+        raise AssertionError("it went on as if there had been none")
+    assert (device / "queue/scheduler").read_text() == "mq-deadline"
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+
+
+@pytest.mark.usefixtures("device")
+def test_a_signal_waits_until_io_cost_is_put_back(tree: Tree, after_writing: After) -> None:
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(knobs.IoCost("ctrl=user", 95, "measured")))
+    with pytest.raises(SystemExit), host._terminable(), knobs.applied(knobs.TABLE["io.cost"], setting):
+        after_writing(tree.mount / "io.cost.qos", "8:16 enable=0", signal.SIGTERM)
+    assert (tree.mount / "io.cost.qos").read_text() == "8:16 ctrl=auto"
+
+
+def test_a_scheduler_that_was_only_tried_is_out_again_after_a_signal(device: Path, after_writing: After) -> None:
+    file = device / "fairlane/scheduler"
+    file.parent.mkdir()
+    file.write_text("[none] d2fq\n")
+    after_writing(file, "d2fq", signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), host._terminable():
+        knobs._takes("sdx", knobs.TABLE["d2fq"])
+    assert file.read_text() == "none"
+
+
+def test_a_signal_waits_until_the_cgroups_are_gone(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "REMOVE_TIMEOUT_S", 0.1)
+    remove = Path.rmdir
+
+    def rmdir(path: Path) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        remove(path)
+
+    with pytest.raises(SystemExit), host._terminable(), cgroups.tree((), TENANTS):
+        monkeypatch.setattr(Path, "rmdir", rmdir)
+    assert not list(mount.glob("fairlane*"))
+    assert (mount / "cgroup.subtree_control").read_text() == "-io"
+
+
+def test_a_suite_undoes_everything_also_when_it_ends_while_it_looks_at_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def available(_device: str, _names: list[str]) -> dict[str, str | None]:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would end on the spot"
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    monkeypatch.setattr(host, "available", available)
+    monkeypatch.setattr(host, "free_target", lambda *_args: fio.Target(Path("/dev/x"), 1 << 30, 512))
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+    with pytest.raises(SystemExit):
+        host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
+
+
+def test_looking_at_a_host_undoes_everything_also_after_sigterm(
+    device: Path, mount: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_args: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would end on the spot"
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(knobs, "unavailable", unavailable)
+    with pytest.raises(SystemExit):
+        host.available("sdx", ["none"])
+    assert not list(mount.glob("fairlane*"))
 
 
 def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
