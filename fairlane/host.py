@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The host backend: runs a scenario on this machine's kernel, with real cgroups and fio as the load.
 
-Whatever ends a run (its end, an error, Ctrl-C, SIGTERM), the scheduler, its tunables, the cgroups and io.cost are
-afterwards as they were.
+Whatever ends a run (its end, an error, Ctrl-C, SIGTERM), the scheduler, its tunables, queue/nr_requests, the cgroups
+and io.cost are afterwards as they were.
 """
 
 from __future__ import annotations

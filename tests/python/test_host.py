@@ -153,6 +153,59 @@ def test_a_tunable_that_a_knob_changed_is_put_back(device: Path, tree: Tree) -> 
     assert (device / "queue/iosched/low_latency").read_text() == "1"
 
 
+@pytest.fixture
+def as_sysfs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a kernel: what has no write bit is not written, by root neither; a change of schedulers sets nr_requests
+    anew, and a change of that does so with mq-deadline's depth."""
+    write = Path.write_text
+
+    def write_text(path: Path, text: str) -> int:
+        if path.exists() and not path.stat().st_mode & 0o222:
+            raise OSError(errno.EACCES, "Permission denied", str(path))
+        if path.name == "scheduler":
+            write(device / "queue/nr_requests", "256")
+        if path.name == "nr_requests":
+            write(device / "queue/iosched/async_depth", str(int(text) * 3 // 4))
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+
+
+@pytest.mark.usefixtures("as_sysfs")
+def test_tunables_are_put_back_beside_counters_that_nobody_can_write(device: Path) -> None:
+    counter = device / "queue/iosched/dispatched"
+    counter.write_text("12345")
+    counter.chmod(0o444)
+    with knobs.scheduler("sdx", "none"):
+        counter.unlink()
+        counter.write_text("0")
+        counter.chmod(0o444)
+        (device / "queue/iosched/low_latency").write_text("0")
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+    assert knobs.tunables("sdx") == {"dispatched": "0", "low_latency": "1"}
+
+
+@pytest.mark.usefixtures("as_sysfs")
+def test_nr_requests_is_put_back_and_then_what_hangs_on_it(device: Path) -> None:
+    (device / "queue/nr_requests").write_text("1024")
+    (device / "queue/iosched/async_depth").write_text("100")
+    with knobs.scheduler("sdx", "bfq"):
+        assert (device / "queue/nr_requests").read_text() == "256"
+    assert (device / "queue/nr_requests").read_text() == "1024"
+    assert (device / "queue/iosched/async_depth").read_text() == "100"
+
+
+@pytest.mark.usefixtures("as_sysfs")
+def test_what_cannot_be_put_back_keeps_nothing_else_from_that(device: Path) -> None:
+    first = device / "queue/iosched/first"
+    first.write_text("7")
+    with pytest.raises(FairlaneError, match=r"cannot write '7' to .*first"), knobs.scheduler("sdx", "none"):
+        first.write_text("8")
+        first.chmod(0o444)
+        (device / "queue/iosched/low_latency").write_text("0")
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+
+
 @pytest.mark.usefixtures("device")
 def test_io_max_is_the_share_of_the_measured_maximum(tree: Tree) -> None:
     limits = set_knob("io.max", tree, knobs.Need(bytes_per_s=100 * 2**20))["io.max"]
