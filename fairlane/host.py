@@ -207,7 +207,7 @@ class _Got:
 def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float], None]) -> _Got:
     """Make the cgroups, apply the knob, run the load, and undo it all."""
     scenario = job.scenario.at(job.point)
-    number = (knobs.SYS_BLOCK / job.device / "dev").read_text().strip()
+    number = _number(job.device)
     with (
         cgroups.tree(scenario.groups, scenario.tenants) as tree,
         knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need, job.tuning)) as config,
@@ -338,11 +338,23 @@ def _needs(bench: _Bench, usable: list[str]) -> dict[int | None, knobs.Need]:
         most = None
         if wanting := _wants("bytes_per_s", usable):
             tell = bench.progress(f"for {' and '.join(wanting)}")
-            with knobs.scheduler(bench.device, "none"):
+            with _bare(bench.device):
                 most = measure.most(bench.scenario.at(point), bench.target, bench.out, tell)
             bench.steps.finish(MEASURE_S)
         needs[point] = knobs.Need(cost, most)
     return needs
+
+
+@contextmanager
+def _bare(device: str) -> Iterator[None]:
+    """The drive as it is without any knob."""
+    with knobs.without_io_cost(cgroups.find_mount(), _number(device)), knobs.scheduler(device, "none"):
+        yield
+
+
+def _number(device: str) -> str:
+    """MAJ:MIN."""
+    return (knobs.SYS_BLOCK / device / "dev").read_text().strip()
 
 
 def _wants(what: str, usable: Sequence[str]) -> list[str]:
@@ -359,7 +371,7 @@ def _io_cost_model(bench: _Bench) -> str:
     def tell(name: str, part: float) -> None:
         bench.progress(f"{name} for io.cost", measure.STEPS)(part)
 
-    with knobs.scheduler(bench.device, "none"):
+    with _bare(bench.device):
         model = measure.io_cost_model(bench.scenario, bench.target, bench.out, tell)
     bench.steps.finish(MEASURE_S * measure.STEPS)
     return model
@@ -439,7 +451,7 @@ def _harmless(device: str) -> bool:
 def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
     """How the drive is in use, or None."""
     folder = knobs.SYS_BLOCK / device
-    number = (folder / "dev").read_text().strip()
+    number = _number(device)
     if any((part / "partition").exists() for part in folder.glob(f"{device}*")):
         return "has partitions"
     if any((folder / "holders").glob("*")):

@@ -208,7 +208,10 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
 @contextmanager
 def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
     """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
-    with scheduler(setting.device, knob.scheduler, knob.place):
+    with (
+        without_io_cost(setting.tree.mount, setting.number),
+        scheduler(setting.device, knob.scheduler, knob.place),
+    ):
         config: dict[str, Any] = {"scheduler": knob.scheduler}
         match knob.name:
             case "bfq":
@@ -417,6 +420,22 @@ def _requests(device: str, bs: int) -> int:
     """How many requests a block of that size becomes."""
     limit = int((SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) * 1024
     return max(1, -(-bs // limit))
+
+
+@contextmanager
+def without_io_cost(mount: Path, number: str) -> Iterator[None]:
+    """Switch off an io.cost that somebody has on the drive, which would be beneath every other knob; then on again."""
+    file = mount / "io.cost.qos"  # only the root cgroup has one, and not in every kernel
+    before = _line_of(file, number) if file.exists() else None
+    if before is None or "enable=1" not in before.split():
+        yield
+        return
+    try:
+        _write(file, f"{number} enable=0")
+        yield
+    finally:
+        with shielded():
+            _write(file, f"{number} {_restoring(before)}")
 
 
 @contextmanager

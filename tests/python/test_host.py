@@ -272,6 +272,51 @@ def test_io_cost_is_put_back(tree: Tree, before: str, after: str) -> None:
     assert (tree.mount / "io.cost.qos").read_text() == after
 
 
+AUTO, MANUAL = "enable=1 ctrl=auto rpct=0.00 min=1.00", "enable=1 ctrl=user rpct=95.00"
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("name", ["none", "bfq", "kyber-fairness", "io.max"])
+@pytest.mark.parametrize(("before", "after"), [(AUTO, "enable=1 ctrl=auto"), (MANUAL, MANUAL)])
+def test_an_io_cost_that_was_on_is_off_under_every_other_knob(tree: Tree, name: str, before: str, after: str) -> None:
+    qos = tree.mount / "io.cost.qos"
+    qos.write_text(f"8:0 enable=1\n8:16 {before}\n")
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(bytes_per_s=1e6))
+    with pytest.raises(KeyboardInterrupt), knobs.applied(knobs.TABLE[name], setting):
+        assert qos.read_text() == "8:16 enable=0"
+        raise KeyboardInterrupt
+    assert qos.read_text() == f"8:16 {after}"
+
+
+@pytest.mark.parametrize("said", ["", "8:0 enable=1\n", "8:16 enable=0 ctrl=user rpct=95.00\n", None])
+def test_an_io_cost_that_was_off_or_not_there_is_left_alone(device: Path, tree: Tree, said: str | None) -> None:
+    qos = tree.mount / "io.cost.qos"
+    qos.unlink() if said is None else qos.write_text(said)
+    set_knob("none", tree)
+    assert (qos.read_text() if qos.exists() else None) == said
+
+
+def test_a_drive_s_most_is_measured_without_the_io_cost_that_was_on(
+    device: Path, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qos = tree.mount / "io.cost.qos"
+    qos.write_text("8:16 enable=1 ctrl=auto\n")
+    monkeypatch.setattr(cgroups, "find_mount", lambda: tree.mount)
+    seen: list[str] = []
+
+    def look(*_args: object) -> None:
+        seen.append(qos.read_text())
+
+    monkeypatch.setattr(measure, "most", look)
+    monkeypatch.setattr(measure, "io_cost_model", look)
+    target = fio.Target(Path("/dev/sdx"), 1 << 20, 512)
+    bench = host._Bench(WHAT, "sdx", target, tmp_path, host._Steps(1.0, lambda _now: None))
+    host._needs(bench, ["io.max"])
+    host._io_cost_model(bench)
+    assert seen == ["8:16 enable=0"] * 2
+    assert qos.read_text() == "8:16 enable=1 ctrl=auto"
+
+
 @pytest.mark.usefixtures("device")
 def test_a_missing_knob_says_why(tree: Tree) -> None:
     reason = knobs.unavailable(knobs.TABLE["kyber"], "sdx", tree.mount, tree.top)
