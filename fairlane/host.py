@@ -7,13 +7,14 @@ and io.cost are afterwards as they were.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -65,11 +66,11 @@ def run(
     progress: Callable[[Progress], None],
     *,
     destroy_data: str | None = None,
-    renew: Callable[[], None] = lambda: None,
+    renew: Callable[[], None] | None = None,
 ) -> Results:
     """Run the scenario under each knob in turn on the block device; OUT keeps fio's job files and output.
 
-    Before each run renew() brings the device back to the state that it began in, if that can be done.
+    Before each run renew() brings the device back to the state that it began in; None: it cannot be brought back.
 
     Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
     """
@@ -78,7 +79,7 @@ def run(
     results = Results(scenario.name, f"host:{device}", scenario.seed, __version__, kernel=platform.release())
     results.device = _describe(device, target)
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
-    with _terminable():
+    with _terminable(), _claimed_for(device, renew):
         usable = _usable(device, knob_names, results)
         run_s = scenario.warmup + scenario.seconds + OVERHEAD_S
         runs_s = run_s * len(usable) * scenario.repeats * len(scenario.points)
@@ -94,7 +95,8 @@ def run(
                     def tell(part: float, title: str = job.title) -> None:
                         steps.step(title, run_s, part)
 
-                    renew()
+                    if renew:
+                        renew()
                     got = _measured(job, needs[point], out / job.file, tell)
                     results.runs.append(got.run)
                     results.config.setdefault(name, got.config)
@@ -109,7 +111,7 @@ def run_units(
     progress: Callable[[Unit], None],
     *,
     destroy_data: str | None = None,
-    renew: Callable[[], None] = lambda: None,
+    renew: Callable[[], None] | None = None,
     bad: Callable[[], list[str]] = list,
 ) -> None:
     """Run a suite's units one after the other; each is in the store as soon as it is done.
@@ -120,7 +122,7 @@ def run_units(
     writes = next((unit.scenario for unit in todo if unit.scenario.writes), todo[0].scenario)
     target = free_target(device, writes, destroy_data)
     written = False
-    with room(store.folder), _terminable():
+    with room(store.folder), _terminable(), _claimed_for(device, renew):
         reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
         for unit in todo:
             progress(unit)
@@ -133,7 +135,7 @@ def run_units(
             else:
                 known = store.kept("io.cost")
                 need = _need(unit, _Bench(writes, device, target, store.raw, _Steps(1.0, lambda _now: None)), store)
-                if written or known != store.kept("io.cost"):  # a model is measured with writes, too
+                if renew and (written or known != store.kept("io.cost")):  # a model is measured with writes, too
                     renew()
                 written = unit.scenario.writes
                 job = _Job(unit.scenario, device, target, knobs.TABLE[unit.knob], None, 0, _tuning(unit, store))
@@ -419,9 +421,10 @@ def _memory_bytes() -> int:
 def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
     """The device, if the scenario may run on it: nobody uses it, and what it overwrites may be."""
     folder = check_device(device)
-    why = in_use(device)
-    if why is not None:
-        raise FairlaneError(f"{device} {why}; give a drive that nothing else uses")
+    if why := in_use(device):
+        raise _taken(device, why)
+    with claimed(device):  # refused when somebody uses it whom in_use() cannot see
+        pass
     if scenario.writes and not _harmless(device) and destroy_data != device:
         raise FairlaneError(
             f"scenario {scenario.name} writes to {device} and destroys what is on it;"
@@ -449,7 +452,7 @@ def _harmless(device: str) -> bool:
 
 
 def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
-    """How the drive is in use, or None."""
+    """How the drive is in use as far as sysfs and our own mounts show it, or None."""
     folder = knobs.SYS_BLOCK / device
     number = _number(device)
     if any((part / "partition").exists() for part in folder.glob(f"{device}*")):
@@ -464,6 +467,40 @@ def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
     if f"/dev/{device}" in [line.split()[0] for line in lines]:
         return "is in use as swap"
     return None
+
+
+_claims: set[str] = set()  # the drives that we have claimed
+
+
+@contextmanager
+def claimed(device: str) -> Iterator[None]:
+    """Keep the drive from everybody who wants it alone: a second run, a file system. fio does not want that."""
+    if device in _claims:
+        yield
+        return
+    claim = None
+    try:
+        claim = os.open(f"/dev/{device}", os.O_RDONLY | os.O_EXCL)
+    except OSError as error:  # what else is wrong with it, fio says
+        if error.errno == errno.EBUSY:
+            why = in_use(device) or "is in use by a file system or another program, perhaps a second fairlane"
+            raise _taken(device, why) from error
+    _claims.add(device)
+    try:
+        yield
+    finally:
+        _claims.remove(device)
+        if claim is not None:
+            os.close(claim)
+
+
+def _claimed_for(device: str, renew: Callable[[], None] | None) -> AbstractContextManager[None]:
+    """But not one that is renewed, for which it goes away, and so must not be open: in a VM, where nobody else is."""
+    return nullcontext() if renew else claimed(device)
+
+
+def _taken(device: str, why: str) -> FairlaneError:
+    return FairlaneError(f"{device} {why}; give a drive that nothing else uses")
 
 
 # --- Signals ---

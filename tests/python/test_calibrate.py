@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -253,12 +254,25 @@ def test_a_real_drive_is_measured_load_by_load(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(calibrate, "_largest", lambda _device: PAGE)
     monkeypatch.setattr(host, "free_target", lambda *_args: fio.Target(tmp_path, 1 << 30, 512))
     filled: list[fio.Target] = []
-    monkeypatch.setattr(fio, "fill", lambda target, _tell: filled.append(target))
+    held: list[str] = []
+
+    @contextmanager
+    def claimed(device: str) -> Iterator[None]:
+        held.append(device)
+        yield
+        held.remove(device)
+
+    def fill(target: fio.Target, _tell: object) -> None:
+        assert held == ["sdx"], "a second one could begin on it"
+        filled.append(target)
+
+    monkeypatch.setattr(host, "claimed", claimed)
+    monkeypatch.setattr(fio, "fill", fill)
     what = calibrate.plan("host", "sdx", cores=1, state="steady", destroy_data="sdx")
     runs = iter([run_of(what.loads()[0], [1000.0])] * 5 + played(what))
 
     def run(_what: Scenario, device: str, names: list[str], _out: Path, _tell: object, *, destroy_data: str) -> Results:
-        assert (device, names, destroy_data) == ("sdx", ["none"], "sdx")
+        assert (device, names, destroy_data, held) == ("sdx", ["none"], "sdx", ["sdx"])
         return Results("x", "host:sdx", 1, "0", "6.1.0", runs=[next(runs)], device={"name": "sdx"})
 
     monkeypatch.setattr(host, "run", run)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from fairlane import cgroups, fio, host, knobs, measure, suite
 from fairlane.cgroups import Tree
 from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
-from fairlane.results import Series
+from fairlane.results import Run, Series
 from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
 from fairlane.store import Store
 
@@ -102,6 +103,93 @@ def test_a_kernel_without_swap_has_no_drive_in_use_as_that(device: Path, proc: P
 def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
     (proc / "swaps").write_text("Filename\n/dev/sdx partition 1 0 -2\n")
     assert host.in_use(device.name, proc) == "is in use as swap"
+
+
+ALONE = os.O_RDONLY | os.O_EXCL
+
+
+@pytest.fixture
+def node(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """/dev/sdx, which as a drive in Linux is had alone, with O_EXCL, by one at a time."""
+    (device / "queue/nr_requests").write_text("256")
+    path, file = "/dev/sdx", tmp_path / "sdx"
+    file.touch()
+    real_open, real_close = os.open, os.close
+    alone: list[int] = []
+
+    def fake_open(name: str, flags: int, *rest: Any, **named: Any) -> int:
+        if name != path:
+            return real_open(name, flags, *rest, **named)
+        if flags & os.O_EXCL and alone:
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        fd = real_open(file, flags & ~os.O_EXCL)
+        alone.extend([fd] * bool(flags & os.O_EXCL))
+        return fd
+
+    def fake_close(fd: int) -> None:
+        if fd in alone:
+            alone.remove(fd)
+        real_close(fd)
+
+    monkeypatch.setattr(os, "open", fake_open)
+    monkeypatch.setattr(os, "close", fake_close)
+    return path
+
+
+def test_a_drive_whose_mount_is_not_to_be_seen_is_in_use(node: str, proc: Path) -> None:
+    (proc / "self/mountinfo").write_text("1 2 0:42 / /data rw - btrfs /dev/sdx rw\n")  # nor would one in a container be
+    assert host.in_use("sdx", proc) is None
+    mounted = os.open(node, ALONE)
+    with pytest.raises(FairlaneError, match="sdx is in use by a file system or another program"):
+        host.free_target("sdx", WHAT, "sdx")
+    os.close(mounted)
+    assert host.free_target("sdx", WHAT, "sdx")
+
+
+def run_on(node: str, look: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **how: Any) -> None:
+    """A run, and look() in the middle of it."""
+
+    def measured(job: host._Job, *_args: object) -> host._Got:
+        look()
+        return host._Got(Run(job.knob.name, 0, 1.0, [], 0, 0, 1.0, None), {})
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(host, "_measured", measured)
+    host.run(WHAT, "sdx", ["none"], tmp_path, lambda _now: None, destroy_data="sdx", **how)
+
+
+def test_a_second_run_on_a_drive_is_refused(node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def look() -> None:
+        with pytest.raises(OSError, match="busy"):
+            os.open(node, ALONE)
+        os.close(os.open(node, os.O_RDWR | os.O_DIRECT))  # as fio does
+
+    run_on(node, look, monkeypatch, tmp_path)
+    os.close(os.open(node, ALONE))
+
+
+def test_a_second_suite_on_a_drive_is_refused(node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def available(_device: str, names: list[str]) -> dict[str, str | None]:
+        with pytest.raises(OSError, match="busy"):
+            os.open(node, ALONE)
+        return dict.fromkeys(names, "this kernel has none")
+
+    monkeypatch.setattr(host, "available", available)
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "sdx"))
+    host.run_units(todo, "sdx", Store.of(tmp_path, todo[-1]), lambda _unit: None, destroy_data="sdx")
+
+
+def test_a_drive_that_is_renewed_can_go_away_meanwhile(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    removed: list[str] = []
+
+    def renew() -> None:
+        os.close(os.open(node, ALONE))
+        removed.append(node)
+
+    run_on(node, lambda: None, monkeypatch, tmp_path, renew=renew)
+    assert removed
 
 
 @pytest.mark.usefixtures("device")
