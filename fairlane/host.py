@@ -495,7 +495,7 @@ def claimed(device: str) -> Iterator[None]:
 
 
 def _claimed_for(device: str, renew: Callable[[], None] | None) -> AbstractContextManager[None]:
-    """But not one that is renewed, for which it goes away, and so must not be open: in a VM, where nobody else is."""
+    """A drive that is renewed goes away meanwhile, and so must not be open; but it is in a VM, where we are alone."""
     return nullcontext() if renew else claimed(device)
 
 
