@@ -18,6 +18,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -250,15 +251,16 @@ def run(what: Plan, folder: Path, progress: Callable[[Progress], None]) -> Calib
     """Calibrate; the folder is for whatever the backends leave, and empty at first."""
     found = Calibration(what.page, what.state, what.cores, what.seconds, what.warmup, what.on)
     loads = what.loads()
-    if what.on == "host":
-        found.rounds = _prepare(what, folder, progress)
-    runs = _measured(what, loads, folder, found, progress)
-    # Where something else may have been in the way. The simulator would find the same again.
-    again = [i for i, run in enumerate(runs) if what.on != "sim" and not _is_steady(run)]
-    if again:
-        named = _named("measuring again what was not steady", progress)
-        repeated = _measured(what, [loads[i] for i in again], folder / "again", found, named)
-        runs = [repeated[again.index(i)] if i in again else run for i, run in enumerate(runs)]
+    with host.claimed(what.where) if what.on == "host" else nullcontext():
+        if what.on == "host":
+            found.rounds = _prepare(what, folder, progress)
+        runs = _measured(what, loads, folder, found, progress)
+        # Where something else may have been in the way. The simulator would find the same again.
+        again = [i for i, run in enumerate(runs) if what.on != "sim" and not _is_steady(run)]
+        if again:
+            named = _named("measuring again what was not steady", progress)
+            repeated = _measured(what, [loads[i] for i in again], folder / "again", found, named)
+            runs = [repeated[again.index(i)] if i in again else run for i, run in enumerate(runs)]
     conclude(found, what, runs)
     return found
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
+from fairlane.proc import shielded
 from fairlane.scenario import Cgroup, TenantSpec
 
 MOUNTS = Path("/proc/mounts")
@@ -65,11 +66,12 @@ def tree(groups: Sequence[Cgroup], tenants: Sequence[TenantSpec]) -> Iterator[Tr
             paths[node.name], nodes[node.name] = path, node
 
         try:
-            undo.enter_context(_root_enabled(mount))
-            undo.enter_context(_made(top))
-            _enable_io(top)
-            for tenant in tenants:
-                add(tenant)
+            with shielded():
+                undo.enter_context(_root_enabled(mount))
+                undo.enter_context(_made(top))
+                _enable_io(top)
+                for tenant in tenants:
+                    add(tenant)
         except OSError as error:
             raise FairlaneError(
                 f"cannot make cgroups under {mount}: {error.strerror} ({error.filename}); the host backend needs root"
@@ -100,7 +102,8 @@ def _root_enabled(mount: Path) -> Iterator[None]:
         yield
     finally:
         if "io" not in before:
-            control.write_text("-io")
+            with shielded():
+                control.write_text("-io")
 
 
 @contextmanager
@@ -109,7 +112,8 @@ def _made(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        _remove(path)
+        with shielded():
+            _remove(path)
 
 
 def _remove(path: Path) -> None:

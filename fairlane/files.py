@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -11,6 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoSpace(FairlaneError):
+    def __init__(self, where: Path) -> None:
+        super().__init__(f"{where}: no space left; free some and start the same command again")
 
 
 @contextmanager
@@ -23,26 +31,29 @@ def new_file(path: Path) -> Iterator[Callable[[str], None]]:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise not_written(path, error) from error
+    os.close(descriptor)
     part = Path(name)
-    with os.fdopen(descriptor, "w") as file:
 
-        def write(text: str) -> None:
-            try:
+    def write(text: str) -> None:
+        try:
+            with part.open("w") as file:  # closing it writes, too, and fails as writing does
                 file.write(text)
                 file.flush()
-                os.fsync(descriptor)
-                part.chmod(0o644)
-                part.replace(path)
-            except OSError as error:
-                raise not_written(path, error) from error
+                os.fsync(file.fileno())
+            part.chmod(0o644)
+            part.replace(path)
+        except OSError as error:
+            raise not_written(path, error) from error
 
-        try:
-            yield write
-        finally:
-            part.unlink(missing_ok=True)
+    try:
+        yield write
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def not_written(path: Path, error: OSError) -> FairlaneError:
+    if error.errno in NO_SPACE:  # elsewhere, what is done here would have to be done again
+        return NoSpace(path)
     return FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another place with --out")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import socket
@@ -311,7 +312,7 @@ def run(
         jobs.write_text(job_file(scenario, target, cgroups, logs, seed, traces))
         with _fed(scenario, target, traces, logs):
             samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
-        return _collect(scenario, json.loads(_only_json(output)), logs, samples, target)
+        return _collect(scenario, _report(output), logs, samples, target)
 
 
 @cache
@@ -367,10 +368,21 @@ def fill(target: Target, progress: Callable[[float], None]) -> None:
         raise FairlaneError(f"fio cannot write all of {target.path}{proc.tail(said)}")
 
 
-def _only_json(output: Path) -> str:
+def _report(output: Path) -> dict[str, Any]:
     """fio puts notes and warnings before its JSON."""
     text = output.read_text()
-    return text[text.find("{") :]
+    try:
+        return dict(json.loads(text[text.find("{") :]))
+    except ValueError as error:
+        raise _cut_short(output) from error
+
+
+def _cut_short(file: Path) -> FairlaneError:
+    """On a full disk fio ends as if nothing were wrong."""
+    return FairlaneError(
+        f"{file}: fio has not written all of it, so the disk may be full; free some space and start the same command"
+        " again"
+    )
 
 
 # --- Running the process ---
@@ -391,7 +403,8 @@ def _execute(
         try:
             samples = _watch(fio, jobs, expected_s, counts, progress)
         finally:
-            _end(fio)
+            with proc.shielded():
+                _end(fio)
         console.seek(0)
         if fio.returncode:
             said = " / ".join(console.read().splitlines()[-5:]) or output.read_text()[:500]
@@ -498,9 +511,14 @@ def _read_logs(logs: Path, tenant: TenantSpec) -> list[tuple[int, int]]:
     """(time in ms, KiB/s) of every entry of the tenant's jobs; a line is "time, rate, direction, ..."."""
     entries = []
     for path in logs.glob(f"{tenant.name}.*_bw.*.log"):
-        for line in path.read_text().splitlines():
-            ms, rate, *_ = line.split(",")
-            entries.append((int(ms), int(rate)))
+        text = path.read_text()
+        try:
+            entries += [(int(ms), int(rate)) for ms, rate, *_ in (line.split(",") for line in text.splitlines())]
+        except ValueError as error:
+            raise _cut_short(path) from error
+        empty_though_room = not text and os.statvfs(path).f_bavail  # of a job that completed nothing
+        if not text.endswith("\n") and not empty_though_room:
+            raise _cut_short(path)
     return entries
 
 

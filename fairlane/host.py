@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The host backend: runs a scenario on this machine's kernel, with real cgroups and fio as the load.
 
-Whatever ends a run (its end, an error, Ctrl-C, SIGTERM), the scheduler, its tunables, the cgroups and io.cost are
-afterwards as they were.
+Whatever ends a run (its end, an error, Ctrl-C, SIGTERM), the scheduler, its tunables, queue/nr_requests, the cgroups
+and io.cost are afterwards as they were.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 from fairlane import __version__, cgroups, fio, knobs, measure, trace
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
+from fairlane.proc import unwinding_signals
 from fairlane.results import Results, Run, Tenant, jain
 from fairlane.scenario import Scenario, TenantSpec, shares
 from fairlane.store import Store, room
@@ -64,11 +66,11 @@ def run(
     progress: Callable[[Progress], None],
     *,
     destroy_data: str | None = None,
-    renew: Callable[[], None] = lambda: None,
+    renew: Callable[[], None] | None = None,
 ) -> Results:
     """Run the scenario under each knob in turn on the block device; OUT keeps fio's job files and output.
 
-    Before each run renew() brings the device back to the state that it began in, if that can be done.
+    Before each run renew() brings the device back to the state that it began in; None: it cannot be brought back.
 
     Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
     """
@@ -77,7 +79,7 @@ def run(
     results = Results(scenario.name, f"host:{device}", scenario.seed, __version__, kernel=platform.release())
     results.device = _describe(device, target)
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
-    with _terminable():
+    with _terminable(), _claimed_for(device, renew):
         usable = _usable(device, knob_names, results)
         run_s = scenario.warmup + scenario.seconds + OVERHEAD_S
         runs_s = run_s * len(usable) * scenario.repeats * len(scenario.points)
@@ -93,7 +95,8 @@ def run(
                     def tell(part: float, title: str = job.title) -> None:
                         steps.step(title, run_s, part)
 
-                    renew()
+                    if renew:
+                        renew()
                     got = _measured(job, needs[point], out / job.file, tell)
                     results.runs.append(got.run)
                     results.config.setdefault(name, got.config)
@@ -108,7 +111,7 @@ def run_units(
     progress: Callable[[Unit], None],
     *,
     destroy_data: str | None = None,
-    renew: Callable[[], None] = lambda: None,
+    renew: Callable[[], None] | None = None,
     bad: Callable[[], list[str]] = list,
 ) -> None:
     """Run a suite's units one after the other; each is in the store as soon as it is done.
@@ -118,9 +121,9 @@ def run_units(
     """
     writes = next((unit.scenario for unit in todo if unit.scenario.writes), todo[0].scenario)
     target = free_target(device, writes, destroy_data)
-    reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
     written = False
-    with room(store.folder), _terminable():
+    with room(store.folder), _terminable(), _claimed_for(device, renew):
+        reasons = available(device, list(dict.fromkeys(unit.knob for unit in todo)))
         for unit in todo:
             progress(unit)
             results = Results(unit.scenario.name, f"host:{device}", unit.scenario.seed, __version__)
@@ -132,7 +135,7 @@ def run_units(
             else:
                 known = store.kept("io.cost")
                 need = _need(unit, _Bench(writes, device, target, store.raw, _Steps(1.0, lambda _now: None)), store)
-                if written or known != store.kept("io.cost"):  # a model is measured with writes, too
+                if renew and (written or known != store.kept("io.cost")):  # a model is measured with writes, too
                     renew()
                 written = unit.scenario.writes
                 job = _Job(unit.scenario, device, target, knobs.TABLE[unit.knob], None, 0, _tuning(unit, store))
@@ -206,7 +209,7 @@ class _Got:
 def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float], None]) -> _Got:
     """Make the cgroups, apply the knob, run the load, and undo it all."""
     scenario = job.scenario.at(job.point)
-    number = (knobs.SYS_BLOCK / job.device / "dev").read_text().strip()
+    number = _number(job.device)
     with (
         cgroups.tree(scenario.groups, scenario.tenants) as tree,
         knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need, job.tuning)) as config,
@@ -299,7 +302,7 @@ def _of_trace(path: str, devices: tuple[int, ...], target: fio.Target) -> dict[s
 def available(device: str, names: Sequence[str]) -> dict[str, str | None]:
     """For each knob why this kernel cannot apply it to the drive, or None."""
     check_device(device)
-    with cgroups.tree((), ()) as tree:
+    with unwinding_signals(), cgroups.tree((), ()) as tree:
         return {name: knobs.unavailable(knobs.TABLE[name], device, tree.mount, tree.top) for name in names}
 
 
@@ -337,11 +340,23 @@ def _needs(bench: _Bench, usable: list[str]) -> dict[int | None, knobs.Need]:
         most = None
         if wanting := _wants("bytes_per_s", usable):
             tell = bench.progress(f"for {' and '.join(wanting)}")
-            with knobs.scheduler(bench.device, "none"):
+            with _bare(bench.device):
                 most = measure.most(bench.scenario.at(point), bench.target, bench.out, tell)
             bench.steps.finish(MEASURE_S)
         needs[point] = knobs.Need(cost, most)
     return needs
+
+
+@contextmanager
+def _bare(device: str) -> Iterator[None]:
+    """The drive as it is without any knob."""
+    with knobs.without_io_cost(cgroups.find_mount(), _number(device)), knobs.scheduler(device, "none"):
+        yield
+
+
+def _number(device: str) -> str:
+    """MAJ:MIN."""
+    return (knobs.SYS_BLOCK / device / "dev").read_text().strip()
 
 
 def _wants(what: str, usable: Sequence[str]) -> list[str]:
@@ -358,7 +373,7 @@ def _io_cost_model(bench: _Bench) -> str:
     def tell(name: str, part: float) -> None:
         bench.progress(f"{name} for io.cost", measure.STEPS)(part)
 
-    with knobs.scheduler(bench.device, "none"):
+    with _bare(bench.device):
         model = measure.io_cost_model(bench.scenario, bench.target, bench.out, tell)
     bench.steps.finish(MEASURE_S * measure.STEPS)
     return model
@@ -406,9 +421,10 @@ def _memory_bytes() -> int:
 def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> fio.Target:
     """The device, if the scenario may run on it: nobody uses it, and what it overwrites may be."""
     folder = check_device(device)
-    why = in_use(device)
-    if why is not None:
-        raise FairlaneError(f"{device} {why}; give a drive that nothing else uses")
+    if why := in_use(device):
+        raise _taken(device, why)
+    with claimed(device):  # refused when somebody uses it whom in_use() cannot see
+        pass
     if scenario.writes and not _harmless(device) and destroy_data != device:
         raise FairlaneError(
             f"scenario {scenario.name} writes to {device} and destroys what is on it;"
@@ -436,9 +452,9 @@ def _harmless(device: str) -> bool:
 
 
 def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
-    """How the drive is in use, or None."""
+    """How the drive is in use as far as sysfs and our own mounts show it, or None."""
     folder = knobs.SYS_BLOCK / device
-    number = (folder / "dev").read_text().strip()
+    number = _number(device)
     if any((part / "partition").exists() for part in folder.glob(f"{device}*")):
         return "has partitions"
     if any((folder / "holders").glob("*")):
@@ -451,6 +467,40 @@ def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
     if f"/dev/{device}" in [line.split()[0] for line in lines]:
         return "is in use as swap"
     return None
+
+
+_claims: set[str] = set()  # the drives that we have claimed
+
+
+@contextmanager
+def claimed(device: str) -> Iterator[None]:
+    """Keep the drive from everybody who wants it alone: a second run, a file system. fio does not want that."""
+    if device in _claims:
+        yield
+        return
+    claim = None
+    try:
+        claim = os.open(f"/dev/{device}", os.O_RDONLY | os.O_EXCL)
+    except OSError as error:  # what else is wrong with it, fio says
+        if error.errno == errno.EBUSY:
+            why = in_use(device) or "is in use by a file system or another program, perhaps a second fairlane"
+            raise _taken(device, why) from error
+    _claims.add(device)
+    try:
+        yield
+    finally:
+        _claims.remove(device)
+        if claim is not None:
+            os.close(claim)
+
+
+def _claimed_for(device: str, renew: Callable[[], None] | None) -> AbstractContextManager[None]:
+    """A drive that is renewed goes away meanwhile, and so must not be open; but it is in a VM, where we are alone."""
+    return nullcontext() if renew else claimed(device)
+
+
+def _taken(device: str, why: str) -> FairlaneError:
+    return FairlaneError(f"{device} {why}; give a drive that nothing else uses")
 
 
 # --- Signals ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlane.cgroups import Tree
 from fairlane.errors import FairlaneError
+from fairlane.proc import shielded
 from fairlane.scenario import KNOBS, OURS, Scenario, TenantSpec, shares
 
 SYS_BLOCK = Path("/sys/block")
@@ -207,7 +208,10 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
 @contextmanager
 def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
     """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
-    with scheduler(setting.device, knob.scheduler, knob.place):
+    with (
+        without_io_cost(setting.tree.mount, setting.number),
+        scheduler(setting.device, knob.scheduler, knob.place),
+    ):
         config: dict[str, Any] = {"scheduler": knob.scheduler}
         match knob.name:
             case "bfq":
@@ -250,7 +254,10 @@ def _takes(device: str, knob: Knob) -> bool:
         file.write_text(knob.scheduler)
     except OSError as error:
         return error.errno != errno.EOPNOTSUPP
-    file.write_text(before)
+    finally:
+        if current_scheduler(device, knob.place) != before:
+            with shielded():
+                file.write_text(before)
     return True
 
 
@@ -260,35 +267,50 @@ def tunables(device: str) -> dict[str, str]:
 
 
 def _tunable_files(device: str) -> dict[Path, str]:
-    values = {}
-    for folder in ("queue/iosched", ROUTED):
-        for path in sorted((SYS_BLOCK / device / folder).glob("*")):
-            try:
-                values[path] = path.read_text().strip()
-            except OSError:
-                continue  # some are write-only
-    return {path: value for path, value in values.items() if path.name != "scheduler"}
+    folders = [SYS_BLOCK / device / folder for folder in ("queue/iosched", ROUTED)]
+    values = {path: _said(path) for folder in folders for path in sorted(folder.glob("*")) if path.name != "scheduler"}
+    return {path: value for path, value in values.items() if value is not None}
+
+
+def _said(path: Path) -> str | None:
+    """What the file says, or None: some are write-only, and some are gone with their scheduler."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _settings(device: str) -> dict[Path, str]:
+    """What can be set of the queue and its scheduler, and is lost with a change of schedulers.
+
+    nr_requests is first: when it changes, schedulers set some of their own anew.
+    """
+    requests = SYS_BLOCK / device / QUEUE / "nr_requests"
+    found = {path: value for path, value in _tunable_files(device).items() if path.stat().st_mode & 0o222}
+    return {requests: value, **found} if (value := _said(requests)) else found
 
 
 @contextmanager
 def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
-    """Put the scheduler in place with its defaults, and afterwards the one that was there with the tunables it had."""
+    """Put the scheduler in place with its defaults, and afterwards the one that was there with the settings it had."""
     files = [file for file in (_scheduler_file(device, ROUTED), _scheduler_file(device, QUEUE)) if file.exists()]
     before = {file: current_scheduler(device, file.parent.name) for file in files}
-    tuned = _tunable_files(device)
+    settings = _settings(device)
     try:
         for file in files:
             _write(file, "none")
         _write(_scheduler_file(device, place), name)
         yield
     finally:
-        for file in files:
-            _write(file, "none")
-        for file, then in before.items():
-            _write(file, then)
-        for path, value in _tunable_files(device).items():
-            if path in tuned and tuned[path] != value:
-                _write(path, tuned[path])
+        with shielded():
+            _write_all(_putting_back(before, settings))
+
+
+def _putting_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> Iterator[tuple[Path, str]]:
+    """What to write to which file; each is looked at when those before it, which may change it, are written."""
+    yield from dict.fromkeys(schedulers, "none").items()
+    yield from schedulers.items()
+    yield from ((path, value) for path, value in settings.items() if _said(path) not in (None, value))
 
 
 def _variables(device: str, name: str) -> Path:
@@ -401,6 +423,22 @@ def _requests(device: str, bs: int) -> int:
 
 
 @contextmanager
+def without_io_cost(mount: Path, number: str) -> Iterator[None]:
+    """Switch off an io.cost that somebody has on the drive, which would be beneath every other knob; then on again."""
+    file = mount / "io.cost.qos"  # only the root cgroup has one, and not in every kernel
+    before = _line_of(file, number) if file.exists() else None
+    if before is None or "enable=1" not in before.split():
+        yield
+        return
+    try:
+        _write(file, f"{number} enable=0")
+        yield
+    finally:
+        with shielded():
+            _write(file, f"{number} {_restoring(before)}")
+
+
+@contextmanager
 def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
     cost = setting.need.io_cost
     if setting.tuning.slack:
@@ -415,9 +453,12 @@ def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
             _write(setting.tree.mount / file, f"{setting.number} {line}")
         yield files | {"vrate": cost.why}
     finally:
-        _write(setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0")
-        for file, said in before.items():
-            _write(setting.tree.mount / file, f"{setting.number} {_restoring(said)}")
+        with shielded():
+            off = setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0"
+            back = (
+                (setting.tree.mount / file, f"{setting.number} {_restoring(said)}") for file, said in before.items()
+            )
+            _write_all((off, *back))
 
 
 def _restoring(line: str | None) -> str:
@@ -456,3 +497,15 @@ def _write(path: Path, value: str) -> None:
         path.write_text(value)
     except OSError as error:
         raise FairlaneError(f"cannot write {value!r} to {path}: {error.strerror}") from error
+
+
+def _write_all(values: Iterable[tuple[Path, str]]) -> None:
+    """Write each, also after one that cannot be, and only then say which those were."""
+    failed = []
+    for path, value in values:
+        try:
+            _write(path, value)
+        except FairlaneError as error:
+            failed.append(str(error))
+    if failed:
+        raise FairlaneError("; ".join(failed))

@@ -49,6 +49,30 @@ def unwinding_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Within it nothing is cut short: a signal that would unwind the stack waits for the end. For putting things back.
+
+    By handlers, since a mask is each thread's own, and Python runs handlers in this one whichever got the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in dict.fromkeys(came):
+            signal.raise_signal(late)
+
+
+@contextlib.contextmanager
 def group(
     argv: Sequence[str | Path],
     *,

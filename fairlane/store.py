@@ -9,7 +9,6 @@ raw/           fio's job files and output, or what fl-sim was given and what it 
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.errors import FairlaneError
-from fairlane.files import write_json
+from fairlane.files import NO_SPACE, NoSpace, write_json
 from fairlane.results import Results, Run
 from fairlane.scenario import Scenario
 from fairlane.suite import Unit, standard
@@ -72,8 +71,8 @@ def room(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in NO_SPACE:
             raise
-        raise FairlaneError(
-            f"{folder}: no space left; free some and start the same command again: what is done is kept"
-        ) from error
+        raise FairlaneError(f"{NoSpace(folder)}: what is done is kept") from error
+    except NoSpace as error:
+        raise FairlaneError(f"{error}: what is done is kept") from error

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from fairlane.calibrate import Calibration, Kind, Plan
 from fairlane.errors import FairlaneError
 from fairlane.results import Results, Run, Series, Tenant
 from fairlane.scenario import Scenario
+from fairlane.store import room
 
 MB = 10**6
 # Table 2 of the paper: MB/s of the cores that write and of those that read 16 KiB, for K = 0..6; what it makes of them.
@@ -229,6 +233,33 @@ def test_a_cost_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert len(list(path.parent.iterdir())) == 1
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_file_for_which_there_is_no_space_needs_no_other_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(_fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FairlaneError, match=r"x\.json: no space left; free some and start the same command again$"):
+        files.write_json(tmp_path / "x.json", {})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FairlaneError, match=r"start the same command again: what is done is kept$"), room(tmp_path):
+        files.write_json(tmp_path / "x.json", {})
+
+
+def test_a_disk_that_is_really_full_is_the_same_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mkstemp(dir: Path, prefix: str) -> tuple[int, str]:
+        name = dir / f"{prefix}part"
+        name.symlink_to("/dev/full")
+        return os.open(name, os.O_WRONLY), str(name)
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    with pytest.raises(FairlaneError, match=r"x\.json: no space left; free some and start the same command again$"):
+        files.write_json(tmp_path / "x.json", {})
+    assert not list(tmp_path.iterdir())
+
+
 def test_in_a_vm_the_drive_is_slowed_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = calibrate.plan("vm", "p3700", sizes=[PAGE], cores=2)
     seen: list[vm.Job] = []
@@ -253,12 +284,25 @@ def test_a_real_drive_is_measured_load_by_load(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(calibrate, "_largest", lambda _device: PAGE)
     monkeypatch.setattr(host, "free_target", lambda *_args: fio.Target(tmp_path, 1 << 30, 512))
     filled: list[fio.Target] = []
-    monkeypatch.setattr(fio, "fill", lambda target, _tell: filled.append(target))
+    held: list[str] = []
+
+    @contextmanager
+    def claimed(device: str) -> Iterator[None]:
+        held.append(device)
+        yield
+        held.remove(device)
+
+    def fill(target: fio.Target, _tell: object) -> None:
+        assert held == ["sdx"], "a second one could begin on it"
+        filled.append(target)
+
+    monkeypatch.setattr(host, "claimed", claimed)
+    monkeypatch.setattr(fio, "fill", fill)
     what = calibrate.plan("host", "sdx", cores=1, state="steady", destroy_data="sdx")
     runs = iter([run_of(what.loads()[0], [1000.0])] * 5 + played(what))
 
     def run(_what: Scenario, device: str, names: list[str], _out: Path, _tell: object, *, destroy_data: str) -> Results:
-        assert (device, names, destroy_data) == ("sdx", ["none"], "sdx")
+        assert (device, names, destroy_data, held) == ("sdx", ["none"], "sdx", ["sdx"])
         return Results("x", "host:sdx", 1, "0", "6.1.0", runs=[next(runs)], device={"name": "sdx"})
 
     monkeypatch.setattr(host, "run", run)

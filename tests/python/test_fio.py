@@ -3,6 +3,7 @@
 
 import configparser
 import json
+import os
 import shutil
 import time
 from dataclasses import replace
@@ -165,6 +166,44 @@ def test_a_job_that_moved_nothing_for_a_while_has_no_entry_for_it(tmp_path: Path
 def test_no_io_at_all_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match="no I/O at all"):
         collect(tmp_path, scenario(TenantSpec("a")), {}, report(0, 0, 0))
+
+
+FULL = "fio has not written all of it, so the disk may be full; free some space"
+
+
+@pytest.mark.parametrize(
+    "text", ["10, 1000, 0, 4096, 0\n20, 1000, 0,", "10, 1000, 0, 4096, 0\n20", "10, 1000, 0, 4096, 0\n2,\n"]
+)
+def test_a_log_that_a_full_disk_cut_short_is_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.0_bw.2.log").write_text(text)
+    with pytest.raises(FairlaneError, match=rf"a\.0_bw\.2\.log: {FULL}"):
+        collect(tmp_path, scenario(TenantSpec("a"), seconds=0.05), logs_of(a=50), report(1 << 20, 0, 9))
+
+
+def test_an_empty_log_is_that_of_a_job_without_io_unless_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = scenario(TenantSpec("a", jobs=2), seconds=0.05)
+    (tmp_path / "a.0_bw.2.log").touch()
+    assert collect(tmp_path, what, logs_of(a=50), report(1 << 20, 0, 9)).loads["a"].read_bytes
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 9, 9, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    with pytest.raises(FairlaneError, match=rf"a\.0_bw\.2\.log: {FULL}"):
+        collect(tmp_path, what, logs_of(a=50), report(1 << 20, 0, 9))
+
+
+@pytest.mark.parametrize("written", ["", "fio: a note\n", '{"jobs": [{"mixed": {"io_by'])
+def test_output_that_a_full_disk_cut_short_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    def no_space(_jobs: Path, output: Path, *_args: object) -> list[fio.Sample]:
+        output.write_text(written)  # after which fio exits with 0
+        return []
+
+    monkeypatch.setattr(fio, "check", lambda: None)
+    monkeypatch.setattr(fio, "_execute", no_space)
+    with pytest.raises(FairlaneError, match=rf"x\.json: {FULL}"):
+        fio.run(scenario(TenantSpec("a")), TARGET, tmp_path / "x", cgroups={}, seed=1, progress=lambda _: None)
 
 
 def test_a_counter_is_unknown_when_the_samples_do_not_cover_the_window() -> None:

@@ -3,17 +3,21 @@
 
 import errno
 import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlane import cgroups, fio, host, knobs, measure
+from fairlane import cgroups, fio, host, knobs, measure, suite
 from fairlane.cgroups import Tree
 from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
-from fairlane.results import Series
+from fairlane.results import Run, Series
 from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
+from fairlane.store import Store
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
@@ -101,6 +105,93 @@ def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
     assert host.in_use(device.name, proc) == "is in use as swap"
 
 
+ALONE = os.O_RDONLY | os.O_EXCL
+
+
+@pytest.fixture
+def node(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """/dev/sdx, which as a drive in Linux is had alone, with O_EXCL, by one at a time."""
+    (device / "queue/nr_requests").write_text("256")
+    path, file = "/dev/sdx", tmp_path / "sdx"
+    file.touch()
+    real_open, real_close = os.open, os.close
+    alone: list[int] = []
+
+    def fake_open(name: str, flags: int, *rest: Any, **named: Any) -> int:
+        if name != path:
+            return real_open(name, flags, *rest, **named)
+        if flags & os.O_EXCL and alone:
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        fd = real_open(file, flags & ~os.O_EXCL)
+        alone.extend([fd] * bool(flags & os.O_EXCL))
+        return fd
+
+    def fake_close(fd: int) -> None:
+        if fd in alone:
+            alone.remove(fd)
+        real_close(fd)
+
+    monkeypatch.setattr(os, "open", fake_open)
+    monkeypatch.setattr(os, "close", fake_close)
+    return path
+
+
+def test_a_drive_whose_mount_is_not_to_be_seen_is_in_use(node: str, proc: Path) -> None:
+    (proc / "self/mountinfo").write_text("1 2 0:42 / /data rw - btrfs /dev/sdx rw\n")  # nor would one in a container be
+    assert host.in_use("sdx", proc) is None
+    mounted = os.open(node, ALONE)
+    with pytest.raises(FairlaneError, match="sdx is in use by a file system or another program"):
+        host.free_target("sdx", WHAT, "sdx")
+    os.close(mounted)
+    assert host.free_target("sdx", WHAT, "sdx")
+
+
+def run_on(node: str, look: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **how: Any) -> None:
+    """A run, and look() in the middle of it."""
+
+    def measured(job: host._Job, *_args: object) -> host._Got:
+        look()
+        return host._Got(Run(job.knob.name, 0, 1.0, [], 0, 0, 1.0, None), {})
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(host, "_measured", measured)
+    host.run(WHAT, "sdx", ["none"], tmp_path, lambda _now: None, destroy_data="sdx", **how)
+
+
+def test_a_second_run_on_a_drive_is_refused(node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def look() -> None:
+        with pytest.raises(OSError, match="busy"):
+            os.open(node, ALONE)
+        os.close(os.open(node, os.O_RDWR | os.O_DIRECT))  # as fio does
+
+    run_on(node, look, monkeypatch, tmp_path)
+    os.close(os.open(node, ALONE))
+
+
+def test_a_second_suite_on_a_drive_is_refused(node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def available(_device: str, names: list[str]) -> dict[str, str | None]:
+        with pytest.raises(OSError, match="busy"):
+            os.open(node, ALONE)
+        return dict.fromkeys(names, "this kernel has none")
+
+    monkeypatch.setattr(host, "available", available)
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "sdx"))
+    host.run_units(todo, "sdx", Store.of(tmp_path, todo[-1]), lambda _unit: None, destroy_data="sdx")
+
+
+def test_a_drive_that_is_renewed_can_go_away_meanwhile(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    removed: list[str] = []
+
+    def renew() -> None:
+        os.close(os.open(node, ALONE))
+        removed.append(node)
+
+    run_on(node, lambda: None, monkeypatch, tmp_path, renew=renew)
+    assert removed
+
+
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("consent", [None, "sdy"])
 def test_a_drive_is_overwritten_only_when_it_was_named(consent: str | None) -> None:
@@ -147,6 +238,59 @@ def test_bfq_s_weights_are_scaled_into_its_range(tree: Tree) -> None:
 
 def test_a_tunable_that_a_knob_changed_is_put_back(device: Path, tree: Tree) -> None:
     set_knob("bfq", tree)
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+
+
+@pytest.fixture
+def as_sysfs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a kernel: what has no write bit is not written, by root neither; a change of schedulers sets nr_requests
+    anew, and a change of that does so with mq-deadline's depth."""
+    write = Path.write_text
+
+    def write_text(path: Path, text: str) -> int:
+        if path.exists() and not path.stat().st_mode & 0o222:
+            raise OSError(errno.EACCES, "Permission denied", str(path))
+        if path.name == "scheduler":
+            write(device / "queue/nr_requests", "256")
+        if path.name == "nr_requests":
+            write(device / "queue/iosched/async_depth", str(int(text) * 3 // 4))
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+
+
+@pytest.mark.usefixtures("as_sysfs")
+def test_tunables_are_put_back_beside_counters_that_nobody_can_write(device: Path) -> None:
+    counter = device / "queue/iosched/dispatched"
+    counter.write_text("12345")
+    counter.chmod(0o444)
+    with knobs.scheduler("sdx", "none"):
+        counter.unlink()
+        counter.write_text("0")
+        counter.chmod(0o444)
+        (device / "queue/iosched/low_latency").write_text("0")
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+    assert knobs.tunables("sdx") == {"dispatched": "0", "low_latency": "1"}
+
+
+@pytest.mark.usefixtures("as_sysfs")
+def test_nr_requests_is_put_back_and_then_what_hangs_on_it(device: Path) -> None:
+    (device / "queue/nr_requests").write_text("1024")
+    (device / "queue/iosched/async_depth").write_text("100")
+    with knobs.scheduler("sdx", "bfq"):
+        assert (device / "queue/nr_requests").read_text() == "256"
+    assert (device / "queue/nr_requests").read_text() == "1024"
+    assert (device / "queue/iosched/async_depth").read_text() == "100"
+
+
+@pytest.mark.usefixtures("as_sysfs")
+def test_what_cannot_be_put_back_keeps_nothing_else_from_that(device: Path) -> None:
+    first = device / "queue/iosched/first"
+    first.write_text("7")
+    with pytest.raises(FairlaneError, match=r"cannot write '7' to .*first"), knobs.scheduler("sdx", "none"):
+        first.write_text("8")
+        first.chmod(0o444)
+        (device / "queue/iosched/low_latency").write_text("0")
     assert (device / "queue/iosched/low_latency").read_text() == "1"
 
 
@@ -214,6 +358,51 @@ def test_io_cost_is_put_back(tree: Tree, before: str, after: str) -> None:
     assert "min=95.00 max=95.00" in str(config["io.cost.qos"])
     assert config["io.weight"] == {"a": 2000, "b": 500}
     assert (tree.mount / "io.cost.qos").read_text() == after
+
+
+AUTO, MANUAL = "enable=1 ctrl=auto rpct=0.00 min=1.00", "enable=1 ctrl=user rpct=95.00"
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("name", ["none", "bfq", "kyber-fairness", "io.max"])
+@pytest.mark.parametrize(("before", "after"), [(AUTO, "enable=1 ctrl=auto"), (MANUAL, MANUAL)])
+def test_an_io_cost_that_was_on_is_off_under_every_other_knob(tree: Tree, name: str, before: str, after: str) -> None:
+    qos = tree.mount / "io.cost.qos"
+    qos.write_text(f"8:0 enable=1\n8:16 {before}\n")
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(bytes_per_s=1e6))
+    with pytest.raises(KeyboardInterrupt), knobs.applied(knobs.TABLE[name], setting):
+        assert qos.read_text() == "8:16 enable=0"
+        raise KeyboardInterrupt
+    assert qos.read_text() == f"8:16 {after}"
+
+
+@pytest.mark.parametrize("said", ["", "8:0 enable=1\n", "8:16 enable=0 ctrl=user rpct=95.00\n", None])
+def test_an_io_cost_that_was_off_or_not_there_is_left_alone(device: Path, tree: Tree, said: str | None) -> None:
+    qos = tree.mount / "io.cost.qos"
+    qos.unlink() if said is None else qos.write_text(said)
+    set_knob("none", tree)
+    assert (qos.read_text() if qos.exists() else None) == said
+
+
+def test_a_drive_s_most_is_measured_without_the_io_cost_that_was_on(
+    device: Path, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qos = tree.mount / "io.cost.qos"
+    qos.write_text("8:16 enable=1 ctrl=auto\n")
+    monkeypatch.setattr(cgroups, "find_mount", lambda: tree.mount)
+    seen: list[str] = []
+
+    def look(*_args: object) -> None:
+        seen.append(qos.read_text())
+
+    monkeypatch.setattr(measure, "most", look)
+    monkeypatch.setattr(measure, "io_cost_model", look)
+    target = fio.Target(Path("/dev/sdx"), 1 << 20, 512)
+    bench = host._Bench(WHAT, "sdx", target, tmp_path, host._Steps(1.0, lambda _now: None))
+    host._needs(bench, ["io.max"])
+    host._io_cost_model(bench)
+    assert seen == ["8:16 enable=0"] * 2
+    assert qos.read_text() == "8:16 enable=1 ctrl=auto"
 
 
 @pytest.mark.usefixtures("device")
@@ -317,6 +506,101 @@ def test_without_cgroup_v2_it_says_what_to_do(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(cgroups, "MOUNTS", tmp_path / "mounts")
     with pytest.raises(FairlaneError, match="--on vm"), cgroups.tree((), ()):
         pass
+
+
+# --- Signals while settings are put back ---
+
+After = Callable[[Path, str, signal.Signals], None]
+
+
+@pytest.fixture
+def after_writing(monkeypatch: pytest.MonkeyPatch) -> After:
+    """Has the signal arrive as soon as that has been written to the file."""
+    write = Path.write_text
+
+    def when(file: Path, text: str, number: signal.Signals) -> None:
+        def write_text(path: Path, said: str) -> int:
+            done = write(path, said)
+            if (path, said) == (file, text):
+                signal.raise_signal(number)
+            return done
+
+        monkeypatch.setattr(Path, "write_text", write_text)
+
+    return when
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_waits_until_the_scheduler_is_put_back(
+    device: Path, after_writing: After, number: signal.Signals
+) -> None:
+    with pytest.raises((KeyboardInterrupt, SystemExit)), host._terminable():
+        with knobs.scheduler("sdx", "bfq"):
+            (device / "queue/iosched/low_latency").write_text("0")
+            after_writing(device / "queue/scheduler", "none", number)
+        raise AssertionError("it went on as if there had been none")
+    assert (device / "queue/scheduler").read_text() == "mq-deadline"
+    assert (device / "queue/iosched/low_latency").read_text() == "1"
+
+
+@pytest.mark.usefixtures("device")
+def test_a_signal_waits_until_io_cost_is_put_back(tree: Tree, after_writing: After) -> None:
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(knobs.IoCost("ctrl=user", 95, "measured")))
+    with pytest.raises(SystemExit), host._terminable(), knobs.applied(knobs.TABLE["io.cost"], setting):
+        after_writing(tree.mount / "io.cost.qos", "8:16 enable=0", signal.SIGTERM)
+    assert (tree.mount / "io.cost.qos").read_text() == "8:16 ctrl=auto"
+
+
+def test_a_scheduler_that_was_only_tried_is_out_again_after_a_signal(device: Path, after_writing: After) -> None:
+    file = device / "fairlane/scheduler"
+    file.parent.mkdir()
+    file.write_text("[none] d2fq\n")
+    after_writing(file, "d2fq", signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), host._terminable():
+        knobs._takes("sdx", knobs.TABLE["d2fq"])
+    assert file.read_text() == "none"
+
+
+def test_a_signal_waits_until_the_cgroups_are_gone(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "REMOVE_TIMEOUT_S", 0.1)
+    remove = Path.rmdir
+
+    def rmdir(path: Path) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        remove(path)
+
+    with pytest.raises(SystemExit), host._terminable(), cgroups.tree((), TENANTS):
+        monkeypatch.setattr(Path, "rmdir", rmdir)
+    assert not list(mount.glob("fairlane*"))
+    assert (mount / "cgroup.subtree_control").read_text() == "-io"
+
+
+def test_a_suite_undoes_everything_also_when_it_ends_while_it_looks_at_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def available(_device: str, _names: list[str]) -> dict[str, str | None]:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would end on the spot"
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    monkeypatch.setattr(host, "available", available)
+    monkeypatch.setattr(host, "free_target", lambda *_args: fio.Target(Path("/dev/x"), 1 << 30, 512))
+    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+    with pytest.raises(SystemExit):
+        host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
+
+
+def test_looking_at_a_host_undoes_everything_also_after_sigterm(
+    device: Path, mount: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_args: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would end on the spot"
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(knobs, "unavailable", unavailable)
+    with pytest.raises(SystemExit):
+        host.available("sdx", ["none"])
+    assert not list(mount.glob("fairlane*"))
 
 
 def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
