@@ -74,6 +74,8 @@ def prepare(
     suite.check_parts(parts)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     asked = list(known) if names is None else list(dict.fromkeys(names))
+    if not asked:
+        raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     knobs.check_names(asked)
     if backend == "sim":
         sim.check_knobs(asked)

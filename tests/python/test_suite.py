@@ -145,6 +145,16 @@ def test_what_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no block device 'nope'" in says(capsys, "--on", "host:nope", "--suite", "d2", *out)
 
 
+@pytest.mark.parametrize("nothing", ["", ",", " , "])
+def test_to_ask_for_nothing_is_refused_and_leaves_nothing(
+    nothing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x"
+    for option, why in (("--suite", "--suite names no part; valid are d1"), ("--knobs", "--knobs names none; valid")):
+        assert why in says(capsys, option, nothing, "--on", "sim", "--out", str(out))
+    assert not out.exists()
+
+
 def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, unit = Store.of(tmp_path, units()[0]), units()[0]
     done = Results("x", "sim", 1, "0")
