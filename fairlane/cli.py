@@ -277,7 +277,7 @@ def _bench(args: argparse.Namespace) -> int:
     _only_where_it_counts(args, backend)
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out)
+    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out, args.destroy_data)
     told = tables.console(stderr=True)
     todo = len(what.todo)
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
@@ -285,7 +285,7 @@ def _bench(args: argparse.Namespace) -> int:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
         try:
             with tables.progress("isol-bench") as progress:
-                bench.run(what, progress, args.destroy_data)
+                bench.run(what, progress)
         except KeyboardInterrupt:
             print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
             return 130

@@ -6,16 +6,18 @@ from __future__ import annotations
 import errno
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fairlane import bench, cli, host, knobs, suite, verdict, vm
+from fairlane import bench, benchreport, cli, host, knobs, suite, verdict, vm
 from fairlane.errors import FairlaneError
 from fairlane.fio import Target
 from fairlane.results import Results, Run, Series, Tenant
-from fairlane.scenario import ROOT
+from fairlane.scenario import ROOT, TenantSpec
 from fairlane.store import Store
 from fairlane.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark, Point
 
@@ -250,3 +252,82 @@ def test_a_model_is_measured_once_and_kept(
     host.run_units(todo[-3:], "x", store, lambda _unit: None)
     assert measured == [True], "with writes, since the suite has some"
     assert store.kept("io.cost") == {"model": "ctrl=user", "vrate": 90, "why": "isol-bench/standard"}
+
+
+# --- Going on ---
+
+
+def prepared(out: Path, on: str = "host:x", part: str = "d3", destroy: str | None = None) -> bench.Bench:
+    backend, _, where = on.partition(":")
+    return bench.prepare([part], ["io.max"], on, backend, where or None, True, None, out, destroy)
+
+
+@pytest.fixture
+def identity(seen: list[host._Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What the drive x is, for host.identity() and in the results; to be changed."""
+    drive: dict[str, object] = {"capacity_bytes": 1 << 30, "block_bytes": 512, "serial": "A1"}
+    monkeypatch.setattr(host, "identity", lambda _device: dict(drive))
+    monkeypatch.setattr(host, "_describe", lambda _device: {"name": "x", **drive})
+    return drive
+
+
+def test_what_could_not_run_is_tried_again_by_the_next_start_and_only_then(
+    tmp_path: Path, seen: list[host._Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepared(tmp_path)
+    bench.run(first, lambda _now: None)
+    assert {job.knob.name for job in seen} == {"none"}
+    assert bench.finish(first).evidence.unavailable == {"io.max": "this kernel has no io.max"}
+    before = len(seen)
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    bench.run(prepared(tmp_path), lambda _now: None)
+    assert {job.knob.name for job in seen[before:]} == {"io.max"}
+    assert not prepared(tmp_path).todo
+    assert bench.finish(bench.load(tmp_path)).evidence.unavailable == {}
+
+
+def test_a_run_that_was_begun_on_another_kernel_or_drive_is_not_gone_on_with(
+    tmp_path: Path, seen: list[host._Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(prepared(tmp_path), lambda _now: None)
+    before = len(seen)
+    identity["serial"] = "B2"
+    with pytest.raises(FairlaneError, match="was begun with serial A1, not B2; give another folder with --out, or de"):
+        bench.run(prepared(tmp_path), lambda _now: None)
+    identity["serial"] = "A1"
+    monkeypatch.setattr("platform.release", lambda: "9.9")
+    with pytest.raises(FairlaneError, match=r"was begun with kernel .*, not 9\.9;"):
+        bench.run(prepared(tmp_path), lambda _now: None)
+    assert len(seen) == before
+
+
+def test_a_run_that_was_begun_in_another_vm_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = prepared(tmp_path, on="vm")
+    run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
+    what.store.save(what.units[0], Results("x", "vm", 1, "0", kernel="6.1.0-49-amd64", accel="tcg", runs=[run]))
+    for release, accel, why in (
+        ("6.1.0-50-amd64", "tcg", "kernel 6.1.0-49-amd64, not 6.1.0-50-amd64"),
+        ("6.1.0-49-amd64", "kvm", "accel tcg, not kvm"),
+    ):
+        boot = SimpleNamespace(kernel=SimpleNamespace(release=release), accelerator=accel)
+        monkeypatch.setattr(vm, "ready", lambda *_args, boot=boot: boot)
+        monkeypatch.setattr(vm, "run_units", lambda *_args: pytest.fail("it was gone on with"))
+        with pytest.raises(FairlaneError, match=f"was begun with {why};"):
+            bench.run(prepared(tmp_path, on="vm"), lambda _now: None)
+
+
+def test_what_was_measured_for_an_older_plan_goes_with_it(tmp_path: Path) -> None:
+    prepared(tmp_path).store.keep("io.cost", {"model": "of another drive"})
+    assert not prepared(tmp_path, part="d2").store.kept("io.cost")
+
+
+def test_how_to_run_it_again_is_complete(tmp_path: Path) -> None:
+    out = tmp_path / "a b"
+    what = prepared(out, destroy="x")
+    run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
+    what.store.save(what.units[0], Results("x", "host:x", 1, "0", runs=[run]))
+    said = f"fairlane bench --suite d3 --knobs io.max --on host:x --quick --destroy-data x --out '{out}'"
+    assert what.command == bench.load(out).command == said
+    prepared(out)  # a permission does not make another run of it
