@@ -17,7 +17,8 @@ from fairlane.results import Results, Run, Series, jain
 from fairlane.suite import BASELINE, BEST_EFFORT, HEAVY, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
-BUSY = 1.25  # no knob makes a drive that much faster than none does: the machine was busy while none ran
+TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
+MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
 UNTIL_FRACTION = 0.8  # of its share, or of its rate alone: a burst that gets that much has what it is due
 UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken
 
@@ -171,11 +172,11 @@ class Evidence:
                 continue
             ratio = run.total_bytes_per_s / base.total_bytes_per_s
             where = f"{unit.part} {unit.experiment}" + ("" if unit.x is None else f" {unit.x:g}")
-            if ratio > max(BUSY, found.get(where, (0.0, ""))[0]):
+            if ratio > max(TOO_MUCH, found.get(where, (0.0, ""))[0]):
                 found[where] = (ratio, unit.knob)
         return [
-            f"In {where}, {knob} moved {ratio:.1f} times what none did, so the machine was busy while"
-            " none ran: what is judged there is doubtful; delete its units and run it again on a quiet machine."
+            f"In {where}, {knob} moved {ratio:.1f} times what none did of the same requests, which no knob makes a"
+            f" drive do: what is judged there is doubtful; delete units/{where.replace(' ', '-')}.* and run it again."
             for where, (ratio, knob) in found.items()
         ]
 
