@@ -90,8 +90,7 @@ def test_a_burst_has_its_due_from_when_its_rate_is_that() -> None:
     series = Series(10, [0] * 10 + [10] * 10 + [100] * 20)  # awake from 0.1 s on, served from 0.2 s
     assert verdict.until(series, 0.1, 0.4, due=10_000) == pytest.approx(0.1)
     assert verdict.until(series, 0.1, 0.4, due=1_000) == 0.0
-    assert verdict.until(series, 0.1, 0.2, due=10_000) is None
-    assert verdict.until(series, 0.3, 0.301, due=10_000) == 0.0, "a burst shorter than a bin"
+    assert verdict.until(series, 0.1, 0.2, due=10_000) == verdict.NEVER
 
 
 def marked(knob: str, **grades: int | None) -> dict[str, Mark]:
@@ -129,6 +128,102 @@ def test_the_documentation_has_every_threshold() -> None:
     for limit in verdict.LIMITS:
         part, _, good, fair = rows[limit.figure]
         assert (part, float(good), float(fair)) == (limit.part, limit.good, limit.fair)
+
+
+# --- What made-up runs come to ---
+
+ONE = suite.Scale("full", 3.0, 0.5, (1,), (1,), (2,), (65536,), 3, (0.001, 1.0))
+Moves = Callable[[suite.Unit, TenantSpec], Tenant]
+
+
+def tenant(spec: TenantSpec, bytes_per_s: float, mean_us: float | None, bins: Sequence[int] = ()) -> Tenant:
+    """Its slowest request took three times the mean, and its P99 is twice that."""
+    lat = {name: mean_us * times if mean_us else None for name, times in (("mean", 1), ("p99", 2), ("max", 3))}
+    series = Series(10, list(bins)) if bins else None
+    return Tenant(spec.name, spec.weight, 0.5, bytes_per_s, 1.0, bytes_per_s, 0, lat_us=lat, series=series)
+
+
+def evidence(part: str, moves: Moves, knob: str = "bfq") -> verdict.Evidence:
+    """That of a run of a part with one knob; moves says what a unit's tenant did."""
+    found = suite.units([part], [knob], ONE, suite.drives("sim", None))
+    results = {}
+    for unit in found:
+        tenants = [moves(unit, spec) for spec in unit.scenario.tenants]
+        run = Run(unit.knob, 0, 1.0, tenants, sum(t.bytes_per_s for t in tenants), 1.0, 1.0, 1.0)
+        results[unit.id] = Results("x", "sim", 1, "0", runs=[run])
+    return verdict.Evidence(found, results)
+
+
+def bursts(mean_us: float | None) -> verdict.Evidence:
+    """Of 1 s, served at once under bfq; and of 1 ms, of which fio logs nothing, with that mean latency."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        if unit.x == 0.001 and spec.name == suite.PRIO:
+            return tenant(spec, 1e3, mean_us if unit.knob == "bfq" else 900.0, [0] * 150)
+        alone = unit.experiment == "alone"
+        return tenant(spec, 1e6, 100.0, [10_000] * 300 if not alone else ())
+
+    return evidence("d4", moves)
+
+
+def test_a_burst_that_is_too_short_for_a_rate_is_judged_by_its_latency() -> None:
+    good, slow = bursts(mean_us=110), bursts(mean_us=200_000)
+    assert verdict.figures(good, "bfq")["response"] == 0.0
+    assert verdict.marks(good)["bfq"]["d4"].symbol == GOOD
+    assert verdict.figures(slow, "bfq")["response"] == pytest.approx(600), "ms, of the slowest of its requests"
+    assert verdict.marks(slow)["bfq"]["d4"].symbol == BAD
+    for found in (good, slow):
+        assert verdict.figures(found, "bfq")["kept"] == 1.0, "of the long bursts: a bin of a short one is noise"
+
+
+def test_a_burst_that_says_nothing_has_no_figure_and_that_is_said() -> None:
+    silent = bursts(mean_us=None)
+    assert verdict.figures(silent, "bfq")["response"] == 0.0
+    assert silent.notes() == [
+        f"Under bfq, no request of the burst of 0.001 s of a {kind}-critical tenant was completed, so it is not judged."
+        for kind in ("latency", "bandwidth")
+    ]
+
+
+def priority(none: float, alone: float, knob: float | None) -> verdict.Evidence:
+    """The mean latency of the tenant with priority, and its bandwidth in kB/s."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        mine = {"none": alone if unit.experiment == "alone" else none}.get(unit.knob, knob)
+        if spec.name == suite.PRIO:
+            return tenant(spec, 1e3 * (mine or 0), 1e6 / mine if mine else None)
+        return tenant(spec, 1e9, 100.0)
+
+    return evidence("d3", moves)
+
+
+@pytest.mark.parametrize("alone", [99.0, 100.0, 101.0, 109.0])
+def test_where_a_tenant_gains_nothing_alone_no_knob_is_judged_by_what_it_gains(alone: float) -> None:
+    found = priority(none=100, alone=alone, knob=50)
+    assert verdict.marks(found)["bfq"]["d3"].symbol == "?"
+    assert found.notes() == [
+        f"In d3 {kind}, the tenant with priority is not seen to be 10% better off alone than under none, so there is"
+        " nothing to gain and no figure."
+        for kind in ("latency", "bandwidth")
+    ]
+
+
+def test_a_setting_that_starves_the_tenant_with_priority_gains_nothing() -> None:
+    starved = priority(none=100, alone=200, knob=None)
+    assert verdict.figures(starved, "bfq")["latency front"] == 0.0
+    assert verdict.marks(starved)["bfq"]["d3"].symbol == BAD
+    assert verdict.figures(priority(none=100, alone=200, knob=200), "bfq")["latency front"] == pytest.approx(1.0)
+
+
+def test_a_starved_tenant_is_slowed_down_without_end() -> None:
+    found = evidence(
+        "d2", lambda unit, spec: tenant(spec, 0.0 if spec.name == "small" and unit.knob == "bfq" else 1e6, 9)
+    )
+    row = next(row for row in verdict.rows(found) if row["knob"] == "bfq" and "size" in row["experiment"])
+    assert float(row["slowdown"]) == verdict.NEVER
+    assert "NaN" not in json.dumps(row) and "Infinity" not in json.dumps(row), "which JSON has not"
+    page = benchreport.render({}, "", found, verdict.marks(found), "")
+    assert '<td class="num">∞</td>' in page
 
 
 # --- Wrong use ---

@@ -12,7 +12,7 @@ import pytest
 from fairlane import bench, benchreport, cli, sim, suite, verdict
 from fairlane.host import Progress
 
-TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.01, 0.03))
+TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.001, 0.06))
 
 
 @pytest.fixture(autouse=True)
