@@ -41,7 +41,7 @@ class Side:
 
     def notes(self) -> list[str]:
         """What whoever compares must know of it, in sentences."""
-        left, every = len(self.bench.todo), len(self.bench.units)
+        left, every = len(self.evidence.missing), len(self.bench.units)
         found = [f"{self.name} is not finished: {left} of its {every} units are missing."] if left else []
         found += [f"{knob} did not run in {self.name}: {why}" for knob, why in self.evidence.unavailable.items()]
         found += [f"Of {self.name}: {said}" for said in [*self.evidence.notes(), *self.evidence.doubts()]]

@@ -368,7 +368,10 @@ def _report(args: argparse.Namespace) -> int:
     if suites:
         if args.out:
             raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
-        print(bench.finish(bench.load(suites[0])).page)
+        made = bench.finish(bench.load(suites[0]))
+        if made.evidence.missing:
+            print(f"fairlane: {made.advice}", file=sys.stderr)
+        print(made.page)
         return 0
     files = [file for path in args.results for file in _files(path)]
     page = args.out or files[0].with_name(REPORT)

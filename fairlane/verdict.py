@@ -93,8 +93,10 @@ class Mark:
 
     @property
     def grade(self) -> int | None:
-        known = [judged.grade for judged in self.judged if judged.grade is not None]
-        return min(known) if known else None
+        """What is not known may be bad, and cannot make up for what is."""
+        grades = [judged.grade for judged in self.judged]
+        known = [grade for grade in grades if grade is not None]
+        return min(known) if known and (len(known) == len(grades) or not min(known)) else None
 
     @property
     def symbol(self) -> str:
@@ -132,6 +134,7 @@ class Evidence:
 
     def __init__(self, units: Sequence[Unit], results: Mapping[str, Results]) -> None:
         self.units = [unit for unit in units if unit.id in results]
+        self.missing = [unit for unit in units if unit.id not in results]
         self.results = results
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
         self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
@@ -363,8 +366,9 @@ def hypervolume(points: Sequence[Point]) -> float | None:
 
 
 def _worst(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
+    """None, too, when one of them is not known."""
     known = [value for value in values if value is not None]
-    return pick(known) if known else None
+    return pick(known) if known and len(known) == len(values) else None
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
@@ -416,9 +420,10 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
         found[knob] = {}
         for part in evidence.parts:
             judged = []
+            whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
             for limit in (limit for limit in LIMITS if limit.part == part):
                 value = values[limit.figure]
-                grade = limit.grade(value) if value is not None else None
+                grade = limit.grade(value) if value is not None and whole else None
                 judged.append(Judged(limit, value, grade, f"not run: {missing}" if missing else ""))
             found[knob][part] = Mark(knob, part, tuple(judged))
     return found
@@ -480,9 +485,11 @@ def _json(value: float | None) -> float | str | None:
 
 def summary(evidence: Evidence) -> dict[str, Any]:
     """The verdict as JSON."""
-    found = marks(evidence)
+    found, left = marks(evidence), len(evidence.missing)
+    unfinished = f"{left} of {left + len(evidence.units)} units are missing, so there is no advice yet."
     return {
-        "advice": advice(found),
+        "advice": unfinished if left else advice(found),
+        "missing": left,
         "doubts": evidence.doubts(),
         "notes": evidence.notes(),
         "bad_dmesg": evidence.complaints(),

@@ -109,6 +109,15 @@ def test_a_mark_is_the_worst_of_what_it_rests_on() -> None:
     assert (GOOD, BAD) == ("✓", "✗")
 
 
+def test_a_mark_with_an_unknown_figure_is_no_tick() -> None:
+    assert [marked_of(*grades) for grades in ((2, None), (1, None), (0, None), (2, 2))] == ["?", "?", BAD, GOOD]
+
+
+def marked_of(*grades: int | None) -> str:
+    limit = Limit("x", "d1", "", 1, 0)
+    return Mark("a", "d1", tuple(Judged(limit, None if grade is None else 1.0, grade) for grade in grades)).symbol
+
+
 def test_the_advice_names_the_best_knob_and_what_it_does_not_do() -> None:
     found = {"none": marked("none", d1=2, d2=2), "a": marked("a", d1=2, d2=0), "b": marked("b", d1=1, d2=1)}
     said = verdict.advice(found)

@@ -102,6 +102,57 @@ def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
     summary = json.loads((tmp_path / "results.json").read_text())
     assert [row["unavailable"] for row in summary["verdict"]] == [None] + [why] * (len(sim.KNOBS) - 1)
 
+    what = bench.load(tmp_path)
+    assert {unit.knob for unit in what.todo} == set(sim.KNOBS) - {"none"}
+    assert run(tmp_path, "--suite", "d4") == 0, "and on a kernel that has it, it runs"
+    assert "kyber-fairness did not run" not in capsys.readouterr().out
+    assert {unit.knob for unit in bench.load(tmp_path).todo} == {"d2fq"}
+
+
+def test_a_burst_of_a_millisecond_has_a_figure(tmp_path: Path) -> None:
+    assert run(tmp_path, "--suite", "d4") == 0
+    what = bench.load(tmp_path)
+    evidence = verdict.Evidence(what.units, bench.results(what))
+    for knob in set(sim.KNOBS) - {"d2fq"}:
+        short = [burst for burst in evidence.bursts(knob) if burst.seconds == 0.001]
+        assert [burst.experiment for burst in short] == ["latency", "bandwidth"]
+        for burst in short:
+            assert burst.response_s is not None and burst.response_s < verdict.NEVER, (knob, burst)
+            assert burst.kept is None, "a single bin says nothing of a rate"
+    assert not evidence.notes()
+
+
+def test_an_unfinished_run_says_so_everywhere_and_gives_no_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--suite", "d3") == 0
+    what = bench.load(tmp_path)
+    kyber = [unit for unit in what.units if unit.knob == "kyber-fairness"]
+    what.store.path(kyber[0].id).unlink()
+    capsys.readouterr()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    said = f"1 of {len(what.units)} units are missing, so there is no advice yet."
+    assert said in capsys.readouterr().err
+    assert said in (tmp_path / "report.html").read_text()
+    summary = json.loads((tmp_path / "results.json").read_text())
+    assert (summary["advice"], summary["missing"]) == (said, 1)
+    assert {row["knob"] for row in summary["verdict"] if row["mark"] == "?"} == {"kyber-fairness", "d2fq"}
+
+
+def test_what_the_kernel_complained_of_is_in_every_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--suite", "d4") == 0
+    what = bench.load(tmp_path)
+    unit = next(unit for unit in what.units if unit.knob == "mqfq")
+    found = what.store.load(unit.id)
+    found.runs[0].bad_dmesg = ["BUG: soft lockup [fio:1]"]
+    what.store.save(unit, found)
+    capsys.readouterr()
+    assert run(tmp_path, "--suite", "d4") == 0
+    line = "mqfq: BUG: soft lockup [fio:1]"
+    assert line in capsys.readouterr().out
+    assert line in (tmp_path / "report.html").read_text()
+    assert json.loads((tmp_path / "results.json").read_text())["bad_dmesg"] == [line]
+
 
 def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
     what = bench.prepare(["d1"], None, "sim:optane", "sim", "optane", True, None, tmp_path)
