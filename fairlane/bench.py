@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import platform
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -38,13 +40,7 @@ class Plan:
     scale: str
     kernel: str | None  # of the VM
     version: str = __version__
-
-    @property
-    def command(self) -> str:
-        """How to run it again."""
-        words = ["fairlane", "bench", "--suite", ",".join(self.parts), "--knobs", ",".join(self.knobs), "--on", self.on]
-        words += ["--quick"] if self.scale == "quick" else []
-        return shlex.join([*words, *(["--kernel", self.kernel] if self.kernel else [])])
+    destroy_data: str | None = None  # a permission, which another start of the same run may lack
 
 
 @dataclass(frozen=True)
@@ -55,9 +51,20 @@ class Bench:
     units: list[Unit]
     store: Store
 
-    @property
+    @cached_property
     def todo(self) -> list[Unit]:
-        return [unit for unit in self.units if not self.store.done(unit)]
+        """What had not run when this was first asked."""
+        return [unit for unit in self.units if not self.store.ran(unit)]
+
+    @property
+    def command(self) -> str:
+        """How to run it again, or go on."""
+        plan = self.plan
+        words = ["fairlane", "bench", "--suite", ",".join(plan.parts), "--knobs", ",".join(plan.knobs), "--on", plan.on]
+        words += ["--quick"] if plan.scale == "quick" else []
+        words += ["--kernel", plan.kernel] if plan.kernel else []
+        words += ["--destroy-data", plan.destroy_data] if plan.destroy_data else []
+        return shlex.join([*words, "--out", str(self.store.folder)])
 
 
 def prepare(
@@ -69,11 +76,14 @@ def prepare(
     quick: bool,
     kernel: str | None,
     out: Path,
+    destroy_data: str | None = None,
 ) -> Bench:
     """Check what was asked for and open the run folder; nothing is started yet."""
     suite.check_parts(parts)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     asked = list(known) if names is None else list(dict.fromkeys(names))
+    if not asked:
+        raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     knobs.check_names(asked)
     if backend == "sim":
         sim.check_knobs(asked)
@@ -83,25 +93,27 @@ def prepare(
     units = suite.units(parts, asked, how, suite.drives(backend, where))
     if backend == "sim":  # which has a scheduler and its weights, and so no knob that could be idle
         units = [unit for unit in units if not unit.tuning.idle]
-    plan = Plan(tuple(parts), tuple(asked), on, how.name, kernel)
-    _open(out, plan, units)
-    return Bench(plan, backend, where, units, Store.of(out, units[-1]))
+    plan = Plan(tuple(parts), tuple(asked), on, how.name, kernel, destroy_data=destroy_data)
+    bench = Bench(plan, backend, where, units, Store.of(out, units[-1]))
+    _open(bench)
+    return bench
 
 
-def _open(out: Path, plan: Plan, units: list[Unit]) -> None:
+def _open(bench: Bench) -> None:
     """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done."""
+    out = bench.store.folder
     file = out / PLAN
-    data = json.loads(json.dumps({**plan.__dict__, "units": [suite.to_json(unit) for unit in units]}))
+    data = json.loads(json.dumps({**bench.plan.__dict__, "units": [suite.to_json(unit) for unit in bench.units]}))
     if not file.exists() or not any((out / "units").glob("*.json")):
         with room(out):
+            bench.store.forget("io.cost")  # which was measured for an older plan
             write_json(file, data)
         return
     try:
         before = json.loads(file.read_text())
     except ValueError as error:
         raise FairlaneError(f"{file}: not JSON ({error}); give another folder with --out") from error
-    if before != data:
-        differs = [key for key in data if before.get(key) != data[key]]
+    if differs := [key for key in data if key != "destroy_data" and before.get(key) != data[key]]:
         raise FairlaneError(
             f"{out} holds another run of the suite (its {', '.join(differs)} differ); give another folder with --out,"
             " or delete this one"
@@ -133,8 +145,8 @@ def estimate_s(bench: Bench) -> float:
     return each + MODEL_S * model + (BOOT_S if bench.backend == "vm" and todo else 0)
 
 
-def run(bench: Bench, progress: Callable[[Progress], None], destroy_data: str | None) -> None:
-    """Run what is not done."""
+def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
+    """Run what has not run."""
     todo = bench.todo
     if not todo:
         return
@@ -146,9 +158,30 @@ def run(bench: Bench, progress: Callable[[Progress], None], destroy_data: str | 
             _simulate(bench, todo, watch)
     elif bench.backend == "vm":
         assert bench.plan.kernel
-        vm.run_units(todo, bench.store.folder, watch.say, watch.unit, bench.plan.kernel)
+        boot = vm.ready(bench.plan.kernel, bench.store.folder, lambda now: watch.say(now.step))
+        _check_same(bench, {"kernel": boot.kernel.release, "accel": boot.accelerator})
+        vm.run_units(todo, boot, watch.unit)
     else:
-        host.run_units(todo, bench.where or "", bench.store, lambda u: watch.unit(u.id), destroy_data=destroy_data)
+        device = bench.where or ""
+        _check_same(bench, {"kernel": platform.release(), **host.identity(device)})
+        host.run_units(todo, device, bench.store, lambda u: watch.unit(u.id), destroy_data=bench.plan.destroy_data)
+
+
+def _check_same(bench: Bench, now: Mapping[str, Any]) -> None:
+    """Refuse to go on where that would mix kernels, accelerators or drives; what older results do not say is alike."""
+    done = next((unit for unit in bench.units if unit not in bench.todo), None)
+    if done is None:
+        return
+    found = bench.store.load(done.id)
+    before = {**found.device, "kernel": found.kernel, "accel": found.accel}
+    differs = [
+        f"{key} {before[key]}, not {value}" for key, value in now.items() if before.get(key) not in (None, value)
+    ]
+    if differs:
+        raise FairlaneError(
+            f"{bench.store.folder} was begun with {' and '.join(differs)}; give another folder with --out, or delete"
+            " this one"
+        )
 
 
 class _Watch:
@@ -238,12 +271,12 @@ def finish(bench: Bench) -> Found:
     """Judge what is there; leaves results.json and report.html in the run folder."""
     evidence = Evidence(bench.units, results(bench))
     found = verdict.marks(evidence)
-    summary = {"schema": 1, "command": bench.plan.command, **vars(bench.plan), **verdict.summary(evidence)}
+    summary = {"schema": 1, "command": bench.command, **vars(bench.plan), **verdict.summary(evidence)}
     page = bench.store.folder / REPORT
     with room(bench.store.folder):
         write_json(bench.store.folder / RESULTS, summary)
         page.write_text(
-            benchreport.render(vars(bench.plan), bench.plan.command, evidence, found, summary["advice"]),
+            benchreport.render(vars(bench.plan), bench.command, evidence, found, summary["advice"]),
             encoding="utf-8",
         )
     return Found(evidence, found, summary["advice"], summary, page)

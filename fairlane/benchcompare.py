@@ -41,11 +41,11 @@ class Side:
 
     def notes(self) -> list[str]:
         """What whoever compares must know of it, in sentences."""
-        left, every = len(self.bench.todo), len(self.bench.units)
+        left, every = len(self.evidence.missing), len(self.bench.units)
         found = [f"{self.name} is not finished: {left} of its {every} units are missing."] if left else []
         found += [f"{knob} did not run in {self.name}: {why}" for knob, why in self.evidence.unavailable.items()]
-        found += [f"Of {self.name}: {doubt}" for doubt in self.evidence.doubts()]
-        if any(run.bad_dmesg for result in self.evidence.results.values() for run in result.runs):
+        found += [f"Of {self.name}: {said}" for said in [*self.evidence.notes(), *self.evidence.doubts()]]
+        if self.evidence.complaints():
             found.append(f"The kernel complained during {self.name}; its own report has what it said.")
         return found
 

@@ -11,7 +11,7 @@ from typing import Any
 from fairlane.report import Line, Plot, Tick, flat, fmt_iops, fmt_rate, fmt_us, knob_colour, nice, spread, template
 from fairlane.results import Run
 from fairlane.suite import BASELINE, PARTS, PRIO, Unit
-from fairlane.verdict import LIMITS, NEVER, Evidence, Mark, Point, front, hypervolume, latency
+from fairlane.verdict import LIMITS, NEVER, UNTIL_WINDOW_S, Evidence, Mark, Point, front, latency
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 SIZE = 1000  # of a plot, in SVG units
@@ -241,6 +241,10 @@ def _fairness(e: Evidence) -> Section:
     return Section("d2", "Proportional fairness", about, figures, [], sheets)
 
 
+def _or(value: float | None, show: Callable[[float], str], never: str) -> str:
+    return "–" if value is None else never if value == NEVER else show(value)
+
+
 def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | None], form: str) -> Sheet:
     units = {(u.experiment, u.x): u for u in e.units if u.part == "d2" and u.experiment != "alone"}
     headings = [name if x is None else f"{name}, {x:g}" for name, x in units]
@@ -248,7 +252,7 @@ def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | N
     for knob in e.knobs:
         runs = {(u.experiment, u.x): value(u, r) for u, r in e.of("d2", knob) if u.experiment != "alone"}
         found = [runs.get(key) for key in units]
-        rows.append((knob, ["–" if v is None else form.format(v) for v in found]))
+        rows.append((knob, [_or(v, form.format, "∞") for v in found]))
     return Sheet(title, headings, rows)
 
 
@@ -259,11 +263,11 @@ def _tradeoff(e: Evidence) -> Section:
     figures, sheets = [], []
     for kind, what in (("latency", "P99 of the tenant with priority"), ("bandwidth", "its bandwidth, MB/s")):
         points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
-        values = [abs(p.value) for found in points.values() for p in found]
+        values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
         scale = 1.0 if kind == "latency" else 1e-6
 
         def curve(found: Iterable[Point], scale: float = scale) -> Curve:
-            return [(p.total, abs(p.value) * scale) for p in found]
+            return [(p.total, abs(p.value) * scale) for p in found if p.value is not None]
 
         fronts = {knob: curve(front(found)) for knob, found in points.items()}
         others = {knob: curve(found) for knob, found in points.items()}
@@ -274,12 +278,8 @@ def _tradeoff(e: Evidence) -> Section:
         figures += _figures([(f"A {kind}-critical tenant; {better}", plot)])
         rows = []
         for knob, found in points.items():
-            volume = hypervolume(found)
-            settings = "; ".join(
-                f"{p.setting}: {fmt_rate(p.value) if kind == 'bandwidth' else fmt_us(-p.value) + ' µs'} "
-                f"at {p.total:.2f}"
-                for p in found
-            )
+            volume = e.volume(knob, kind)
+            settings = "; ".join(f"{p.setting}: {_of_priority(p, kind)} at {p.total:.2f}" for p in found)
             rows.append((knob, ["–" if volume is None else f"{volume:.2f}", settings or "–"]))
         headings = ["hypervolume", f"settings: {what.removesuffix(', MB/s')} at total of none’s"]
         sheets.append(Sheet(f"{kind.capitalize()}-critical", headings, rows))
@@ -288,6 +288,12 @@ def _tradeoff(e: Evidence) -> Section:
         "hypervolume is the area under a knob’s front: none has 0, the figure of being alone at none’s total is 1."
     )
     return Section("d3", "Priority against utilisation", about, figures, [], sheets)
+
+
+def _of_priority(point: Point, kind: str) -> str:
+    if point.value is None:
+        return "nothing completed"
+    return fmt_rate(point.value) if kind == "bandwidth" else fmt_us(-point.value) + " µs"
 
 
 # --- D4 ---
@@ -309,14 +315,16 @@ def _bursts(e: Evidence) -> Section:
             if burst is None:
                 cells.append("–")
                 continue
-            when = "never" if burst.response_s is None else f"{1000 * burst.response_s:.0f} ms"
-            cells.append(f"{when}; total {'–' if burst.kept is None else f'{burst.kept:.2f}'} of none’s")
+            when = _or(burst.response_s, lambda s: f"{1000 * s:.0f} ms", "never")
+            cells.append(when + ("" if burst.kept is None else f"; total {burst.kept:.2f} of none’s"))
         rows.append((knob, cells))
     headings = [f"{u.experiment}, {u.x:g} s" for u in bursts]
     about = (
         "A tenant with priority is idle, wakes for a burst, and is idle again. Time until it has 80 % of its due: "
         "of its share by weight (1000 against four of 100) of what none moves in all, or of its rate when it is alone, "
-        "whichever is less; and what all tenants together moved meanwhile."
+        "whichever is less; and what all tenants together moved meanwhile. A burst of less than "
+        f"{1000 * UNTIL_WINDOW_S:.0f} ms is too short for rates: 0 if its requests took no longer on average than they "
+        "do at that rate, otherwise how long the slowest took."
     )
     return Section(
         "d4", "Bursts", about, [], small, [Sheet("From its first request until it has its due", headings, rows)]
@@ -406,11 +414,12 @@ def render(
         sections=[SECTIONS[part](e) for part in e.parts],
         unavailable=e.unavailable,
         doubts=e.doubts(),
+        notes=e.notes(),
         config=_config(plan, e),
         command=command,
         never=NEVER,
         knob_colour=knob_colour,
-        bad_dmesg=[f"{r.runs[0].knob}: {line}" for r in e.results.values() if r.runs for line in r.runs[0].bad_dmesg],
+        bad_dmesg=e.complaints(),
         raw=[(unit.id, unit) for unit in e.units],
     )
 

@@ -277,7 +277,7 @@ def _bench(args: argparse.Namespace) -> int:
     _only_where_it_counts(args, backend)
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out)
+    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out, args.destroy_data)
     told = tables.console(stderr=True)
     todo = len(what.todo)
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
@@ -285,7 +285,7 @@ def _bench(args: argparse.Namespace) -> int:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
         try:
             with tables.progress("isol-bench") as progress:
-                bench.run(what, progress, args.destroy_data)
+                bench.run(what, progress)
         except KeyboardInterrupt:
             print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
             return 130
@@ -368,7 +368,10 @@ def _report(args: argparse.Namespace) -> int:
     if suites:
         if args.out:
             raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
-        print(bench.finish(bench.load(suites[0])).page)
+        made = bench.finish(bench.load(suites[0]))
+        if made.evidence.missing:
+            print(f"fairlane: {made.advice}", file=sys.stderr)
+        print(made.page)
         return 0
     files = [file for path in args.results for file in _files(path)]
     page = args.out or files[0].with_name(REPORT)

@@ -77,7 +77,7 @@ def run(
     knobs.check_names(knob_names)
     target = free_target(device, scenario, destroy_data)
     results = Results(scenario.name, f"host:{device}", scenario.seed, __version__, kernel=platform.release())
-    results.device = _describe(device, target)
+    results.device = _describe(device)
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
     with _terminable(), _claimed_for(device, renew):
         usable = _usable(device, knob_names, results)
@@ -129,7 +129,7 @@ def run_units(
             results = Results(unit.scenario.name, f"host:{device}", unit.scenario.seed, __version__)
             results.kernel = platform.release()
             results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
-            results.device = _describe(device, target)
+            results.device = _describe(device)
             if why := reasons[unit.knob]:
                 results.unavailable = {unit.knob: why}
             else:
@@ -400,14 +400,24 @@ def _io_cost_speed(bench: _Bench, model: str) -> knobs.IoCost:
     return knobs.IoCost(model, max(tried)[1], "; ".join(notes))
 
 
-def _describe(device: str, target: fio.Target) -> dict[str, Any]:
+def _describe(device: str) -> dict[str, Any]:
     queue = knobs.SYS_BLOCK / device / "queue"
     return {
         "name": device,
-        "capacity_bytes": target.capacity,
-        "block_bytes": target.block,
+        **identity(device),
         "nr_requests": int((queue / "nr_requests").read_text()),
         "hardware_queues": len(list((knobs.SYS_BLOCK / device / "mq").glob("*"))),
+    }
+
+
+def identity(device: str) -> dict[str, Any]:
+    """What tells a drive from another that had its name: its size, and its model and serial number if it has any."""
+    folder = check_device(device)
+    said = {name: folder / "device" / name for name in ("model", "serial")}
+    return {
+        "capacity_bytes": int((folder / "size").read_text()) * 512,
+        "block_bytes": int((folder / "queue/logical_block_size").read_text()),
+        **{name: path.read_text().strip() for name, path in said.items() if path.is_file()},
     }
 
 

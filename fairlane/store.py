@@ -42,6 +42,10 @@ class Store:
     def done(self, unit: Unit) -> bool:
         return self.path(unit.id).exists()
 
+    def ran(self, unit: Unit) -> bool:
+        """One that could not may be able to by now."""
+        return self.done(unit) and bool(self.load(unit.id).runs)
+
     def load(self, unit_id: str) -> Results:
         return Results.load(self.path(unit_id))
 
@@ -59,6 +63,9 @@ class Store:
     def kept(self, name: str) -> dict[str, Any]:
         path = self.folder / "kept" / f"{name}.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def forget(self, name: str) -> None:
+        (self.folder / "kept" / f"{name}.json").unlink(missing_ok=True)
 
     def keep(self, name: str, values: Mapping[str, Any]) -> None:
         with room(self.folder):

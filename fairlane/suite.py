@@ -138,6 +138,8 @@ def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[P
 
 
 def check_parts(parts: Sequence[str]) -> None:
+    if not parts:
+        raise FairlaneError(f"--suite names no part; valid are {', '.join(PARTS)}")
     for part in parts:
         if part not in PARTS:
             raise FairlaneError(f"--suite: unknown part {part!r}; valid are {', '.join(PARTS)}")

@@ -161,6 +161,12 @@ def verdict(found: Found, out: Console) -> None:
     out.print(table)
     for knob, why in found.evidence.unavailable.items():
         out.print(f"{knob} did not run: {escape(why)}")
+    for note in found.evidence.notes():
+        out.print(escape(note))
+    for n, line in enumerate(found.evidence.complaints()):
+        if not n:
+            out.print("[red]The kernel complained during these runs; do not trust them:[/]")
+        out.print(f"  {escape(line)}")
     for doubt in found.evidence.doubts():
         out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
     out.print(escape(found.advice))

@@ -13,13 +13,14 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from fairlane.results import Results, Run, Series, jain
+from fairlane.results import Results, Run, Series, Tenant, jain
 from fairlane.suite import BASELINE, BEST_EFFORT, HEAVY, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
-BUSY = 1.25  # no knob makes a drive that much faster than none does: the machine was busy while none ran
+TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
+MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
 UNTIL_FRACTION = 0.8  # of its share, or of its rate alone: a burst that gets that much has what it is due
-UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken
+UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken; a shorter burst has only its latency
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,10 @@ class Mark:
 
     @property
     def grade(self) -> int | None:
-        known = [judged.grade for judged in self.judged if judged.grade is not None]
-        return min(known) if known else None
+        """What is not known may be bad, and cannot make up for what is."""
+        grades = [judged.grade for judged in self.judged]
+        known = [grade for grade in grades if grade is not None]
+        return min(known) if known and (len(known) == len(grades) or not min(known)) else None
 
     @property
     def symbol(self) -> str:
@@ -111,7 +114,7 @@ class Point:
     setting: str
     total: float  # of all tenants, relative to none
     gain: float  # of the way from none to being alone
-    value: float  # P99 in us, or bytes/s of the tenant with priority
+    value: float | None  # -P99 in us, or bytes/s of the tenant with priority; None: nothing of it was completed
     bytes_per_s: float
 
 
@@ -121,8 +124,8 @@ class Burst:
 
     experiment: str
     seconds: float
-    response_s: float | None  # None: it never had what it is due
-    kept: float | None
+    response_s: float | None  # NEVER: it never had what it is due; None: not known
+    kept: float | None  # None, too, of one that is too short for a rate
     due: float  # bytes/s
 
 
@@ -131,6 +134,7 @@ class Evidence:
 
     def __init__(self, units: Sequence[Unit], results: Mapping[str, Results]) -> None:
         self.units = [unit for unit in units if unit.id in results]
+        self.missing = [unit for unit in units if unit.id not in results]
         self.results = results
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
         self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
@@ -171,13 +175,35 @@ class Evidence:
                 continue
             ratio = run.total_bytes_per_s / base.total_bytes_per_s
             where = f"{unit.part} {unit.experiment}" + ("" if unit.x is None else f" {unit.x:g}")
-            if ratio > max(BUSY, found.get(where, (0.0, ""))[0]):
+            if ratio > max(TOO_MUCH, found.get(where, (0.0, ""))[0]):
                 found[where] = (ratio, unit.knob)
         return [
-            f"In {where}, {knob} moved {ratio:.1f} times what none did, so the machine was busy while"
-            " none ran: what is judged there is doubtful; delete its units and run it again on a quiet machine."
+            f"In {where}, {knob} moved {ratio:.1f} times what none did of the same requests, which no knob makes a"
+            f" drive do: what is judged there is doubtful; delete units/{where.replace(' ', '-')}.* and run it again."
             for where, (ratio, knob) in found.items()
         ]
+
+    def notes(self) -> list[str]:
+        """What could not be judged, in sentences."""
+        found = [
+            f"In d3 {unit.experiment}, the tenant with priority is not seen to be {MARGIN:.0%} better off alone than"
+            " under none, so there is nothing to gain and no figure."
+            for unit, _ in self.of("d3", BASELINE)
+            if self.run(unit.alone) and self._span(unit.experiment) is None
+        ]
+        for knob in self.knobs:
+            silent = [burst for burst in self.bursts(knob) if burst.response_s is None]
+            found += [
+                f"Under {knob}, no request of the burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant"
+                " was completed, so it is not judged."
+                for burst in silent
+            ]
+        return found
+
+    def complaints(self) -> list[str]:
+        """What the kernel complained of, and under which knob."""
+        runs = [run for result in self.results.values() for run in result.runs]
+        return [f"{run.knob}: {line}" for run in runs for line in run.bad_dmesg]
 
     # --- d2 ---
 
@@ -202,9 +228,7 @@ class Evidence:
     def slowdown(self, unit: Unit, run: Run) -> float | None:
         """Of the unluckiest tenant: how many times less it got than its share of what it gets when it is alone."""
         found = self._of_alone(unit, run, [alone_id(t, unit.part) for t in unit.scenario.tenants])
-        if not found or not all(found.values()):
-            return None
-        return max(t.share / found[t.name] for t in run.tenants)
+        return max(t.share / found[t.name] if found[t.name] else NEVER for t in run.tenants) if found else None
 
     def work(self, unit: Unit, run: Run) -> float | None:
         """The drive's time that was used, relative to none."""
@@ -216,24 +240,29 @@ class Evidence:
 
     def points(self, knob: str, experiment: str) -> list[Point]:
         found = []
+        span = self._span(experiment)
         for unit, run in self.of("d3", knob, experiment):
-            alone = self.run(unit.alone)
             base = next((r for _, r in self.of("d3", BASELINE, experiment)), None)
-            if alone is None or base is None:
+            if base is None or not base.total_bytes_per_s:
                 continue
-            value, none, best = (_priority(r, experiment) for r in (run, base, alone))
-            if value is None or none is None or best is None or best == none or not base.total_bytes_per_s:
-                continue
-            found.append(
-                Point(
-                    unit.setting,
-                    run.total_bytes_per_s / base.total_bytes_per_s,
-                    (value - none) / (best - none),
-                    value,
-                    run.total_bytes_per_s,
-                )
-            )
+            value = _priority(run, experiment)
+            gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None else 0.0
+            total = run.total_bytes_per_s
+            found.append(Point(unit.setting, total / base.total_bytes_per_s, gain, value, total))
         return found
+
+    def _span(self, experiment: str) -> tuple[float, float] | None:
+        """What the tenant with priority has under none, and alone; None when that is no more."""
+        for unit, base in self.of("d3", BASELINE, experiment):
+            alone = self.run(unit.alone)
+            none, best = (_priority(run, experiment) if run else None for run in (base, alone))
+            if none is not None and best is not None and best > none and best - none >= MARGIN * abs(none):
+                return none, best
+        return None
+
+    def volume(self, knob: str, experiment: str) -> float | None:
+        """The hypervolume of its front."""
+        return hypervolume(self.points(knob, experiment)) if self._span(experiment) else None
 
     # --- d4 ---
 
@@ -246,13 +275,17 @@ class Evidence:
                 continue
             prio = next(t for t in unit.scenario.tenants if t.name == PRIO)
             assert prio.stop is not None
-            series = next(t.series for t in run.tenants if t.name == PRIO)
+            seconds = round(prio.stop - prio.start, 6)
+            mine = next(t for t in run.tenants if t.name == PRIO)
+            if seconds < UNTIL_WINDOW_S:
+                found.append(Burst(unit.experiment, seconds, by_latency(mine, alone.tenants[0], due), None, due))
+                continue
             during, usual = (_moved(r, prio.start, prio.stop) for r in (run, base))
             found.append(
                 Burst(
                     unit.experiment,
-                    prio.stop - prio.start,
-                    until(series, prio.start, prio.stop, due) if series else None,
+                    seconds,
+                    until(mine.series, prio.start, prio.stop, due) if mine.series else None,
                     during / usual if during is not None and usual else None,
                     due,
                 )
@@ -283,19 +316,30 @@ def _moved(run: Run, start: float, stop: float) -> float | None:
     return float(sum(known)) if len(known) == len(parts) else None
 
 
-def until(series: Series, start: float, stop: float, due: float) -> float | None:
-    """s from start until the rate over UNTIL_WINDOW_S, or over the whole burst if that is shorter, is first `due`.
+def until(series: Series, start: float, stop: float, due: float) -> float:
+    """s from start until the rate over UNTIL_WINDOW_S is first `due`, or NEVER.
 
     It counts from the first of these bins: at 0 the burst had what it is due from its beginning.
     """
     bin_s = series.bin_ms / 1000
-    first, last = round(start / bin_s), max(round(start / bin_s) + 1, round(stop / bin_s))
+    first, last = round(start / bin_s), round(stop / bin_s)
     width = max(1, min(last - first, round(UNTIL_WINDOW_S / bin_s)))
-    length = min(stop - start, width * bin_s)
     for begin in range(first, last - width + 1):
-        if sum(series.bytes[begin : begin + width]) >= due * length:
+        if sum(series.bytes[begin : begin + width]) >= due * width * bin_s:
             return (begin - first) * bin_s
-    return None
+    return NEVER
+
+
+def by_latency(burst: Tenant, alone: Tenant, due: float) -> float | None:
+    """s until a burst that is too short for a rate has what it is due, or None when none of its requests was completed.
+
+    As many of its requests are out as when it is alone, so that its rate is less by as much as they take longer. When
+    that is less than `due`, it had waited for what it wanted until the last of them was done.
+    """
+    mean, slowest, usual = burst.lat_us.get("mean"), burst.lat_us.get("max"), alone.lat_us.get("mean")
+    if not mean or slowest is None or usual is None:
+        return None
+    return 0.0 if alone.bytes_per_s * usual / mean >= due else slowest / 1e6
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -322,8 +366,9 @@ def hypervolume(points: Sequence[Point]) -> float | None:
 
 
 def _worst(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
+    """None, too, when one of them is not known."""
     known = [value for value in values if value is not None]
-    return pick(known) if known else None
+    return pick(known) if known and len(known) == len(values) else None
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
@@ -346,7 +391,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
     fair = [(u, r) for u, r in evidence.of("d2", knob) if u.experiment != "alone"]
     indexes = [evidence.by_cost(u, r) for u, r in fair]
     bursts = evidence.bursts(knob)
-    slow = [NEVER if burst.response_s is None else 1000 * burst.response_s for burst in bursts]
+    slow = [1000 * burst.response_s for burst in bursts if burst.response_s is not None]
 
     def of_none(pairs: Sequence[tuple[Unit, Run]], value: Callable[[Run], float | None]) -> list[float | None]:
         bases = [evidence.base(u) for u, _ in pairs]
@@ -359,10 +404,10 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
         "fairness": _worst(indexes, mean),
         "unfairest": _worst(indexes, min),
         "work": _worst([evidence.work(u, r) for u, r in fair], mean),
-        "latency front": hypervolume(evidence.points(knob, "latency")),
-        "bandwidth front": hypervolume(evidence.points(knob, "bandwidth")),
+        "latency front": evidence.volume(knob, "latency"),
+        "bandwidth front": evidence.volume(knob, "bandwidth"),
         "response": max(slow, default=None),
-        "kept": _worst([burst.kept for burst in bursts], min),
+        "kept": _worst([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
     }
 
 
@@ -375,9 +420,10 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
         found[knob] = {}
         for part in evidence.parts:
             judged = []
+            whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
             for limit in (limit for limit in LIMITS if limit.part == part):
                 value = values[limit.figure]
-                grade = limit.grade(value) if value is not None else None
+                grade = limit.grade(value) if value is not None and whole else None
                 judged.append(Judged(limit, value, grade, f"not run: {missing}" if missing else ""))
             found[knob][part] = Mark(knob, part, tuple(judged))
     return found
@@ -422,7 +468,7 @@ def rows(evidence: Evidence) -> list[dict[str, Any]]:
             | {key: getattr(run, key) for key in ("total_bytes_per_s", "total_iops", "fairness_index", "cpu_ns_per_io")}
             | {
                 "fairness_by_cost": evidence.by_cost(unit, run) if unit.part == "d2" else None,
-                "slowdown": evidence.slowdown(unit, run) if unit.part == "d2" else None,
+                "slowdown": _json(evidence.slowdown(unit, run)) if unit.part == "d2" else None,
                 "mean_us": latency(run, "mean"),
                 "p99_us": latency(run, "p99"),
                 "prio_bytes_per_s": prio.bytes_per_s if prio else None,
@@ -432,19 +478,28 @@ def rows(evidence: Evidence) -> list[dict[str, Any]]:
     return found
 
 
+def _json(value: float | None) -> float | str | None:
+    """JSON has no infinity, and null is what is not known; both Python's float() and pandas read this."""
+    return "inf" if value == NEVER else value
+
+
 def summary(evidence: Evidence) -> dict[str, Any]:
     """The verdict as JSON."""
-    found = marks(evidence)
+    found, left = marks(evidence), len(evidence.missing)
+    unfinished = f"{left} of {left + len(evidence.units)} units are missing, so there is no advice yet."
     return {
-        "advice": advice(found),
+        "advice": unfinished if left else advice(found),
+        "missing": left,
         "doubts": evidence.doubts(),
+        "notes": evidence.notes(),
+        "bad_dmesg": evidence.complaints(),
         "limits": [asdict(limit) for limit in LIMITS],
         "verdict": [
             {
                 "knob": knob,
                 "part": part,
                 "mark": mark.symbol,
-                **{j.limit.figure: None if j.value == NEVER else j.value for j in mark.judged},
+                **{j.limit.figure: _json(j.value) for j in mark.judged},
                 "unavailable": evidence.unavailable.get(knob),
             }
             for knob, row in found.items()

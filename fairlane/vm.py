@@ -273,7 +273,7 @@ def kernel_for(names: Sequence[str]) -> str:
     return labkernel.NAME if any(knobs.TABLE[name].lab for name in names) else KERNEL
 
 
-def ready(kernel_version: str, shared: Path, progress: Callable[[Progress], None]) -> _Boot:
+def ready(kernel_version: str, shared: Path, progress: Callable[[Progress], None]) -> Boot:
     """Have the kernel and our modules, and know how to run it."""
 
     def say(text: str) -> None:
@@ -283,11 +283,11 @@ def ready(kernel_version: str, shared: Path, progress: Callable[[Progress], None
     modules = kernels.build_modules(kernel, say)
     if known_accel() is None:
         say("trying whether KVM works here")
-    return _Boot(kernel, modules, accel(kernel), shared.resolve(), progress)
+    return Boot(kernel, modules, accel(kernel), shared.resolve(), progress)
 
 
 @dataclass(frozen=True)
-class _Boot:
+class Boot:
     kernel: Kernel
     modules: Path
     accelerator: str
@@ -322,7 +322,7 @@ def _check_ended(finished: Finished, errors: list[str]) -> None:
         raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
 
 
-def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
+def _run_group(jobs: list[Job], boot: Boot) -> list[Results]:
     boot.shared.mkdir(parents=True, exist_ok=True)
     outs = [job.out.resolve() for job in jobs]
     for out in outs:
@@ -375,18 +375,15 @@ def _run_group(jobs: list[Job], boot: _Boot) -> list[Results]:
 # --- A suite's units ---
 
 
-def run_units(
-    todo: Sequence[Unit], shared: Path, say: Callable[[str], None], begun: Callable[[str], None], kernel_version: str
-) -> None:
-    """Run them in one boot, as the host backend does it there; `shared` is the suite's run folder.
+def run_units(todo: Sequence[Unit], boot: Boot, begun: Callable[[str], None]) -> None:
+    """Run them in one boot, as the host backend does it there; what it shares is the suite's run folder.
 
     begun is told the id of each unit as it begins.
     """
-    boot = ready(kernel_version, shared, lambda now: say(now.step))
     (boot.shared / UNITS).write_text(json.dumps([to_json(unit) for unit in todo]))
     errors: list[str] = []
 
-    say(f"booting {boot.kernel.release} under {boot.accelerator.upper()}")
+    boot.progress(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
     finished = run(
         [sys.executable, "-m", "fairlane.guest", "units", str(boot.shared), boot.accelerator],
         boot.kernel,

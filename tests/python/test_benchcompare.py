@@ -25,12 +25,13 @@ def run_of(
     what = bench.prepare(parts.split(), names, "sim", "sim", None, True, None, out)
     for unit in what.units:
         rate = 1e9 * (1.0 if unit.knob == "none" else of_none)
+        p99_us = p99 / 2 if unit.experiment == "alone" else p99
         specs = unit.scenario.tenants
         tenants = [
-            Tenant(t.name, t.weight, 1 / len(specs), rate / len(specs), 1, 1, 0, lat_us={"mean": 9.0, "p99": p99})
+            Tenant(t.name, t.weight, 1 / len(specs), rate / len(specs), 1, 1, 0, lat_us={"mean": 9.0, "p99": p99_us})
             for t in specs
         ]
-        run = Run(unit.knob, 0, 1.0, tenants, rate, 1, 1.0, None)
+        run = Run(unit.knob, 0, 1.0, tenants, rate, 1, 1.0, 9.0)
         what.store.save(unit, Results(unit.scenario.name, "sim", 1, "0", runs=[run], device={"profile": "p4500"}))
     return what
 

@@ -230,6 +230,14 @@ def test_the_scheduler_is_put_back(device: Path, tree: Tree) -> None:
     assert scheduler.read_text() == "mq-deadline"
 
 
+def test_a_drive_is_told_from_another_of_its_name_by_size_model_and_serial_number(device: Path) -> None:
+    assert host.identity("sdx") == {"capacity_bytes": 1 << 20, "block_bytes": 512}, "one that says no more"
+    (device / "device").mkdir()
+    (device / "device/model").write_text("INTEL SSDPE2KX020T7\n")
+    (device / "device/serial").write_text("  A1  \n")
+    assert host.identity("sdx").items() >= {"model": "INTEL SSDPE2KX020T7", "serial": "A1"}.items()
+
+
 @pytest.mark.usefixtures("device")
 def test_bfq_s_weights_are_scaled_into_its_range(tree: Tree) -> None:
     assert set_knob("bfq", tree)["io.bfq.weight"] == {"a": 1000, "b": 250}

@@ -6,16 +6,18 @@ from __future__ import annotations
 import errno
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fairlane import bench, cli, host, knobs, suite, verdict, vm
+from fairlane import bench, benchreport, cli, host, knobs, suite, verdict, vm
 from fairlane.errors import FairlaneError
 from fairlane.fio import Target
 from fairlane.results import Results, Run, Series, Tenant
-from fairlane.scenario import ROOT
+from fairlane.scenario import ROOT, TenantSpec
 from fairlane.store import Store
 from fairlane.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark, Point
 
@@ -88,8 +90,7 @@ def test_a_burst_has_its_due_from_when_its_rate_is_that() -> None:
     series = Series(10, [0] * 10 + [10] * 10 + [100] * 20)  # awake from 0.1 s on, served from 0.2 s
     assert verdict.until(series, 0.1, 0.4, due=10_000) == pytest.approx(0.1)
     assert verdict.until(series, 0.1, 0.4, due=1_000) == 0.0
-    assert verdict.until(series, 0.1, 0.2, due=10_000) is None
-    assert verdict.until(series, 0.3, 0.301, due=10_000) == 0.0, "a burst shorter than a bin"
+    assert verdict.until(series, 0.1, 0.2, due=10_000) == verdict.NEVER
 
 
 def marked(knob: str, **grades: int | None) -> dict[str, Mark]:
@@ -106,6 +107,15 @@ def test_a_mark_is_the_worst_of_what_it_rests_on() -> None:
     assert [most.grade(value) for value in (1.1, 1.2, verdict.NEVER)] == [2, 1, 0]
     assert Mark("a", "d1", (Judged(limit, None, None),)).symbol == "?"
     assert (GOOD, BAD) == ("✓", "✗")
+
+
+def test_a_mark_with_an_unknown_figure_is_no_tick() -> None:
+    assert [marked_of(*grades) for grades in ((2, None), (1, None), (0, None), (2, 2))] == ["?", "?", BAD, GOOD]
+
+
+def marked_of(*grades: int | None) -> str:
+    limit = Limit("x", "d1", "", 1, 0)
+    return Mark("a", "d1", tuple(Judged(limit, None if grade is None else 1.0, grade) for grade in grades)).symbol
 
 
 def test_the_advice_names_the_best_knob_and_what_it_does_not_do() -> None:
@@ -129,6 +139,102 @@ def test_the_documentation_has_every_threshold() -> None:
         assert (part, float(good), float(fair)) == (limit.part, limit.good, limit.fair)
 
 
+# --- What made-up runs come to ---
+
+ONE = suite.Scale("full", 3.0, 0.5, (1,), (1,), (2,), (65536,), 3, (0.001, 1.0))
+Moves = Callable[[suite.Unit, TenantSpec], Tenant]
+
+
+def tenant(spec: TenantSpec, bytes_per_s: float, mean_us: float | None, bins: Sequence[int] = ()) -> Tenant:
+    """Its slowest request took three times the mean, and its P99 is twice that."""
+    lat = {name: mean_us * times if mean_us else None for name, times in (("mean", 1), ("p99", 2), ("max", 3))}
+    series = Series(10, list(bins)) if bins else None
+    return Tenant(spec.name, spec.weight, 0.5, bytes_per_s, 1.0, bytes_per_s, 0, lat_us=lat, series=series)
+
+
+def evidence(part: str, moves: Moves, knob: str = "bfq") -> verdict.Evidence:
+    """That of a run of a part with one knob; moves says what a unit's tenant did."""
+    found = suite.units([part], [knob], ONE, suite.drives("sim", None))
+    results = {}
+    for unit in found:
+        tenants = [moves(unit, spec) for spec in unit.scenario.tenants]
+        run = Run(unit.knob, 0, 1.0, tenants, sum(t.bytes_per_s for t in tenants), 1.0, 1.0, 1.0)
+        results[unit.id] = Results("x", "sim", 1, "0", runs=[run])
+    return verdict.Evidence(found, results)
+
+
+def bursts(mean_us: float | None) -> verdict.Evidence:
+    """Of 1 s, served at once under bfq; and of 1 ms, of which fio logs nothing, with that mean latency."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        if unit.x == 0.001 and spec.name == suite.PRIO:
+            return tenant(spec, 1e3, mean_us if unit.knob == "bfq" else 900.0, [0] * 150)
+        alone = unit.experiment == "alone"
+        return tenant(spec, 1e6, 100.0, [10_000] * 300 if not alone else ())
+
+    return evidence("d4", moves)
+
+
+def test_a_burst_that_is_too_short_for_a_rate_is_judged_by_its_latency() -> None:
+    good, slow = bursts(mean_us=110), bursts(mean_us=200_000)
+    assert verdict.figures(good, "bfq")["response"] == 0.0
+    assert verdict.marks(good)["bfq"]["d4"].symbol == GOOD
+    assert verdict.figures(slow, "bfq")["response"] == pytest.approx(600), "ms, of the slowest of its requests"
+    assert verdict.marks(slow)["bfq"]["d4"].symbol == BAD
+    for found in (good, slow):
+        assert verdict.figures(found, "bfq")["kept"] == 1.0, "of the long bursts: a bin of a short one is noise"
+
+
+def test_a_burst_that_says_nothing_has_no_figure_and_that_is_said() -> None:
+    silent = bursts(mean_us=None)
+    assert verdict.figures(silent, "bfq")["response"] == 0.0
+    assert silent.notes() == [
+        f"Under bfq, no request of the burst of 0.001 s of a {kind}-critical tenant was completed, so it is not judged."
+        for kind in ("latency", "bandwidth")
+    ]
+
+
+def priority(none: float, alone: float, knob: float | None) -> verdict.Evidence:
+    """The mean latency of the tenant with priority, and its bandwidth in kB/s."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        mine = {"none": alone if unit.experiment == "alone" else none}.get(unit.knob, knob)
+        if spec.name == suite.PRIO:
+            return tenant(spec, 1e3 * (mine or 0), 1e6 / mine if mine else None)
+        return tenant(spec, 1e9, 100.0)
+
+    return evidence("d3", moves)
+
+
+@pytest.mark.parametrize("alone", [99.0, 100.0, 101.0, 109.0])
+def test_where_a_tenant_gains_nothing_alone_no_knob_is_judged_by_what_it_gains(alone: float) -> None:
+    found = priority(none=100, alone=alone, knob=50)
+    assert verdict.marks(found)["bfq"]["d3"].symbol == "?"
+    assert found.notes() == [
+        f"In d3 {kind}, the tenant with priority is not seen to be 10% better off alone than under none, so there is"
+        " nothing to gain and no figure."
+        for kind in ("latency", "bandwidth")
+    ]
+
+
+def test_a_setting_that_starves_the_tenant_with_priority_gains_nothing() -> None:
+    starved = priority(none=100, alone=200, knob=None)
+    assert verdict.figures(starved, "bfq")["latency front"] == 0.0
+    assert verdict.marks(starved)["bfq"]["d3"].symbol == BAD
+    assert verdict.figures(priority(none=100, alone=200, knob=200), "bfq")["latency front"] == pytest.approx(1.0)
+
+
+def test_a_starved_tenant_is_slowed_down_without_end() -> None:
+    found = evidence(
+        "d2", lambda unit, spec: tenant(spec, 0.0 if spec.name == "small" and unit.knob == "bfq" else 1e6, 9)
+    )
+    row = next(row for row in verdict.rows(found) if row["knob"] == "bfq" and "size" in row["experiment"])
+    assert float(row["slowdown"]) == verdict.NEVER
+    assert "NaN" not in json.dumps(row) and "Infinity" not in json.dumps(row), "which JSON has not"
+    page = benchreport.render({}, "", found, verdict.marks(found), "")
+    assert '<td class="num">∞</td>' in page
+
+
 # --- Wrong use ---
 
 
@@ -143,6 +249,16 @@ def test_what_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "unknown knob 'nope'" in says(capsys, "--knobs", "nope", *out)
     assert "the simulator has only our schedulers, not bfq" in says(capsys, "--on", "sim", "--knobs", "bfq", *out)
     assert "no block device 'nope'" in says(capsys, "--on", "host:nope", "--suite", "d2", *out)
+
+
+@pytest.mark.parametrize("nothing", ["", ",", " , "])
+def test_to_ask_for_nothing_is_refused_and_leaves_nothing(
+    nothing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x"
+    for option, why in (("--suite", "--suite names no part; valid are d1"), ("--knobs", "--knobs names none; valid")):
+        assert why in says(capsys, option, nothing, "--on", "sim", "--out", str(out))
+    assert not out.exists()
 
 
 def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,3 +356,82 @@ def test_a_model_is_measured_once_and_kept(
     host.run_units(todo[-3:], "x", store, lambda _unit: None)
     assert measured == [True], "with writes, since the suite has some"
     assert store.kept("io.cost") == {"model": "ctrl=user", "vrate": 90, "why": "isol-bench/standard"}
+
+
+# --- Going on ---
+
+
+def prepared(out: Path, on: str = "host:x", part: str = "d3", destroy: str | None = None) -> bench.Bench:
+    backend, _, where = on.partition(":")
+    return bench.prepare([part], ["io.max"], on, backend, where or None, True, None, out, destroy)
+
+
+@pytest.fixture
+def identity(seen: list[host._Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What the drive x is, for host.identity() and in the results; to be changed."""
+    drive: dict[str, object] = {"capacity_bytes": 1 << 30, "block_bytes": 512, "serial": "A1"}
+    monkeypatch.setattr(host, "identity", lambda _device: dict(drive))
+    monkeypatch.setattr(host, "_describe", lambda _device: {"name": "x", **drive})
+    return drive
+
+
+def test_what_could_not_run_is_tried_again_by_the_next_start_and_only_then(
+    tmp_path: Path, seen: list[host._Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepared(tmp_path)
+    bench.run(first, lambda _now: None)
+    assert {job.knob.name for job in seen} == {"none"}
+    assert bench.finish(first).evidence.unavailable == {"io.max": "this kernel has no io.max"}
+    before = len(seen)
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    bench.run(prepared(tmp_path), lambda _now: None)
+    assert {job.knob.name for job in seen[before:]} == {"io.max"}
+    assert not prepared(tmp_path).todo
+    assert bench.finish(bench.load(tmp_path)).evidence.unavailable == {}
+
+
+def test_a_run_that_was_begun_on_another_kernel_or_drive_is_not_gone_on_with(
+    tmp_path: Path, seen: list[host._Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(prepared(tmp_path), lambda _now: None)
+    before = len(seen)
+    identity["serial"] = "B2"
+    with pytest.raises(FairlaneError, match="was begun with serial A1, not B2; give another folder with --out, or de"):
+        bench.run(prepared(tmp_path), lambda _now: None)
+    identity["serial"] = "A1"
+    monkeypatch.setattr("platform.release", lambda: "9.9")
+    with pytest.raises(FairlaneError, match=r"was begun with kernel .*, not 9\.9;"):
+        bench.run(prepared(tmp_path), lambda _now: None)
+    assert len(seen) == before
+
+
+def test_a_run_that_was_begun_in_another_vm_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = prepared(tmp_path, on="vm")
+    run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
+    what.store.save(what.units[0], Results("x", "vm", 1, "0", kernel="6.1.0-49-amd64", accel="tcg", runs=[run]))
+    for release, accel, why in (
+        ("6.1.0-50-amd64", "tcg", "kernel 6.1.0-49-amd64, not 6.1.0-50-amd64"),
+        ("6.1.0-49-amd64", "kvm", "accel tcg, not kvm"),
+    ):
+        boot = SimpleNamespace(kernel=SimpleNamespace(release=release), accelerator=accel)
+        monkeypatch.setattr(vm, "ready", lambda *_args, boot=boot: boot)
+        monkeypatch.setattr(vm, "run_units", lambda *_args: pytest.fail("it was gone on with"))
+        with pytest.raises(FairlaneError, match=f"was begun with {why};"):
+            bench.run(prepared(tmp_path, on="vm"), lambda _now: None)
+
+
+def test_what_was_measured_for_an_older_plan_goes_with_it(tmp_path: Path) -> None:
+    prepared(tmp_path).store.keep("io.cost", {"model": "of another drive"})
+    assert not prepared(tmp_path, part="d2").store.kept("io.cost")
+
+
+def test_how_to_run_it_again_is_complete(tmp_path: Path) -> None:
+    out = tmp_path / "a b"
+    what = prepared(out, destroy="x")
+    run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
+    what.store.save(what.units[0], Results("x", "host:x", 1, "0", runs=[run]))
+    said = f"fairlane bench --suite d3 --knobs io.max --on host:x --quick --destroy-data x --out '{out}'"
+    assert what.command == bench.load(out).command == said
+    prepared(out)  # a permission does not make another run of it
