@@ -39,7 +39,7 @@ SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
 RECORDS = 50_000
 THREADS = 160  # that have a read each outstanding: enough for half of the drive, which holds 128
 # Slow enough to be the bottleneck even when the CPU is emulated; without garbage collection.
-DRIVE = {"time_scale": 300, "map": 0, "size": 4 << 30, "memory": 1 << 30}
+DRIVE = {"time_scale": 600, "map": 0, "size": 4 << 30, "memory": 1 << 30}
 DATABASE = ["--compression_type=none", "--write_buffer_size=16777216", f"--num={RECORDS}", "--value_size=1024"]
 DIRECT = ["--use_direct_reads=1", "--use_direct_io_for_flush_and_compaction=1", "--cache_size=65536"]
 KNOBS = ("none", "bfq", "d2fq", "mqfq")
@@ -101,11 +101,6 @@ def renew(folder: Path, kept: Path) -> Path:
     return database
 
 
-def started(cgroup: Path, *argv: object) -> subprocess.Popen[str]:
-    words = ["sh", "-c", 'echo 0 > "$0" && exec "$@"', cgroup / "cgroup.procs", *argv]
-    return subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def moved(cgroup: Path, number: str) -> int:
     """Bytes read and written."""
     for line in (cgroup / "io.stat").read_text().splitlines():
@@ -114,6 +109,27 @@ def moved(cgroup: Path, number: str) -> int:
             counts = dict(value.split("=") for value in values)
             return int(counts["rbytes"]) + int(counts["wbytes"])
     return 0
+
+
+@contextlib.contextmanager
+def running(cgroup: Path, number: str, *argv: object) -> Iterator[subprocess.Popen[str]]:
+    """A program in the cgroup that has begun to use the drive, until it ends or, at the end, is killed."""
+    began = moved(cgroup, number)
+    words = ["sh", "-c", 'echo 0 > "$0" && exec "$@"', cgroup / "cgroup.procs", *argv]
+    process = subprocess.Popen(
+        [str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while moved(cgroup, number) == began:
+            assert time.monotonic() < deadline, f"{argv[0]} uses the drive"
+            time.sleep(0.1)
+        yield process
+    finally:
+        (cgroup / "cgroup.kill").write_text("1")  # fio's jobs leave its process group
+        process.wait()
+        while (cgroup / "cgroup.procs").read_text():
+            time.sleep(0.01)
 
 
 def cpu_times() -> tuple[int, int]:
@@ -133,28 +149,20 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
     def counts() -> list[int]:
         return [moved(cgroup, number) for cgroup in cgroups]
 
-    with knobs.scheduler(disk, knob, knobs.TABLE[knob].place):
-        began = counts()
-        running = [started(cgroup, *argv) for cgroup, argv in zip(cgroups, (db_bench, fio), strict=True)]
-        try:
-            deadline = time.monotonic() + 60
-            while any(now == then for now, then in zip(counts(), began, strict=True)):
-                assert time.monotonic() < deadline, "both use the drive"
-                time.sleep(0.1)
-            time.sleep(SECONDS / 2)
-            before, cpu_before = counts(), cpu_times()
-            time.sleep(SECONDS)
-            after, cpu_after = counts(), cpu_times()
-            assert all(process.poll() is None for process in running), "both still run"
-            database_said, _ = running[0].communicate(timeout=60 + 2 * SECONDS)
-            running[1].send_signal(signal.SIGINT)  # end, and say what was measured
-            fio_said, _ = running[1].communicate(timeout=60)
-        finally:
-            for cgroup, process in zip(cgroups, running, strict=True):
-                (cgroup / "cgroup.kill").write_text("1")  # fio's jobs leave its process group
-                process.wait()
-                while (cgroup / "cgroup.procs").read_text():
-                    time.sleep(0.01)
+    with (
+        knobs.scheduler(disk, knob, knobs.TABLE[knob].place),
+        running(cgroups[1], number, *fio) as fio_process,  # first, since db_bench ends by itself
+        running(cgroups[0], number, *db_bench) as database_process,
+    ):
+        time.sleep(SECONDS / 2)
+        before, cpu_before = counts(), cpu_times()
+        time.sleep(SECONDS)
+        after, cpu_after = counts(), cpu_times()
+        for process in (fio_process, database_process):
+            assert process.poll() is None, f"it still runs, not: {process.communicate()[0][-2000:]}"
+        database_said, _ = database_process.communicate(timeout=60 + 2 * SECONDS)
+        fio_process.send_signal(signal.SIGINT)  # end, and say what was measured
+        fio_said, _ = fio_process.communicate(timeout=60)
     operation = re.search(r"([\d.]+) micros/op", database_said)
     assert operation, f"db_bench says how long an operation took, not only: {database_said}"
     fio_found, _ = json.JSONDecoder().raw_decode(fio_said, fio_said.index("{"))
