@@ -119,13 +119,33 @@ def marked_of(*grades: int | None) -> str:
 
 
 def test_the_advice_names_the_best_knob_and_what_it_does_not_do() -> None:
-    found = {"none": marked("none", d1=2, d2=2), "a": marked("a", d1=2, d2=0), "b": marked("b", d1=1, d2=1)}
+    none = marked("none", d1=2, d2=0, d3=0)
+    found = {"none": none, "a": marked("a", d1=1, d2=2, d3=0), "b": marked("b", d1=2, d2=1, d3=1)}
     said = verdict.advice(found)
-    assert "take a" in said
-    assert said.endswith("do not rely on it for fairness.")
-    nothing = {"none": marked("none", d1=2), "a": marked("a", d1=0)}
-    assert verdict.advice(nothing).startswith("No knob isolates")
+    assert "take a (" in said
+    assert said.endswith("do not rely on a for trade-off.")
+    found["c"] = marked("c", d1=1, d2=0, d3=2)
+    assert "; c (overhead –, fairness ✗, trade-off ✓) got as many; do" in verdict.advice(found)
     assert verdict.advice({"a": marked("a", d1=None)}) == "No knob ran, so there is nothing to advise."
+
+
+def test_a_tick_for_overhead_is_no_reason_to_take_a_knob() -> None:
+    none = marked("none", d1=2, d2=0, d3=0, d4=0)
+    found = {"none": none, "mqflashfq": marked("mqflashfq", d1=2, d2=0, d3=0, d4=0)}
+    better = "No knob isolates tenants on this drive and kernel better than none does."
+    assert verdict.advice(found) == better
+    assert verdict.advice({"none": marked("none", d2=2), "a": marked("a", d2=2)}) == better
+    found |= {name: marked(name, d1=1, d2=0, d3=1, d4=0) for name in ("kyber-fairness", "flashfq")}
+    assert verdict.advice(found) == (
+        "No knob isolates tenants on this drive and kernel; kyber-fairness and flashfq (overhead –, fairness ✗,"
+        " trade-off –, bursts ✗) come nearest."
+    )
+    assert verdict.advice({k: {"d1": row["d1"]} for k, row in found.items()}).startswith("Only overhead was judged")
+
+
+def test_where_all_have_crosses_no_knob_is_named() -> None:
+    said = verdict.advice({knob: marked(knob, d4=0) for knob in ("none", "flashfq", "mqfq")})
+    assert "fq" not in said and said.startswith("No knob isolates")
 
 
 def test_the_documentation_has_every_threshold() -> None:
