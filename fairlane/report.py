@@ -374,9 +374,13 @@ def _overall(all_points: Sequence[list[Point]]) -> str:
         return f"{len(all_points)} results side by side"
     errors = [p.share_error for p in ours if p.share_error is not None]
     ratios = [p.vs_none for p in ours if p.vs_none is not None]
-    parts = [_within(max(errors))] if errors else []
+    left = len(ours) - len(errors)
+    of = f" in {len(errors)} of {len(ours)}" if left else ""
+    parts = [_within(max(errors)) + of] if errors else []
     parts += [f"at {min(ratios):.2f} of none’s throughput or more"] if ratios else []
-    return f"{OURS} in {len(ours)} results: {', '.join(parts) or 'nothing measured'}"
+    others = "none of them" if not errors else "the other" if left == 1 else f"the other {left}"
+    unjudged = f"; shares are {'not ' * bool(errors)}judged in {others}" if left else ""
+    return f"{OURS} in {len(ours)} results: {', '.join(parts) or 'nothing measured'}{unjudged}"
 
 
 # --- geometry -------------------------------------------------------------------------------------------------------
