@@ -18,12 +18,12 @@ from fairlane import __version__, benchreport, host, knobs, measure, sim, suite,
 from fairlane.errors import FairlaneError
 from fairlane.files import write_json
 from fairlane.host import Progress
-from fairlane.results import Results
+from fairlane.results import PLAN, Results
 from fairlane.store import Store, room
 from fairlane.suite import Unit
 from fairlane.verdict import Evidence, Mark
 
-PLAN, RESULTS, REPORT = "plan.json", "results.json", "report.html"
+RESULTS, REPORT = "results.json", "report.html"
 MODEL_S = host.MEASURE_S * (measure.STEPS + 3)  # io.cost's model, and its speed
 BOOT_S = 20.0
 SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
@@ -100,10 +100,17 @@ def prepare(
 
 
 def _open(bench: Bench) -> None:
-    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done."""
+    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done.
+
+    One that holds results and no plan is of another kind of run.
+    """
     out = bench.store.folder
     file = out / PLAN
     data = json.loads(json.dumps({**bench.plan.__dict__, "units": [suite.to_json(unit) for unit in bench.units]}))
+    if (out / RESULTS).exists() and not file.exists():
+        raise FairlaneError(
+            f"{out}: holds results of another kind of run than `fairlane bench`; choose another folder with --out"
+        )
     if not file.exists() or not any((out / "units").glob("*.json")):
         with room(out):
             bench.store.forget("io.cost")  # which was measured for an older plan

@@ -38,7 +38,7 @@ from fairlane import (
     vm,
 )
 from fairlane.errors import FairlaneError
-from fairlane.results import Results, check_folder
+from fairlane.results import PLAN, Results, check_folder
 from fairlane.scenario import Scenario
 
 KERNELS = (*kernels.VERSIONS, labkernel.NAME)
@@ -351,7 +351,7 @@ def _positive(option: str, number: Number | None) -> Number | None:
 
 
 def _report(args: argparse.Namespace) -> int:
-    suites = [path for path in args.results if (path / bench.PLAN).exists()]
+    suites = [path for path in args.results if (path / PLAN).exists()]
     if len(args.results) > 1 and suites:
         if len(args.results) > 2 or len(suites) < 2:
             raise FairlaneError(

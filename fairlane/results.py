@@ -18,6 +18,7 @@ from fairlane.errors import FairlaneError
 from fairlane.files import not_written, write_json
 
 SCHEMA = 1
+PLAN = "plan.json"  # of a run of the suite, in its folder
 LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 
 
@@ -157,7 +158,10 @@ class Results:
 
 
 def check_folder(folder: Path, *files: str) -> None:
-    """Make the folder, and refuse one in which those files cannot be written: before what they are to hold is made."""
+    """Make the folder, and refuse one in which those files cannot be written: before what they are to hold is made.
+
+    So is one that holds a run of the suite, whose files of those names are others.
+    """
     if folder.exists() and not folder.is_dir():
         raise FairlaneError(f"{folder}: is not a folder; choose another one with --out")
     try:
@@ -166,6 +170,8 @@ def check_folder(folder: Path, *files: str) -> None:
             pass
     except OSError as error:
         raise not_written(folder, error) from error
+    if files and (folder / PLAN).exists():
+        raise FairlaneError(f"{folder}: holds a run of `fairlane bench`; choose another folder with --out")
     for name in files:
         if (folder / name).is_dir():
             raise FairlaneError(f"{folder / name}: is a folder, not a file; choose another folder with --out")

@@ -204,3 +204,24 @@ def test_a_disk_that_is_full_at_the_end_is_told(
     said = capsys.readouterr().err.splitlines()[-1]
     where = tmp_path / "results.json"
     assert said == f"fairlane: {where}: no space left; free some and start the same command again"
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_folder_of_another_kind_of_run_is_not_overwritten(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = ["--out", str(tmp_path)]
+    assert cli.main(["run", FIG1, *out]) == cli.main(["run", FIG1, *out]) == 0, "its own kind it replaces"
+    before = (tmp_path / "results.json").read_text()
+    capsys.readouterr()
+    assert cli.main(["bench", "--quick", "--on", "sim", *out]) == 2
+    said = f"{tmp_path}: holds results of another kind of run than `fairlane bench`; choose another folder with --out"
+    assert capsys.readouterr().err == f"fairlane: {said}\n"
+    assert not (tmp_path / "plan.json").exists()
+    (tmp_path / "plan.json").touch()
+    for argv in (["run", FIG1], ["replay", str(scenario.ROOT / "traces" / "tpcc-small.trace")], ["demo"]):
+        assert cli.main([*argv, *out]) == 2
+        said = f"{tmp_path}: holds a run of `fairlane bench`; choose another folder with --out"
+        assert capsys.readouterr().err == f"fairlane: {said}\n"
+    assert (tmp_path / "results.json").read_text() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "results.json"}
