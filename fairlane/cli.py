@@ -55,12 +55,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (FairlaneError, OSError) as error:
+    except FairlaneError as error:
         print(f"fairlane: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"fairlane: {_said(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fairlane: interrupted; everything that was started is ended and undone", file=sys.stderr)
         return 130
+
+
+def _said(error: OSError) -> str:
+    """What to do about an error that nobody on the way knew better."""
+    if error.errno in files.NO_SPACE:
+        return str(files.NoSpace(error.filename)) if error.filename else files.NO_SPACE_ANYWHERE
+    if error.filename is None:
+        return str(error)
+    todo = "; give a place that you may use, or be root" if isinstance(error, PermissionError) else ""
+    return f"{error.filename}: {error.strerror}{todo}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -241,7 +254,8 @@ def _replay(args: argparse.Namespace) -> int:
     if args.summary:
         return 0
     file = args.out / SCENARIO
-    file.write_text(replay.scenario_text(found, backend, args.speed, args.threads, args.depth, args.seconds))
+    with files.new_file(file) as write:
+        write(replay.scenario_text(found, backend, args.speed, args.threads, args.depth, args.seconds))
     args.scenarios, args.check, args.cost = [file], False, None
     return _run(args)
 

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
+from fairlane.files import written
 
 SECTOR = 512
 MAX_BYTES = 1 << 30  # of a request; the simulator's limit
@@ -279,12 +280,14 @@ def mqsim_line(request: Request) -> str:
 def to_mqsim(requests: Iterable[Request], path: Path) -> None:
     """Whole or not at all: the requests may be read from that very file."""
     part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("w") as file:
-            file.writelines(map(mqsim_line, requests))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("w") as file:
+                file.writelines(map(mqsim_line, requests))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def iolog_line(path: Path, request: Request, offset: int, size: int) -> str:

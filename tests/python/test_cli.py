@@ -225,3 +225,44 @@ def test_a_folder_of_another_kind_of_run_is_not_overwritten(
         assert capsys.readouterr().err == f"fairlane: {said}\n"
     assert (tmp_path / "results.json").read_text() == before
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "results.json"}
+
+
+TPCC = str(scenario.ROOT / "traces" / "tpcc-small.trace")
+REPLAY = ["replay", TPCC, "--on", "sim", "--knobs", "none", "--seconds", "0.1"]
+
+
+@pytest.mark.parametrize("full", ["scenario.toml", "traces/.tpcc-small.trace.part", "none-0.given.json"])
+def test_a_disk_that_fills_up_while_a_run_is_prepared_is_told(
+    full: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """On which a file can be made, but not written."""
+    real = Path.open
+
+    def opened(self: Path, mode: str = "r", *rest: object, **named: object) -> object:
+        name = str(self).replace("/.scenario.toml.", "/scenario.toml")
+        device = Path("/dev/full") if mode == "w" and full in name else self
+        return real(device, mode, *rest, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", opened)
+    assert cli.main([*REPLAY, "--skip-bad", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"fairlane: {tmp_path}" if "json" not in full else "fairlane: /")
+    assert said.endswith(": no space left; free some and start the same command again")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(13, "Permission denied", "/root/x/plan.json"), "/root/x/plan.json: Permission denied; give"),
+        (OSError(28, "No space left on device", "/x"), "/x: no space left; free some and start the same command again"),
+        (OSError(28, "No space left on device"), "no space left; free some and start the same command again"),
+        (OSError(5, "Input/output error", "/x"), "/x: Input/output error"),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_where_and_what_to_do(
+    error: OSError, says: str, backend: Backend, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    backend.error = error
+    assert cli.main(["run", FIG1, "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fairlane: {says}") and err.count("\n") == 1
