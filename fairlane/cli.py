@@ -291,6 +291,8 @@ def _bench(args: argparse.Namespace) -> int:
     _only_where_it_counts(args, backend)
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
+    if backend == "host":
+        host.check_device(where or "")
     what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out, args.destroy_data)
     told = tables.console(stderr=True)
     todo = len(what.todo)

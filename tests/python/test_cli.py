@@ -207,9 +207,7 @@ def test_a_disk_that_is_full_at_the_end_is_told(
 
 
 @pytest.mark.usefixtures("backend")
-def test_a_folder_of_another_kind_of_run_is_not_overwritten(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_folder_of_another_kind_of_run_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = ["--out", str(tmp_path)]
     assert cli.main(["run", FIG1, *out]) == cli.main(["run", FIG1, *out]) == 0, "its own kind it replaces"
     before = (tmp_path / "results.json").read_text()

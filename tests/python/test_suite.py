@@ -455,3 +455,36 @@ def test_how_to_run_it_again_is_complete(tmp_path: Path) -> None:
     said = f"fairlane bench --suite d3 --knobs io.max --on host:x --quick --destroy-data x --out '{out}'"
     assert what.command == bench.load(out).command == said
     prepared(out)  # a permission does not make another run of it
+
+
+def test_another_run_is_told_in_the_words_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differ(on: str, *names: str, part: str = "d3", quick: bool = True) -> str:
+        backend, _, where = on.partition(":")
+        try:
+            bench.prepare(part.split(","), names, on, backend, where or None, quick, None, tmp_path)
+        except FairlaneError as error:
+            return str(error)
+        return ""
+
+    assert not differ("sim", "mqfq", "flashfq", part="d4,d3")
+    what = bench.load(tmp_path)
+    what.store.save(what.units[0], Results("x", "sim", 1, "0"))
+    assert not differ("sim", "flashfq", "mqfq", part="d3,d4"), "an order makes no other run"
+    assert f"{tmp_path} holds another run of the suite (--suite was d3,d4, is d3; --on was sim, is host:x); give" in (
+        differ("host:x", "flashfq", "mqfq")
+    )
+    assert "(--knobs was flashfq,mqfq, is flashfq)" in differ("sim", "flashfq", part="d3,d4")
+    assert "(--quick was given, is not given)" in differ("sim", "flashfq", "mqfq", part="d3,d4", quick=False)
+    monkeypatch.setattr(suite, "SIM_CORES", 2)
+    assert "(its units are others: the scenarios" in differ("sim", "flashfq", "mqfq", part="d3,d4")
+
+
+def test_a_drive_that_does_not_exist_is_said_before_anything_of_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", "--on", "host:nope", "--out", str(tmp_path / "x")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("fairlane: no block device 'nope'") and err.count("\n") == 1
+    assert not (tmp_path / "x").exists()
