@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         "results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` or `bench` wrote"
     )
     sub.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR; {COMPARED} for two of bench"
+        "--out", type=Path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
     )
 
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
@@ -390,8 +390,9 @@ def _report(args: argparse.Namespace) -> int:
         print(made.page)
         return 0
     files = [file for path in args.results for file in _files(path)]
-    page = args.out or files[0].with_name(REPORT)
-    report.write([Results.load(file) for file in files], page)
+    first = args.results[0] if args.results[0].is_dir() else args.results[0].parent
+    page = args.out or first / (REPORT if len(args.results) == 1 else COMPARED)
+    report.write([Results.load(file) for file in files], page, [str(file.parent) for file in files])
     print(page)
     return 0
 

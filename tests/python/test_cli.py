@@ -158,9 +158,24 @@ def test_an_option_that_says_nothing_here_is_refused(option: str, capsys: pytest
 
 def test_a_folder_of_runs_makes_one_report(backend: Backend, tmp_path: Path) -> None:
     assert cli.main(["run", FIG1, SWEEP, "--out", str(tmp_path)]) == 0
-    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "all.html")]) == 0
-    page = (tmp_path / "all.html").read_text()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert [path.parent for path in tmp_path.rglob("*.html")] == [tmp_path], "in the folder that was named"
+    page = (tmp_path / "report.html").read_text()
     assert "kyber-fairness/fig1" in page and "kyber-fairness/fig6" in page
+
+
+@pytest.mark.usefixtures("backend")
+def test_two_folders_compared_keep_their_own_reports_and_are_told_apart_by_name(tmp_path: Path) -> None:
+    for name in "ab":
+        assert cli.main(["run", FIG1, "--out", str(tmp_path / name)]) == 0
+        assert cli.main(["report", str(tmp_path / name)]) == 0
+    before = (tmp_path / "a/report.html").read_text()
+    assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert (tmp_path / "a/report.html").read_text() == before
+    page = (tmp_path / "a/compared.html").read_text()
+    assert "no. 1" not in page
+    for name in "ab":
+        assert f'<th class="num">kyber-fairness/fig1 · 6.1 · {tmp_path / name}</th>' in page
 
 
 @pytest.mark.parametrize("place", ["file", "file/x", "/dev/full", "/dev/full/x", "/proc"])

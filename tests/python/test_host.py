@@ -214,7 +214,7 @@ def test_an_unknown_drive_is_refused(name: str) -> None:
 
 def test_a_drive_without_schedulers_such_as_zram_is_refused(device: Path) -> None:
     (device / "queue/nr_requests").unlink()
-    with pytest.raises(FairlaneError, match="^sdx has no I/O scheduler, as its driver does without; give another dri"):
+    with pytest.raises(FairlaneError, match=r"^sdx has no I/O scheduler, as its driver does without; give another dri"):
         host.run(WHAT, "sdx", ["none"], Path("/nowhere"), lambda _: None)
 
 
