@@ -66,6 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _path(text: str) -> Path:
+    if not text:  # which would be the working directory
+        raise argparse.ArgumentTypeError("names no place")
+    return Path(text)
+
+
 def _said(error: OSError) -> str:
     """What to do about an error that nobody on the way knew better."""
     if error.errno in files.NO_SPACE:
@@ -87,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     sub = command("demo", _demo, "Boot Linux in a VM and compare every scheduler, four tenants, a few minutes.")
-    sub.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
 
     sub = command("run", _run, "Run scenarios and write results.json.")
@@ -99,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where (sim: by default on the scenario's own drive); default: %(default)s",
     )
     sub.add_argument("--knobs", metavar="A,B", help="default: all that the backend has")
-    sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
@@ -117,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seconds", type=float, default=10.0, metavar="S", help="default: %(default)s")
     sub.add_argument("--format", choices=trace.FORMATS, help="of all the traces; default: as they look")
     sub.add_argument("--skip-bad", action="store_true", help="leave out lines that are broken, and say how many")
-    sub.add_argument("--out", type=Path, default=Path("out/replay"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out/replay"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results, or the summary, as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
@@ -129,14 +135,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
     sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
-    sub.add_argument("--out", type=Path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
     sub = command("calibrate", _calibrate, "Measure what each kind of request takes from a drive: its price list.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
+    sub.add_argument("--out", type=_path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
     sub.add_argument(
         "--state",
         choices=calibrate.STATES,
@@ -159,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         "results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` or `bench` wrote"
     )
     sub.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
+        "--out", type=_path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
     )
 
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")

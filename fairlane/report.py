@@ -784,9 +784,8 @@ def template(name: str = "report.html.j2") -> jinja2.Template:
 def render(results: Sequence[Results], folders: Sequence[str] = ()) -> str:
     """The page as text; folders is where each of the results is from."""
     fold = _series_fold(results)
-    sections = [
-        _section(r, label, f"r{n}", fold) for n, (r, label) in enumerate(zip(results, _labels(results, folders), strict=True))
-    ]
+    labelled = zip(results, _labels(results, folders), strict=True)
+    sections = [_section(result, label, f"r{n}", fold) for n, (result, label) in enumerate(labelled)]
     knobs = list(dict.fromkeys(knob for knob in KNOB_ORDER for s in sections if any(p.knob == knob for p in s.points)))
     knobs += list(dict.fromkeys(p.knob for s in sections for p in s.points if p.knob not in KNOB_ORDER))
     return template().render(

@@ -136,7 +136,8 @@ class Results:
         write_json(path, data)
 
     @classmethod
-    def load(cls, path: Path) -> Results:
+    def load(cls, path: Path, todo: str = "run the scenario again") -> Results:
+        """todo is what to do about a file that is damaged."""
         try:
             data = json.loads(path.read_text())
         except OSError as error:
@@ -144,17 +145,15 @@ class Results:
                 f"{path}: cannot be read ({error.strerror}); give a folder that `fairlane run --out` wrote"
             ) from error
         except ValueError as error:
-            raise FairlaneError(f"{path}: not JSON ({error}); run the scenario again") from error
+            raise FairlaneError(f"{path}: not JSON ({error}); {todo}") from error
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            raise FairlaneError(
-                f"{path}: not a results file of schema {SCHEMA}; run the scenario again with this version"
-            )
+            raise FairlaneError(f"{path}: not a results file of schema {SCHEMA}, which is this version's; {todo}")
         try:
             data["runs"] = [_run(run) for run in data["runs"]]
             data["expects"] = [Outcome(**outcome) for outcome in data.get("expects", [])]
             return cls(**data)
         except (KeyError, TypeError) as error:
-            raise FairlaneError(f"{path}: not a complete results file ({error}); run the scenario again") from error
+            raise FairlaneError(f"{path}: not a complete results file ({error}); {todo}") from error
 
 
 def check_folder(folder: Path, *files: str) -> None:

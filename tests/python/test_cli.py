@@ -279,3 +279,10 @@ def test_what_the_system_refuses_is_told_with_where_and_what_to_do(
     assert cli.main(["run", FIG1, "--out", str(tmp_path)]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"fairlane: {says}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["bench"], ["run", FIG1], REPLAY, ["report", "out"], ["demo"]])
+def test_an_out_that_names_no_place_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*command, "--out", ""])
+    assert "argument --out: names no place" in capsys.readouterr().err

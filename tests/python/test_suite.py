@@ -295,6 +295,18 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkey
     assert store.done(unit)
 
 
+@pytest.mark.parametrize("text", ["{", "{}", '{"schema": 1}'])
+def test_a_unit_that_is_damaged_is_to_be_deleted(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    what = bench.prepare(["d3"], ["mqfq"], "sim", "sim", None, True, None, tmp_path)
+    file = what.store.path(what.units[0].id)
+    file.parent.mkdir()
+    file.write_text(text)
+    assert cli.main(["report", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fairlane: {file}: not ")
+    assert err.endswith("; delete the file and start the same command again\n")
+
+
 # --- On a host ---
 
 
