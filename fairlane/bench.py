@@ -18,12 +18,13 @@ from fairlane import __version__, benchreport, host, knobs, measure, sim, suite,
 from fairlane.errors import FairlaneError
 from fairlane.files import write_json
 from fairlane.host import Progress
-from fairlane.results import Results
+from fairlane.results import PLAN, Results
 from fairlane.store import Store, room
 from fairlane.suite import Unit
 from fairlane.verdict import Evidence, Mark
 
-PLAN, RESULTS, REPORT = "plan.json", "results.json", "report.html"
+RESULTS, REPORT = "results.json", "report.html"
+ASKED = {"parts": "--suite", "knobs": "--knobs", "on": "--on", "kernel": "--kernel", "version": "the version"}
 MODEL_S = host.MEASURE_S * (measure.STEPS + 3)  # io.cost's model, and its speed
 BOOT_S = 20.0
 SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
@@ -81,12 +82,14 @@ def prepare(
     """Check what was asked for and open the run folder; nothing is started yet."""
     suite.check_parts(parts)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
-    asked = list(known) if names is None else list(dict.fromkeys(names))
-    if not asked:
+    if names is not None and not names:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
-    knobs.check_names(asked)
-    if backend == "sim":
-        sim.check_knobs(asked)
+    if names is not None:
+        knobs.check_names(names)
+    if backend == "sim" and names is not None:
+        sim.check_knobs(names)
+    parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
+    asked = [name for name in known if names is None or name in names]
     if backend == "vm" and kernel is None:
         kernel = vm.kernel_for(asked)
     how = suite.scale(quick, backend)
@@ -100,10 +103,17 @@ def prepare(
 
 
 def _open(bench: Bench) -> None:
-    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done."""
+    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done.
+
+    One that holds results and no plan is of another kind of run.
+    """
     out = bench.store.folder
     file = out / PLAN
     data = json.loads(json.dumps({**bench.plan.__dict__, "units": [suite.to_json(unit) for unit in bench.units]}))
+    if (out / RESULTS).exists() and not file.exists():
+        raise FairlaneError(
+            f"{out}: holds results of another kind of run than `fairlane bench`; choose another folder with --out"
+        )
     if not file.exists() or not any((out / "units").glob("*.json")):
         with room(out):
             bench.store.forget("io.cost")  # which was measured for an older plan
@@ -113,11 +123,30 @@ def _open(bench: Bench) -> None:
         before = json.loads(file.read_text())
     except ValueError as error:
         raise FairlaneError(f"{file}: not JSON ({error}); give another folder with --out") from error
-    if differs := [key for key in data if key != "destroy_data" and before.get(key) != data[key]]:
+    if differs := _differences(before, data):
         raise FairlaneError(
-            f"{out} holds another run of the suite (its {', '.join(differs)} differ); give another folder with --out,"
+            f"{out} holds another run of the suite ({'; '.join(differs)}); give another folder with --out,"
             " or delete this one"
         )
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a run was asked for and is asked for now, where that differs, in the words of the command line."""
+
+    def said(value: Any) -> str:
+        return ",".join(value) if isinstance(value, list) else str(value)
+
+    found = [
+        f"{name} was {said(before.get(key))}, is {said(now[key])}"
+        for key, name in ASKED.items()
+        if before.get(key) != now[key]
+    ]
+    if before.get("scale") != now["scale"]:
+        was, now_is = ("given" if plan.get("scale") == "quick" else "not given" for plan in (before, now))
+        found.append(f"--quick was {was}, is {now_is}")
+    if not found and before.get("units") != now["units"]:
+        found.append("its units are others: the scenarios, the drive's profile or price list, or the CPUs")
+    return found
 
 
 def load(out: Path) -> Bench:

@@ -38,7 +38,7 @@ from fairlane import (
     vm,
 )
 from fairlane.errors import FairlaneError
-from fairlane.results import Results, check_folder
+from fairlane.results import PLAN, Results, check_folder
 from fairlane.scenario import Scenario
 
 KERNELS = (*kernels.VERSIONS, labkernel.NAME)
@@ -55,12 +55,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (FairlaneError, OSError) as error:
+    except FairlaneError as error:
         print(f"fairlane: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"fairlane: {_said(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fairlane: interrupted; everything that was started is ended and undone", file=sys.stderr)
         return 130
+
+
+def _path(text: str) -> Path:
+    if not text:  # which would be the working directory
+        raise argparse.ArgumentTypeError("names no place")
+    return Path(text)
+
+
+def _said(error: OSError) -> str:
+    """What to do about an error that nobody on the way knew better."""
+    if error.errno in files.NO_SPACE:
+        return str(files.NoSpace(error.filename)) if error.filename else files.NO_SPACE_ANYWHERE
+    if error.filename is None:
+        return str(error)
+    todo = "; give a place that you may use, or be root" if isinstance(error, PermissionError) else ""
+    return f"{error.filename}: {error.strerror}{todo}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     sub = command("demo", _demo, "Boot Linux in a VM and compare every scheduler, four tenants, a few minutes.")
-    sub.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
 
     sub = command("run", _run, "Run scenarios and write results.json.")
@@ -86,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where (sim: by default on the scenario's own drive); default: %(default)s",
     )
     sub.add_argument("--knobs", metavar="A,B", help="default: all that the backend has")
-    sub.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
@@ -104,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seconds", type=float, default=10.0, metavar="S", help="default: %(default)s")
     sub.add_argument("--format", choices=trace.FORMATS, help="of all the traces; default: as they look")
     sub.add_argument("--skip-bad", action="store_true", help="leave out lines that are broken, and say how many")
-    sub.add_argument("--out", type=Path, default=Path("out/replay"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out/replay"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results, or the summary, as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
@@ -116,14 +135,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
     sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
-    sub.add_argument("--out", type=Path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
     sub = command("calibrate", _calibrate, "Measure what each kind of request takes from a drive: its price list.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
-    sub.add_argument("--out", type=Path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
+    sub.add_argument("--out", type=_path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
     sub.add_argument(
         "--state",
         choices=calibrate.STATES,
@@ -146,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         "results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` or `bench` wrote"
     )
     sub.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"default: {REPORT} in the first DIR; {COMPARED} for two of bench"
+        "--out", type=_path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
     )
 
     sub = command("knobs", _knobs, "List the ways to ask Linux for isolation.")
@@ -241,7 +260,8 @@ def _replay(args: argparse.Namespace) -> int:
     if args.summary:
         return 0
     file = args.out / SCENARIO
-    file.write_text(replay.scenario_text(found, backend, args.speed, args.threads, args.depth, args.seconds))
+    with files.new_file(file) as write:
+        write(replay.scenario_text(found, backend, args.speed, args.threads, args.depth, args.seconds))
     args.scenarios, args.check, args.cost = [file], False, None
     return _run(args)
 
@@ -277,6 +297,8 @@ def _bench(args: argparse.Namespace) -> int:
     _only_where_it_counts(args, backend)
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
+    if backend == "host":
+        host.check_device(where or "")
     what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out, args.destroy_data)
     told = tables.console(stderr=True)
     todo = len(what.todo)
@@ -351,7 +373,7 @@ def _positive(option: str, number: Number | None) -> Number | None:
 
 
 def _report(args: argparse.Namespace) -> int:
-    suites = [path for path in args.results if (path / bench.PLAN).exists()]
+    suites = [path for path in args.results if (path / PLAN).exists()]
     if len(args.results) > 1 and suites:
         if len(args.results) > 2 or len(suites) < 2:
             raise FairlaneError(
@@ -374,8 +396,9 @@ def _report(args: argparse.Namespace) -> int:
         print(made.page)
         return 0
     files = [file for path in args.results for file in _files(path)]
-    page = args.out or files[0].with_name(REPORT)
-    report.write([Results.load(file) for file in files], page)
+    first = args.results[0] if args.results[0].is_dir() else args.results[0].parent
+    page = args.out or first / (REPORT if len(args.results) == 1 else COMPARED)
+    report.write([Results.load(file) for file in files], page, [str(file.parent) for file in files])
     print(page)
     return 0
 

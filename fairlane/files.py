@@ -16,9 +16,12 @@ from fairlane.errors import FairlaneError
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
+NO_SPACE_ANYWHERE = "no space left; free some and start the same command again"
+
+
 class NoSpace(FairlaneError):
-    def __init__(self, where: Path) -> None:
-        super().__init__(f"{where}: no space left; free some and start the same command again")
+    def __init__(self, where: str | Path) -> None:
+        super().__init__(f"{where}: {NO_SPACE_ANYWHERE}")
 
 
 @contextmanager
@@ -49,6 +52,15 @@ def new_file(path: Path) -> Iterator[Callable[[str], None]]:
         yield write
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Within it, what cannot be written is a sentence with that path."""
+    try:
+        yield
+    except OSError as error:
+        raise not_written(path, error) from error
 
 
 def not_written(path: Path, error: OSError) -> FairlaneError:

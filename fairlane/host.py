@@ -452,6 +452,8 @@ def check_device(device: str) -> Path:
     folder = knobs.SYS_BLOCK / device
     if not device or "/" in device or not (folder / "queue").is_dir():
         raise FairlaneError(f"no block device {device!r} in {knobs.SYS_BLOCK}; give a whole drive, such as nvme0n1")
+    if not (folder / "queue/nr_requests").exists():
+        raise FairlaneError(f"{device} has no I/O scheduler, as its driver does without; give another drive")
     return folder
 
 

@@ -52,7 +52,6 @@ def look(arguments: Sequence[str], kind: str | None, skip_bad: bool, folder: Pat
         played = path
         if folder and (kind or skip_bad):
             played = folder / f"{name}.trace"
-            folder.mkdir(parents=True, exist_ok=True)
             trace.to_mqsim(requests, played)
             requests = trace.read(played)
         found.append(Replayed(name, played.resolve(), weight, trace.summary(requests), skipped))

@@ -374,9 +374,13 @@ def _overall(all_points: Sequence[list[Point]]) -> str:
         return f"{len(all_points)} results side by side"
     errors = [p.share_error for p in ours if p.share_error is not None]
     ratios = [p.vs_none for p in ours if p.vs_none is not None]
-    parts = [_within(max(errors))] if errors else []
+    left = len(ours) - len(errors)
+    of = f" in {len(errors)} of {len(ours)}" if left else ""
+    parts = [_within(max(errors)) + of] if errors else []
     parts += [f"at {min(ratios):.2f} of none’s throughput or more"] if ratios else []
-    return f"{OURS} in {len(ours)} results: {', '.join(parts) or 'nothing measured'}"
+    others = "none of them" if not errors else "the other" if left == 1 else f"the other {left}"
+    unjudged = f"; shares are {'not ' * bool(errors)}judged in {others}" if left else ""
+    return f"{OURS} in {len(ours)} results: {', '.join(parts) or 'nothing measured'}{unjudged}"
 
 
 # --- geometry -------------------------------------------------------------------------------------------------------
@@ -747,10 +751,13 @@ def _place(results: Results) -> str:
     return results.kernel or results.backend
 
 
-def _labels(results: Sequence[Results]) -> list[str]:
+def _labels(results: Sequence[Results], folders: Sequence[str]) -> list[str]:
     """A name for each result: its scenario, and what tells it from another result of the same scenario."""
-    names = [r.scenario for r in results]
-    full = [f"{r.scenario} · {_place(r)}" if names.count(r.scenario) > 1 else r.scenario for r in results]
+    full = [result.scenario for result in results]
+    for more in ([_place(result) for result in results], folders):
+        if more:
+            twice = [name for name in full if full.count(name) > 1]
+            full = [f"{name} · {what}" if name in twice else name for name, what in zip(full, more, strict=True)]
     return [f"{name} · no. {full[:n].count(name) + 1}" if full.count(name) > 1 else name for n, name in enumerate(full)]
 
 
@@ -774,12 +781,11 @@ def template(name: str = "report.html.j2") -> jinja2.Template:
     return env.get_template(name)
 
 
-def render(results: Sequence[Results]) -> str:
-    """The page as text."""
+def render(results: Sequence[Results], folders: Sequence[str] = ()) -> str:
+    """The page as text; folders is where each of the results is from."""
     fold = _series_fold(results)
-    sections = [
-        _section(r, label, f"r{n}", fold) for n, (r, label) in enumerate(zip(results, _labels(results), strict=True))
-    ]
+    labelled = zip(results, _labels(results, folders), strict=True)
+    sections = [_section(result, label, f"r{n}", fold) for n, (result, label) in enumerate(labelled)]
     knobs = list(dict.fromkeys(knob for knob in KNOB_ORDER for s in sections if any(p.knob == knob for p in s.points)))
     knobs += list(dict.fromkeys(p.knob for s in sections for p in s.points if p.knob not in KNOB_ORDER))
     return template().render(
@@ -797,13 +803,13 @@ def render(results: Sequence[Results]) -> str:
     )
 
 
-def write(results: list[Results], path: Path) -> None:
+def write(results: list[Results], path: Path, folders: Sequence[str] = ()) -> None:
     """Write the report over `results` to `path`; raises FairlaneError when there is nothing to report."""
     if not any(r.runs for r in results):
         raise FairlaneError(
             "no run in these results: nothing to report; run a scenario first (fairlane run SCENARIO --out DIR)"
         )
-    save(render(results), path)
+    save(render(results, folders), path)
 
 
 def save(page: str, path: Path) -> None:

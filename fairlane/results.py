@@ -18,6 +18,7 @@ from fairlane.errors import FairlaneError
 from fairlane.files import not_written, write_json
 
 SCHEMA = 1
+PLAN = "plan.json"  # of a run of the suite, in its folder
 LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 
 
@@ -135,7 +136,8 @@ class Results:
         write_json(path, data)
 
     @classmethod
-    def load(cls, path: Path) -> Results:
+    def load(cls, path: Path, todo: str = "run the scenario again") -> Results:
+        """todo is what to do about a file that is damaged."""
         try:
             data = json.loads(path.read_text())
         except OSError as error:
@@ -143,21 +145,22 @@ class Results:
                 f"{path}: cannot be read ({error.strerror}); give a folder that `fairlane run --out` wrote"
             ) from error
         except ValueError as error:
-            raise FairlaneError(f"{path}: not JSON ({error}); run the scenario again") from error
+            raise FairlaneError(f"{path}: not JSON ({error}); {todo}") from error
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            raise FairlaneError(
-                f"{path}: not a results file of schema {SCHEMA}; run the scenario again with this version"
-            )
+            raise FairlaneError(f"{path}: not a results file of schema {SCHEMA}, which is this version's; {todo}")
         try:
             data["runs"] = [_run(run) for run in data["runs"]]
             data["expects"] = [Outcome(**outcome) for outcome in data.get("expects", [])]
             return cls(**data)
         except (KeyError, TypeError) as error:
-            raise FairlaneError(f"{path}: not a complete results file ({error}); run the scenario again") from error
+            raise FairlaneError(f"{path}: not a complete results file ({error}); {todo}") from error
 
 
 def check_folder(folder: Path, *files: str) -> None:
-    """Make the folder, and refuse one in which those files cannot be written: before what they are to hold is made."""
+    """Make the folder, and refuse one in which those files cannot be written: before what they are to hold is made.
+
+    So is one that holds a run of the suite, whose files of those names are others.
+    """
     if folder.exists() and not folder.is_dir():
         raise FairlaneError(f"{folder}: is not a folder; choose another one with --out")
     try:
@@ -166,6 +169,8 @@ def check_folder(folder: Path, *files: str) -> None:
             pass
     except OSError as error:
         raise not_written(folder, error) from error
+    if files and (folder / PLAN).exists():
+        raise FairlaneError(f"{folder}: holds a run of `fairlane bench`; choose another folder with --out")
     for name in files:
         if (folder / name).is_dir():
             raise FairlaneError(f"{folder / name}: is a folder, not a file; choose another folder with --out")

@@ -23,6 +23,7 @@ from typing import Any
 
 from fairlane import __version__, proc, ssd, trace
 from fairlane.errors import FairlaneError
+from fairlane.files import written
 from fairlane.host import Progress
 from fairlane.results import Results, Run, check_folder
 from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
@@ -123,7 +124,6 @@ def converted(scenario: Scenario, folder: Path) -> Scenario:
         path, file = Path(tenant.trace), folder.resolve() / f"{tenant.name}.trace"
         if trace.format_of(path) == "mqsim" and not tenant.devices:
             return tenant
-        folder.mkdir(exist_ok=True)
         trace.to_mqsim(trace.read(path, devices=tenant.devices), file)
         return replace(tenant, trace=str(file), devices=())
 
@@ -134,7 +134,8 @@ def _check_one(job: Job, costs: dict[str, Any]) -> None:
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "given.json"
-        given.write_text(json.dumps(description(job, costs)))
+        with written(given):
+            given.write_text(json.dumps(description(job, costs)))
         status = _fl_sim(job, ["-n", given], said.append, CHECK_S)
     if status:
         raise FairlaneError(_in_the_scenarios_words(job, given, said, status))
@@ -302,7 +303,8 @@ def _step(jobs: Sequence[Job]) -> str:
 
 def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
     given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
-    given.write_text(json.dumps(description(job, costs), indent=1))
+    with written(given):
+        given.write_text(json.dumps(description(job, costs), indent=1))
     said: list[str] = []
 
     def line(text: str) -> None:

@@ -47,7 +47,7 @@ class Store:
         return self.done(unit) and bool(self.load(unit.id).runs)
 
     def load(self, unit_id: str) -> Results:
-        return Results.load(self.path(unit_id))
+        return Results.load(self.path(unit_id), "delete the file and start the same command again")
 
     def run(self, unit_id: str) -> Run:
         """The run of a unit that must have been before."""

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
+from fairlane.files import written
 
 SECTOR = 512
 MAX_BYTES = 1 << 30  # of a request; the simulator's limit
@@ -36,6 +37,7 @@ WHAT = {  # what a line of that format begins with
     "mqsim": re.compile(r"[ \t]*\d+([ \t]+\d+){4}\s*$"),
 }
 FORMATS = tuple(WHAT)
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # gzip, bzip2, xz, zstd, zip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def read(
 
     Without a format, the first lines tell it.
     """
+    if kind:
+        _check_plain(path)
     kind = kind or format_of(path)
     parse, last, number = _parser(kind), 0, 0
     first: int | None = None
@@ -90,6 +94,7 @@ def read(
 
 def format_of(path: Path) -> str:
     """The format that the first line has that is of any."""
+    _check_plain(path)
     try:
         with path.open(errors="replace") as file:
             for line in islice(file, LOOKED_AT):
@@ -101,6 +106,15 @@ def format_of(path: Path) -> str:
     if not path.stat().st_size:
         raise FairlaneError(f"{path}: the file is empty")
     raise FairlaneError(f"{path}: no trace in a known format; `fairlane replay --format` takes {', '.join(FORMATS)}")
+
+
+def _check_plain(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            if file.read(8).startswith(COMPRESSED):
+                raise FairlaneError(f"{path}: is compressed; unpack it and give what comes out")
+    except OSError as error:
+        raise FairlaneError(f"{path}: cannot be read as a trace: {error.strerror}") from error
 
 
 def _check(request: Request) -> None:
@@ -279,12 +293,14 @@ def mqsim_line(request: Request) -> str:
 def to_mqsim(requests: Iterable[Request], path: Path) -> None:
     """Whole or not at all: the requests may be read from that very file."""
     part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("w") as file:
-            file.writelines(map(mqsim_line, requests))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with written(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("w") as file:
+                file.writelines(map(mqsim_line, requests))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def iolog_line(path: Path, request: Request, offset: int, size: int) -> str:

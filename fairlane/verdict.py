@@ -430,21 +430,48 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
 
 
 def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
-    """A sentence: which knob to take, and what it does not do."""
+    """A sentence: which knob to take, and what it does not do.
+
+    Overhead is what isolation costs, and no part of it: it only decides between knobs that isolate alike.
+    """
     rated = {k: [m.grade for m in row.values() if m.grade is not None] for k, row in found.items() if k != BASELINE}
-    rated = {knob: grades for knob, grades in rated.items() if grades}
-    if not rated:
+    if not any(rated.values()):
         return "No knob ran, so there is nothing to advise."
-    best = max(rated, key=lambda knob: (rated[knob].count(2), rated[knob].count(1), knob))
-    row = found[best]
-    words = {part: f"{PARTS[part]} {mark.symbol}" for part, mark in row.items() if mark.grade is not None}
-    if 2 not in rated[best]:
-        return f"No knob isolates tenants on this drive and kernel; {best} comes nearest ({', '.join(words.values())})."
-    lacking = [PARTS[part] for part, mark in row.items() if mark.grade == 0]
-    same = [k for k in rated if k != best and rated[k] == rated[best]]
-    text = f"On this drive and kernel take {best} ({', '.join(words.values())})"
+    if not any(part != "d1" for row in found.values() for part in row):
+        return "Only overhead was judged, so it is not known which knob isolates."
+    ranks = {knob: (_isolation(found[knob]), _grade(found[knob].get("d1"))) for knob in rated if rated[knob]}
+    best, _ = most = max(ranks.values())
+    nearest = [knob for knob, rank in ranks.items() if rank == most]
+    if best <= _isolation(found.get(BASELINE, {})):
+        return "No knob isolates tenants on this drive and kernel better than none does."
+    alike: dict[str, list[str]] = {}
+    for knob in nearest:
+        alike.setdefault(_words(found[knob]), []).append(knob)
+    every = [f"{_listed(names)} ({words})" for words, names in alike.items()]
+    if not best[0]:
+        come = "comes" if len(nearest) == 1 else "come"
+        return f"No knob isolates tenants on this drive and kernel; {_listed(every)} {come} nearest."
+    first, row = nearest[0], found[nearest[0]]
+    (_, *same), *others = alike.values()
+    text = f"On this drive and kernel take {first} ({_words(row)})"
     text += f"; {_listed(same)} got the same marks" if same else ""
-    return text + (f"; do not rely on it for {_listed(lacking)}." if lacking else ".")
+    text += f"; {_listed(every[1:])} got as many" if others else ""
+    lacking = [PARTS[part] for part, mark in row.items() if mark.grade == 0]
+    return text + (f"; do not rely on {first} for {_listed(lacking)}." if lacking else ".")
+
+
+def _isolation(row: Mapping[str, Mark]) -> tuple[int, int]:
+    """How many of a knob's marks, but for overhead, are good, and how many fair."""
+    grades = [mark.grade for part, mark in row.items() if part != "d1"]
+    return grades.count(2), grades.count(1)
+
+
+def _grade(mark: Mark | None) -> int:
+    return -1 if mark is None or mark.grade is None else mark.grade
+
+
+def _words(row: Mapping[str, Mark]) -> str:
+    return ", ".join(f"{PARTS[part]} {mark.symbol}" for part, mark in row.items() if mark.grade is not None)
 
 
 def _listed(words: Sequence[str]) -> str:

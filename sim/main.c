@@ -49,15 +49,18 @@ static bool read_config(struct config *config, const char *name, char *error, si
 	return ok;
 }
 
-static bool write_results(struct sim *sim, const char *name)
+static bool write_results(struct sim *sim, const char *name, char *error, size_t size)
 {
 	FILE *file = name ? fopen(name, "w") : stdout;
 	bool ok = file && sim_print(sim, file);
+	int why = errno; /* of the first that failed */
 
-	if (file && name)
-		ok = !fclose(file) && ok;
-	else if (file)
-		ok = !fflush(file) && ok;
+	if (file && (name ? fclose(file) : fflush(file)) && ok) {
+		why = errno;
+		ok = false;
+	}
+	if (!ok)
+		snprintf(error, size, "cannot be written: %s", strerror(why));
 	return ok;
 }
 
@@ -89,8 +92,8 @@ int main(int argc, char **argv)
 		ret = sim_check(&sim) ? 0 : fail(sim.config.scenario, sim.error);
 	else if (!sim_init(&sim) || !sim_run(&sim, progress ? tell : NULL))
 		ret = fail(sim.config.scenario, sim.error);
-	else if (!write_results(&sim, out))
-		ret = fail(out ? out : "standard output", "cannot be written");
+	else if (!write_results(&sim, out, sim.error, sizeof(sim.error)))
+		ret = fail(out ? out : "standard output", sim.error);
 	sim_exit(&sim);
 	config_free(&sim.config);
 	return ret;

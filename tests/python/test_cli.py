@@ -158,9 +158,24 @@ def test_an_option_that_says_nothing_here_is_refused(option: str, capsys: pytest
 
 def test_a_folder_of_runs_makes_one_report(backend: Backend, tmp_path: Path) -> None:
     assert cli.main(["run", FIG1, SWEEP, "--out", str(tmp_path)]) == 0
-    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "all.html")]) == 0
-    page = (tmp_path / "all.html").read_text()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert [path.parent for path in tmp_path.rglob("*.html")] == [tmp_path], "in the folder that was named"
+    page = (tmp_path / "report.html").read_text()
     assert "kyber-fairness/fig1" in page and "kyber-fairness/fig6" in page
+
+
+@pytest.mark.usefixtures("backend")
+def test_two_folders_compared_keep_their_own_reports_and_are_told_apart_by_name(tmp_path: Path) -> None:
+    for name in "ab":
+        assert cli.main(["run", FIG1, "--out", str(tmp_path / name)]) == 0
+        assert cli.main(["report", str(tmp_path / name)]) == 0
+    before = (tmp_path / "a/report.html").read_text()
+    assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert (tmp_path / "a/report.html").read_text() == before
+    page = (tmp_path / "a/compared.html").read_text()
+    assert "no. 1" not in page
+    for name in "ab":
+        assert f'<th class="num">kyber-fairness/fig1 · 6.1 · {tmp_path / name}</th>' in page
 
 
 @pytest.mark.parametrize("place", ["file", "file/x", "/dev/full", "/dev/full/x", "/proc"])
@@ -204,3 +219,70 @@ def test_a_disk_that_is_full_at_the_end_is_told(
     said = capsys.readouterr().err.splitlines()[-1]
     where = tmp_path / "results.json"
     assert said == f"fairlane: {where}: no space left; free some and start the same command again"
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_folder_of_another_kind_of_run_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path)]
+    assert cli.main(["run", FIG1, *out]) == cli.main(["run", FIG1, *out]) == 0, "its own kind it replaces"
+    before = (tmp_path / "results.json").read_text()
+    capsys.readouterr()
+    assert cli.main(["bench", "--quick", "--on", "sim", *out]) == 2
+    said = f"{tmp_path}: holds results of another kind of run than `fairlane bench`; choose another folder with --out"
+    assert capsys.readouterr().err == f"fairlane: {said}\n"
+    assert not (tmp_path / "plan.json").exists()
+    (tmp_path / "plan.json").touch()
+    for argv in (["run", FIG1], ["replay", str(scenario.ROOT / "traces" / "tpcc-small.trace")], ["demo"]):
+        assert cli.main([*argv, *out]) == 2
+        said = f"{tmp_path}: holds a run of `fairlane bench`; choose another folder with --out"
+        assert capsys.readouterr().err == f"fairlane: {said}\n"
+    assert (tmp_path / "results.json").read_text() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "results.json"}
+
+
+TPCC = str(scenario.ROOT / "traces" / "tpcc-small.trace")
+REPLAY = ["replay", TPCC, "--on", "sim", "--knobs", "none", "--seconds", "0.1"]
+
+
+@pytest.mark.parametrize("full", ["scenario.toml", "traces/.tpcc-small.trace.part", "none-0.given.json"])
+def test_a_disk_that_fills_up_while_a_run_is_prepared_is_told(
+    full: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """On which a file can be made, but not written."""
+    real = Path.open
+
+    def opened(self: Path, mode: str = "r", *rest: object, **named: object) -> object:
+        name = str(self).replace("/.scenario.toml.", "/scenario.toml")
+        device = Path("/dev/full") if mode == "w" and full in name else self
+        return real(device, mode, *rest, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", opened)
+    assert cli.main([*REPLAY, "--skip-bad", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"fairlane: {tmp_path}" if "json" not in full else "fairlane: /")
+    assert said.endswith(": no space left; free some and start the same command again")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(13, "Permission denied", "/root/x/plan.json"), "/root/x/plan.json: Permission denied; give"),
+        (OSError(28, "No space left on device", "/x"), "/x: no space left; free some and start the same command again"),
+        (OSError(28, "No space left on device"), "no space left; free some and start the same command again"),
+        (OSError(5, "Input/output error", "/x"), "/x: Input/output error"),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_where_and_what_to_do(
+    error: OSError, says: str, backend: Backend, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    backend.error = error
+    assert cli.main(["run", FIG1, "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fairlane: {says}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["bench"], ["run", FIG1], REPLAY, ["report", "out"], ["demo"]])
+def test_an_out_that_names_no_place_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*command, "--out", ""])
+    assert "argument --out: names no place" in capsys.readouterr().err

@@ -36,6 +36,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "queue/logical_block_size": "512",
         "queue/scheduler": "none [mq-deadline] bfq",
         "queue/max_sectors_kb": "512",
+        "queue/nr_requests": "256",
         "queue/iosched/low_latency": "1",
     }
     for name, text in files.items():
@@ -111,7 +112,6 @@ ALONE = os.O_RDONLY | os.O_EXCL
 @pytest.fixture
 def node(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """/dev/sdx, which as a drive in Linux is had alone, with O_EXCL, by one at a time."""
-    (device / "queue/nr_requests").write_text("256")
     path, file = "/dev/sdx", tmp_path / "sdx"
     file.touch()
     real_open, real_close = os.open, os.close
@@ -210,6 +210,12 @@ def test_reading_asks_for_nothing() -> None:
 def test_an_unknown_drive_is_refused(name: str) -> None:
     with pytest.raises(FairlaneError, match="no block device"):
         host.run(WHAT, name, ["none"], Path("/nowhere"), lambda _: None)
+
+
+def test_a_drive_without_schedulers_such_as_zram_is_refused(device: Path) -> None:
+    (device / "queue/nr_requests").unlink()
+    with pytest.raises(FairlaneError, match=r"^sdx has no I/O scheduler, as its driver does without; give another dri"):
+        host.run(WHAT, "sdx", ["none"], Path("/nowhere"), lambda _: None)
 
 
 def test_an_unknown_knob_is_refused_and_the_valid_ones_are_listed() -> None:

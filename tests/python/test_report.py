@@ -258,6 +258,16 @@ def test_a_sweep_has_lines_over_the_number_of_cgroups() -> None:
         assert label in text
 
 
+def test_a_result_whose_shares_are_not_judged_does_not_count_as_fair() -> None:
+    first, second = (results_of({"none": (50.0, 50.0), "kyber-fairness": (50.0, 50.0)}) for _ in "ab")
+    for run in second.runs:
+        run.parts = []
+    said = "every tenant within 1 % of its share in 1 of 2, at 1.00 of none’s throughput or more; shares are not judged"
+    assert f"kyber-fairness in 2 results: {said} in the other" in text_of(first, second)
+    assert "none’s throughput or more; shares are judged in none of them" in text_of(second, second)
+    assert "every tenant within 1 % of its share, at 1.00" in text_of(first, first)
+
+
 def test_two_results_stand_side_by_side(sample: Results) -> None:
     other = replace(copy.deepcopy(sample), kernel="6.12.1")
     text = text_of(sample, other)

@@ -119,13 +119,33 @@ def marked_of(*grades: int | None) -> str:
 
 
 def test_the_advice_names_the_best_knob_and_what_it_does_not_do() -> None:
-    found = {"none": marked("none", d1=2, d2=2), "a": marked("a", d1=2, d2=0), "b": marked("b", d1=1, d2=1)}
+    none = marked("none", d1=2, d2=0, d3=0)
+    found = {"none": none, "a": marked("a", d1=1, d2=2, d3=0), "b": marked("b", d1=2, d2=1, d3=1)}
     said = verdict.advice(found)
-    assert "take a" in said
-    assert said.endswith("do not rely on it for fairness.")
-    nothing = {"none": marked("none", d1=2), "a": marked("a", d1=0)}
-    assert verdict.advice(nothing).startswith("No knob isolates")
+    assert "take a (" in said
+    assert said.endswith("do not rely on a for trade-off.")
+    found["c"] = marked("c", d1=1, d2=0, d3=2)
+    assert "; c (overhead –, fairness ✗, trade-off ✓) got as many; do" in verdict.advice(found)
     assert verdict.advice({"a": marked("a", d1=None)}) == "No knob ran, so there is nothing to advise."
+
+
+def test_a_tick_for_overhead_is_no_reason_to_take_a_knob() -> None:
+    none = marked("none", d1=2, d2=0, d3=0, d4=0)
+    found = {"none": none, "mqflashfq": marked("mqflashfq", d1=2, d2=0, d3=0, d4=0)}
+    better = "No knob isolates tenants on this drive and kernel better than none does."
+    assert verdict.advice(found) == better
+    assert verdict.advice({"none": marked("none", d2=2), "a": marked("a", d2=2)}) == better
+    found |= {name: marked(name, d1=1, d2=0, d3=1, d4=0) for name in ("kyber-fairness", "flashfq")}
+    assert verdict.advice(found) == (
+        "No knob isolates tenants on this drive and kernel; kyber-fairness and flashfq (overhead –, fairness ✗,"
+        " trade-off –, bursts ✗) come nearest."
+    )
+    assert verdict.advice({k: {"d1": row["d1"]} for k, row in found.items()}).startswith("Only overhead was judged")
+
+
+def test_where_all_have_crosses_no_knob_is_named() -> None:
+    said = verdict.advice({knob: marked(knob, d4=0) for knob in ("none", "flashfq", "mqfq")})
+    assert "fq" not in said and said.startswith("No knob isolates")
 
 
 def test_the_documentation_has_every_threshold() -> None:
@@ -273,6 +293,18 @@ def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkey
     with pytest.raises(FairlaneError, match="no space left; free some and start the same command again"):
         store.save(replace(unit, x=2), done)
     assert store.done(unit)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"schema": 1}'])
+def test_a_unit_that_is_damaged_is_to_be_deleted(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    what = bench.prepare(["d3"], ["mqfq"], "sim", "sim", None, True, None, tmp_path)
+    file = what.store.path(what.units[0].id)
+    file.parent.mkdir()
+    file.write_text(text)
+    assert cli.main(["report", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fairlane: {file}: not ")
+    assert err.endswith("; delete the file and start the same command again\n")
 
 
 # --- On a host ---
@@ -435,3 +467,36 @@ def test_how_to_run_it_again_is_complete(tmp_path: Path) -> None:
     said = f"fairlane bench --suite d3 --knobs io.max --on host:x --quick --destroy-data x --out '{out}'"
     assert what.command == bench.load(out).command == said
     prepared(out)  # a permission does not make another run of it
+
+
+def test_another_run_is_told_in_the_words_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differ(on: str, *names: str, part: str = "d3", quick: bool = True) -> str:
+        backend, _, where = on.partition(":")
+        try:
+            bench.prepare(part.split(","), names, on, backend, where or None, quick, None, tmp_path)
+        except FairlaneError as error:
+            return str(error)
+        return ""
+
+    assert not differ("sim", "mqfq", "flashfq", part="d4,d3")
+    what = bench.load(tmp_path)
+    what.store.save(what.units[0], Results("x", "sim", 1, "0"))
+    assert not differ("sim", "flashfq", "mqfq", part="d3,d4"), "an order makes no other run"
+    assert f"{tmp_path} holds another run of the suite (--suite was d3,d4, is d3; --on was sim, is host:x); give" in (
+        differ("host:x", "flashfq", "mqfq")
+    )
+    assert "(--knobs was flashfq,mqfq, is flashfq)" in differ("sim", "flashfq", part="d3,d4")
+    assert "(--quick was given, is not given)" in differ("sim", "flashfq", "mqfq", part="d3,d4", quick=False)
+    monkeypatch.setattr(suite, "SIM_CORES", 2)
+    assert "(its units are others: the scenarios" in differ("sim", "flashfq", "mqfq", part="d3,d4")
+
+
+def test_a_drive_that_does_not_exist_is_said_before_anything_of_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", "--on", "host:nope", "--out", str(tmp_path / "x")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("fairlane: no block device 'nope'") and err.count("\n") == 1
+    assert not (tmp_path / "x").exists()

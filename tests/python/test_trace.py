@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -246,3 +247,11 @@ def test_names_and_weights_come_from_the_argument() -> None:
     assert replay.parse("a:b.trace") == (Path("a:b.trace"), 100)
     with pytest.raises(FairlaneError, match="from 1 to 10000"):
         replay.parse("a:0")
+
+
+def test_a_compressed_trace_is_said_to_be_that(tmp_path: Path) -> None:
+    file = tmp_path / "a.trace.gz"
+    file.write_bytes(gzip.compress(b"0 0 0 8 1\n"))
+    for kind in (None, "mqsim"):
+        with pytest.raises(FairlaneError, match="is compressed; unpack it and give what comes out"):
+            list(trace.read(file, kind))

@@ -86,6 +86,13 @@ def test_what_it_prints_is_a_results_file(tmp_path: Path) -> None:
     assert {found.name: found.share for found in run.tenants}["sequential"] == pytest.approx(300 / 1400 * 500 / 600)
 
 
+def test_why_its_results_cannot_be_written_is_said(tmp_path: Path) -> None:
+    description = json.dumps(run_of([tenant()], null_drive(), seconds=0.01)).encode()
+    for place, why in (("/dev/full", "No space left on device"), (f"{tmp_path}/no/x", "No such file or directory")):
+        done = start(description, PROGRAM, "-o", place)
+        assert (done.returncode, done.stderr.decode()) == (2, f"fl-sim: {place}: cannot be written: {why}\n")
+
+
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_is_no_error(option: str) -> None:
     done = start(b"", PROGRAM, option)
