@@ -23,7 +23,7 @@ from typing import Any
 
 from fairlane import __version__, proc, ssd, trace
 from fairlane.errors import FairlaneError
-from fairlane.files import written
+from fairlane.files import NO_SPACE, NoSpace, written
 from fairlane.host import Progress
 from fairlane.results import Results, Run, check_folder
 from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
@@ -315,6 +315,8 @@ def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, numbe
 
     status = _fl_sim(job, ["-p", "-o", found, given], line, LIMIT_S, watch.stop)
     if status:
+        if said and said[-1].endswith(tuple(f"cannot be written: {os.strerror(number)}" for number in NO_SPACE)):
+            raise NoSpace(found)
         why = _in_the_scenarios_words(job, given, said, status)
         raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.variant.name}: {why}")
     return Results.load(found).runs[0]

@@ -172,7 +172,7 @@ def test_a_drive_is_overwritten_with_consent_only(
     monkeypatch.setattr(knobs, "SYS_BLOCK", tmp_path / "block")
     folder = tmp_path / "block" / "sdx"
     (folder / "queue").mkdir(parents=True)
-    for name, text in {"dev": "8:16", "size": "2048", "queue/max_sectors_kb": "64"}.items():
+    for name, text in {"dev": "8:16", "size": "2048", "queue/max_sectors_kb": "64", "queue/nr_requests": "64"}.items():
         (folder / name).write_text(text)
     out = tmp_path / "x.toml"
     assert cli.main(["calibrate", "--on", "host:sdx", "--cores", "1", "--out", str(out)]) == 2

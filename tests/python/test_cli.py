@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import cli, demo, knobs, scenario, vm
+from fairlane import cli, demo, knobs, scenario, sim, vm
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.results import Results, Run, Tenant
@@ -261,6 +261,18 @@ def test_a_disk_that_fills_up_while_a_run_is_prepared_is_told(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"fairlane: {tmp_path}" if "json" not in full else "fairlane: /")
     assert said.endswith(": no space left; free some and start the same command again")
+
+
+def test_a_disk_that_the_simulator_fills_up_is_told_as_any_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    real = sim.PROGRAM
+    monkeypatch.setattr(sim, "PROGRAM", tmp_path / "fl-sim")
+    sim.PROGRAM.write_text(f'#!/bin/sh\n[ "$1" = -n ] || exec {real} -o /dev/full "$4"\n')  # of -p -o FOUND GIVEN
+    sim.PROGRAM.chmod(0o755)
+    assert cli.main([*REPLAY, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith("none-0.found.json: no space left; free some and start the same command again")
 
 
 @pytest.mark.parametrize(
