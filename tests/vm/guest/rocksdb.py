@@ -39,11 +39,10 @@ SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
 RECORDS = 50_000
 THREADS = 160  # that have a read each outstanding: enough for half of the drive, which holds 128
 # Slow enough to be the bottleneck even when the CPU is emulated; without garbage collection.
-DRIVE = {"time_scale": 400, "map": 0, "size": 4 << 30, "memory": 1 << 30}
+DRIVE = {"time_scale": 300, "map": 0, "size": 4 << 30, "memory": 1 << 30}
 DATABASE = ["--compression_type=none", "--write_buffer_size=16777216", f"--num={RECORDS}", "--value_size=1024"]
 DIRECT = ["--use_direct_reads=1", "--use_direct_io_for_flush_and_compaction=1", "--cache_size=65536"]
 KNOBS = ("none", "bfq", "d2fq", "mqfq")
-LOW_THRESHOLD = 1 << 20  # of D2FQ; its 8 MiB would be two seconds of so slow a drive
 # Of the ratio. In an emulated VM all but C are short of CPU time, and do not always ask for half of the drive.
 LEAST, MOST = (0.95 if WORKLOAD == "C" else 0.4), 1.08
 UNFAIR = 0.8  # what nobody shares out is further off than that
@@ -152,8 +151,6 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
         return [moved(cgroup, number) for cgroup in cgroups]
 
     with knobs.scheduler(disk, knob, knobs.TABLE[knob].place), contextlib.ExitStack() as stack:
-        if knob == "d2fq":
-            Path("/sys/block", disk, "fairlane", "low_threshold").write_text(str(LOW_THRESHOLD))
         fio_process = stack.enter_context(running(cgroups[1], number, *fio))  # first: db_bench ends by itself
         database_process = stack.enter_context(running(cgroups[0], number, *db_bench))
         time.sleep(SECONDS)
