@@ -55,6 +55,12 @@ def conclude(scenario: Scenario, results: Results, asked: Sequence[str], command
     absent = list(dict.fromkeys(knob for expect in scenario.expects for knob in _absent(expect, scenario, results)))
     if absent:
         results.notes.append(f"The simulator has no {', '.join(absent)}; what the scenario expects of it is left out.")
+    nothing = list(dict.fromkeys(run.knob for run in results.runs if not run.total_iops))
+    if nothing:
+        results.notes.append(
+            f"Nothing was completed with {', '.join(nothing)}: give more seconds, a smaller bs, or a faster drive"
+            " (time_scale)."
+        )
     results.command = command
     if results.backend == "vm":
         profile = scenario.profile

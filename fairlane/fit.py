@@ -243,10 +243,20 @@ def show(name: str, rows: Sequence[Row]) -> None:
     tables.console().print(table)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return seconds
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fairlane.fit", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("profiles", nargs="*", metavar="PROFILE", help="all of which something is published")
-    parser.add_argument("--search", type=float, metavar="SECONDS", help="look for better numbers for that long")
+    parser.add_argument("--search", type=_seconds, metavar="SECONDS", help="look for better numbers for that long")
     args = parser.parse_args(argv)
     try:
         build()
@@ -256,7 +266,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         status = 0
         for name in args.profiles or names():
-            rows = compare(numbers(name), load_published(name).figures)
+            published = load_published(name)
+            rows = compare(numbers(name), published.figures)
             show(name, rows)
             status |= any(not row.ok and row.figure.shown is None for row in rows)
         return status

@@ -454,7 +454,14 @@ def _param(kind: str, key: str) -> Callable[[object], int]:
 
 def _modelled(field: ssd.Field) -> Callable[[object], int]:
     number = _integer(field.low, field.high)
-    return (lambda value: number(parse_size(value))) if field.unit == "bytes" else number
+
+    def convert(value: object) -> int:
+        found = number(parse_size(value) if field.unit == "bytes" else value)
+        if "a power of two" in field.help and found & (found - 1):
+            raise ValueError(f"{found} is not a power of two, from {field.low} to {field.high}")
+        return found
+
+    return convert
 
 
 def _group(table: _Table) -> Cgroup:

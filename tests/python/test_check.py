@@ -34,6 +34,13 @@ def test_share_error_is_relative_to_the_ideal(rates: tuple[float, float], error:
     assert outcome.ok is ok
 
 
+def test_a_run_in_which_nothing_was_completed_is_pointed_at(tmp_path: Path) -> None:
+    results = Results("x", "vm", 1, "0", runs=[run("none", (1.0, 1.0)), run("kyber", (0.0, 0.0))])
+    check.conclude(Scenario("x", NULL, TENANTS, seconds=2), results, ["none", "kyber"], "again", tmp_path / "r.json")
+    (note,) = results.notes
+    assert note.startswith("Nothing was completed with kyber: give more seconds")
+
+
 def test_a_ratio_is_taken_within_each_repeat() -> None:
     runs = [run("kyber", (10.0, 0.0), 0), run("kyber", (50.0, 0.0), 1), run("kyber", (19.0, 0.0), 2)]
     bases = [run("none", (20.0, 0.0), 2), run("none", (10.0, 0.0), 0), run("none", (50.0, 0.0), 1)]

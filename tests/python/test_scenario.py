@@ -99,6 +99,11 @@ def test_what_is_wrong_with_cases_and_tunables_is_said(tmp_path: Path, change: t
     assert says in str(error.value)
 
 
+def test_a_block_that_no_drive_has_is_the_drive_s_fault_not_a_tenant_s(tmp_path: Path) -> None:
+    with pytest.raises(FairlaneError, match=r"\[device\] block_size: 3000 is not a power of two, from 512 to 4096"):
+        parse(tmp_path, DEVICE.replace("null", "p4500") + "block_size = 3000\n" + TENANT)
+
+
 def test_values_with_units(tmp_path: Path) -> None:
     text = DEVICE + TENANT + 'bs = "128KiB"\nstart = "500ms"\nrate = "8MiB/s"\nthinktime = "20us"\n'
     tenant = parse(tmp_path, text).tenants[0]

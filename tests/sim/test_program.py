@@ -140,9 +140,15 @@ def test_a_drive_that_is_only_read_has_no_write_amplification() -> None:
         ({"knob": "bfq"}, "the simulator has none such"),
         ({"knob": "d2fq", "drive": null_drive()}, "it has no weighted round robin arbitration"),
         ({"knob": "d2fq", "drive": ssd_drive(wrr=0)}, "it has no weighted round robin arbitration"),
-        ({"knob": "d2fq", "tunables": {"fixed_ratio": 257}}, "d2fq has no tunable fixed_ratio, or not of that value"),
-        ({"knob": "mqfq", "tunables": {"fixed_ratio": 2}}, "mqfq has no tunable fixed_ratio"),
-        ({"tunables": {"depth": 1}}, "none has no tunable depth"),
+        (
+            {"knob": "d2fq", "tunables": {"fixed_ratio": 257}},
+            "fixed_ratio of d2fq must be a whole number from 0 to",
+        ),
+        (
+            {"knob": "mqfq", "tunables": {"fixed_ratio": 2}},
+            "mqfq has no tunable fixed_ratio; it has throttle_bytes",
+        ),
+        ({"tunables": {"depth": 1}}, "none has no tunable depth; it has none"),
         ({"cost": {"read": [1] * 12}}, "cost: write must be a list"),
         ({"cost": {"read": [1] * 11, "write": [1] * 12}}, "cost: read must have 12 prices"),
         ({"cost": {"read": [1] * 12, "write": [0] * 12}}, "cost: write must be whole numbers from 1 to 16777216"),

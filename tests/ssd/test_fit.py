@@ -68,6 +68,13 @@ def test_unknown_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no-such-drive" in capsys.readouterr().err
 
 
+def test_a_search_of_no_length_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for length in ("-3", "0", "soon"):
+        with pytest.raises(SystemExit):
+            fit.main(["optane", f"--search={length}"])
+        assert f"{length} is no number of seconds above 0" in capsys.readouterr().err
+
+
 def test_published_file_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd.toml").write_text("[[figure]]\nname = 3\n")
     monkeypatch.setattr(fit, "PUBLISHED", tmp_path)
