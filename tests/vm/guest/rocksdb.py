@@ -193,9 +193,12 @@ def main() -> None:
             print(f"YCSB {WORKLOAD}, {knob}: {found[knob].against(found['none'])}", flush=True)
     for cgroup in cgroups:
         cgroup.rmdir()
-    assert found["none"].ratio < UNFAIR, f"without a scheduler, they share equally anyway: {found['none'].ratio:.3f}"
     for knob in ("d2fq", "mqfq"):
         assert LEAST <= found[knob].ratio <= MOST, f"{knob}: {found[knob].ratio:.3f} is not between {LEAST} and {MOST}"
+    if WORKLOAD == "E":  # whose scans ask for as much as fio does
+        return
+    assert found["none"].ratio < UNFAIR, f"without a scheduler, they share equally anyway: {found['none'].ratio:.3f}"
+    for knob in ("d2fq", "mqfq"):
         database, fio = found[knob].slower_than(found["none"])
         assert database < 1 < fio, f"{knob} makes the database quicker and fio slower: {database:.2f} and {fio:.2f}"
 

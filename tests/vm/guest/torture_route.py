@@ -35,6 +35,10 @@ def file(disk: str, name: str = "scheduler") -> Path:
     return Path("/sys/block", disk, "fairlane", name)
 
 
+def weight(disk: str, name: str) -> Path:
+    return Path("/sys/block", disk, "vssd", f"{name}_weight")
+
+
 def choose(disk: str, name: str) -> None:
     file(disk).write_text(name)
     said = file(disk).read_text()
@@ -83,10 +87,14 @@ def rewriting(disk: str) -> Iterator[None]:
                 file(disk, "fixed_ratio").write_text(str(numbers.choice((0, 1, 2, 7, 64, 256))))
                 file(disk, "low_threshold").write_text(str(numbers.choice((4096, 1 << 16, 1 << 23))))
                 file(disk, "period_nsec").write_text(str(numbers.choice((10**6, 10**8))))
-                for name in ("high", "medium", "low"):
-                    Path("/sys/block", disk, "vssd", f"{name}_weight").write_text(str(numbers.randint(1, 256)))
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.ENODEV):  # there is no such file just now
+                    failed.append(error)
+            try:
+                for name in ("high", "medium", "low"):
+                    weight(disk, name).write_text(str(numbers.randint(1, 256)))
+            except OSError as error:
+                if error.errno != errno.EBUSY:  # a scheduler has them just now
                     failed.append(error)
             time.sleep(0.002)
 
@@ -115,6 +123,7 @@ def what_an_operator_sees() -> None:
             lambda: file(disk, "hl_ratio").read_text() == f"{shown(disk, 'high_weight')}\n", "the drive has that ratio"
         )
         assert refused(file(disk, "fixed_ratio"), "257") == errno.ERANGE
+        assert refused(weight(disk, "high"), "3") == errno.EBUSY, "it is the scheduler's"
         assert refused(file(disk, "hl_ratio"), "3") in (errno.EACCES, errno.EIO), "a counter"
         assert refused(file(disk), "nonsense") == errno.EINVAL
         assert f"[{OURS}]" in file(disk).read_text(), "what was there stays"
