@@ -183,7 +183,7 @@ BROKEN = "0 0 0 8 1\n1 0 0 8 1\n# the end\n"
 @pytest.mark.parametrize(
     ("run_keys", "device", "tenant", "says"),
     [
-        ("", "page = 5000", "", "[device] page must be a power of two"),
+        ("", "page = 5000", "", "[device] page: 5000 is not a power of two"),
         ("", 'size = "4TiB"\nmap = "1TiB"', "", "[device] the tables of its map would take more than 1 GiB"),
         ("", "planes = 2\nbuffer = 4096", "", "[device] buffer must hold at least two pages"),
         ("cores = 2", "", "cores = [5]", "[[tenant]] b cores must be numbers from 0 to 1, of the 2 cores"),
