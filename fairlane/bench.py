@@ -82,12 +82,12 @@ def prepare(
     """Check what was asked for and open the run folder; nothing is started yet."""
     suite.check_parts(parts)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
-    if names is not None and not names:
-        raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
     if names is not None:
+        if not names:
+            raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
         knobs.check_names(names)
-    if backend == "sim" and names is not None:
-        sim.check_knobs(names)
+        if backend == "sim":
+            sim.check_knobs(names)
     parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
     asked = [name for name in known if names is None or name in names]
     if backend == "vm" and kernel is None:

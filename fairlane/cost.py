@@ -113,7 +113,7 @@ def make(prices: Mapping[str, object], page: int, where: str) -> tuple[int, ...]
             price = known[page] * ONE * size / page
         else:
             next_larger = [known[other] * ONE for other in sorted(known) if other > size][:1]
-            price = min(2.0 * found[-1], *next_larger) if next_larger else 2.0 * found[-1]
+            price = min([2.0 * found[-1], *next_larger])
         found.append(max(1, round(price)))
     if found[-1] > PRICE_MAX:
         raise ValueError(f"{where}: 1 MiB costs more than {PRICE_MAX // ONE} reference requests; is page right?")

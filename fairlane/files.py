@@ -14,8 +14,6 @@ from pathlib import Path
 from fairlane.errors import FairlaneError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
 NO_SPACE_ANYWHERE = "no space left; free some and start the same command again"
 
 
@@ -29,24 +27,20 @@ def new_file(path: Path) -> Iterator[Callable[[str], None]]:
     """Yields what writes the file: whole, or, when anything fails before, not at all. Fails at once if it cannot be."""
     if path.exists() and not path.is_file():  # a device would become a file
         raise FairlaneError(f"{path} is no file, and will not be replaced by one; choose another path")
-    try:
+    with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise not_written(path, error) from error
-    os.close(descriptor)
+        os.close(descriptor)
     part = Path(name)
 
     def write(text: str) -> None:
-        try:
+        with written(path):
             with part.open("w") as file:  # closing it writes, too, and fails as writing does
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             part.chmod(0o644)
             part.replace(path)
-        except OSError as error:
-            raise not_written(path, error) from error
 
     try:
         yield write
@@ -60,13 +54,9 @@ def written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise not_written(path, error) from error
-
-
-def not_written(path: Path, error: OSError) -> FairlaneError:
-    if error.errno in NO_SPACE:  # elsewhere, what is done here would have to be done again
-        return NoSpace(path)
-    return FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another place with --out")
+        if error.errno in NO_SPACE:  # elsewhere, what is done here would have to be done again
+            raise NoSpace(path) from error
+        raise FairlaneError(f"{path}: cannot be written ({error.strerror}); choose another place with --out") from error
 
 
 def write_json(path: Path, data: object) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.errors import FairlaneError
-from fairlane.files import not_written, write_json
+from fairlane.files import write_json, written
 
 SCHEMA = 1
 PLAN = "plan.json"  # of a run of the suite, in its folder
@@ -163,12 +163,10 @@ def check_folder(folder: Path, *files: str) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise FairlaneError(f"{folder}: is not a folder; choose another one with --out")
-    try:
+    with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise not_written(folder, error) from error
     if files and (folder / PLAN).exists():
         raise FairlaneError(f"{folder}: holds a run of `fairlane bench`; choose another folder with --out")
     for name in files:

@@ -130,6 +130,18 @@ static const struct fl_var *find_tunable(const struct fl_sched *sched, const cha
 	return NULL;
 }
 
+static bool fail_unknown(struct sim *sim, const char *name)
+{
+	const struct fl_var *var;
+	size_t at = snprintf(sim->error, sizeof(sim->error), "tunables: %s has no tunable %.40s; it has%s",
+			     sim->sched->name, name, sim->sched->vars->name ? "" : " none");
+
+	for (var = sim->sched->vars; var->name; var++)
+		if (fl_var_tunable(var))
+			at += snprintf(sim->error + at, sizeof(sim->error) - at, " %s", var->name);
+	return false;
+}
+
 static bool check_tunables(struct sim *sim)
 {
 	const json_t *value;
@@ -138,24 +150,15 @@ static bool check_tunables(struct sim *sim)
 	json_object_foreach ((json_t *)sim->config.tunables, name, value) {
 		const struct fl_var *var = find_tunable(sim->sched, name);
 		json_int_t n = json_integer_value(value);
-		size_t at;
 
-		if (!var) {
-			at = snprintf(sim->error, sizeof(sim->error),
-				      "tunables: %s has no tunable %.40s; it has%s", sim->sched->name,
-				      name, sim->sched->vars->name ? "" : " none");
-			for (var = sim->sched->vars; var->name; var++)
-				if (fl_var_tunable(var))
-					at += snprintf(sim->error + at, sizeof(sim->error) - at, " %s", var->name);
-			return false;
-		}
-		if (!json_is_integer(value) || n < 0 || (u64)n < var->min || (u64)n > var->max) {
-			snprintf(sim->error, sizeof(sim->error),
-				 "tunables: %s of %s must be a whole number from %llu to %llu", name,
-				 sim->sched->name, (unsigned long long)var->min,
-				 (unsigned long long)var->max);
-			return false;
-		}
+		if (!var)
+			return fail_unknown(sim, name);
+		if (json_is_integer(value) && n >= 0 && (u64)n >= var->min && (u64)n <= var->max)
+			continue;
+		snprintf(sim->error, sizeof(sim->error),
+			 "tunables: %s of %s must be a whole number from %llu to %llu", name,
+			 sim->sched->name, (unsigned long long)var->min, (unsigned long long)var->max);
+		return false;
 	}
 	return true;
 }

@@ -150,9 +150,11 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
     def counts() -> list[int]:
         return [moved(cgroup, number) for cgroup in cgroups]
 
-    with knobs.scheduler(disk, knob, knobs.TABLE[knob].place), contextlib.ExitStack() as stack:
-        fio_process = stack.enter_context(running(cgroups[1], number, *fio))  # first: db_bench ends by itself
-        database_process = stack.enter_context(running(cgroups[0], number, *db_bench))
+    with (
+        knobs.scheduler(disk, knob, knobs.TABLE[knob].place),
+        running(cgroups[1], number, *fio) as fio_process,  # first, since db_bench ends by itself
+        running(cgroups[0], number, *db_bench) as database_process,
+    ):
         time.sleep(SECONDS)
         before, cpu_before = counts(), cpu_times()
         time.sleep(SECONDS)
