@@ -43,7 +43,7 @@ demo: $(READY)
 	$(BIN)/fairlane demo
 
 modules: $(READY)
-	$(BIN)/python -m fairlane.kernels $(KERNELS)
+	$(BIN)/python -m fairlane.vm.kernels $(KERNELS)
 
 # Quick parts first; one pytest run, so that its closing line counts all of them.
 test: test-unit

@@ -12,8 +12,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from fairlane import sim
-from fairlane.scenario import Profile, Scenario, TenantSpec, load_profile
+from fairlane.backends import sim
+from fairlane.experiment.model import Profile, Scenario, TenantSpec
+from fairlane.experiment.profiles import load_profile
 
 SIZES = ((1, 1, 20.0), (4, 4, 8.0), (16, 16, 4.0), (64, 64, 4.0), (256, 64, 4.0), (1000, 64, 4.0))  # tenants, cores, s
 SETUPS = 3  # runs of no length, the quickest of which says what setting up takes

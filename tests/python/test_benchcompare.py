@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import bench, benchcompare, cli
-from fairlane.benchcompare import Comparison
-from fairlane.report import Pair
-from fairlane.results import Results, Run, Tenant
+from fairlane import cli
+from fairlane.experiment.results import Results, Run, Tenant
+from fairlane.formats import Pair
+from fairlane.isolbench import bench, compare
+from fairlane.isolbench.compare import Comparison
+from fairlane.pages import compare_page
 
 OURS = "kyber-fairness"
 
@@ -54,16 +56,16 @@ def test_a_mark_that_changed_is_said_in_words(tmp_path: Path, capsys: pytest.Cap
 
 
 def compared(tmp_path: Path) -> Comparison:
-    return benchcompare.compare([tmp_path / "a", tmp_path / "b"])
+    return compare.compare([tmp_path / "a", tmp_path / "b"])
 
 
 def test_of_how_they_were_run_only_what_differs_is_shown(tmp_path: Path) -> None:
     run_of(tmp_path / "a", parts="d3")
     run_of(tmp_path / "b", parts="d3", names=[OURS, "flashfq"])
     assert compared(tmp_path).differences == [("run", [("knobs", OURS, f"{OURS}, flashfq")])]
-    same = benchcompare.compare([tmp_path / "a"] * 2)
+    same = compare.compare([tmp_path / "a"] * 2)
     assert not same.differences and not same.notes
-    assert "Nothing that is known of how they were run differs." in benchcompare.render(same)
+    assert "Nothing that is known of how they were run differs." in compare_page.render(same)
 
 
 def test_every_unit_that_both_have_has_a_row_and_the_others_are_counted(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_every_unit_that_both_have_has_a_row_and_the_others_are_counted(tmp_path
     }
     row = next(row for rows in found.units for row in rows.rows if row[0] == f"d3-latency.{OURS}.weight_100")
     assert row[1:] == (False, [Pair(total, "1.00 GB/s", "1.00 GB/s", 1.0), Pair(p99, "100", "50.0", 0.5)])
-    page = benchcompare.render(found)
+    page = compare_page.render(found)
     assert '<td class="num"><b>0.50</b></td>' in page and "<b>1.00</b></td>" not in page
 
 
@@ -101,7 +103,7 @@ def test_an_unfinished_run_of_an_older_version_is_compared_all_the_same(tmp_path
     assert found.notes == [f"A is not finished: 1 of its {len(what.units)} units are missing."]
     assert ("version", "0.0.9", bench.Plan.version) in dict(found.differences)["run"]
     assert [other for rows in found.units for _, other, _ in rows.rows].index(True) == 0
-    assert f"{what.units[0].id} *</th>" in benchcompare.render(found)
+    assert f"{what.units[0].id} *</th>" in compare_page.render(found)
 
 
 @pytest.mark.parametrize("given", [("a", "scenario"), ("scenario", "a"), ("a", "b", "c"), ("a", "b", "scenario")])

@@ -13,12 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import calibrate, cli, cost, files, fio, host, knobs, vm
-from fairlane.calibrate import Calibration, Kind, Plan
+from fairlane import cli, files
+from fairlane.backends import host, vm
+from fairlane.calibration import calibrate, price_file
+from fairlane.calibration.calibrate import Plan
+from fairlane.calibration.price_file import Calibration, Kind
 from fairlane.errors import FairlaneError
-from fairlane.results import Results, Run, Series, Tenant
-from fairlane.scenario import Scenario
-from fairlane.store import room
+from fairlane.experiment import price_lists
+from fairlane.experiment.model import Scenario
+from fairlane.experiment.results import Results, Run, Series, Tenant
+from fairlane.isolbench.run_folder import room
+from fairlane.linux import disks, fio, knobs
 
 MB = 10**6
 # Table 2 of the paper: MB/s of the cores that write and of those that read 16 KiB, for K = 0..6; what it makes of them.
@@ -110,8 +115,8 @@ def test_a_speed_that_changes_and_prices_that_fall_are_told() -> None:
 def test_the_cost_file_is_what_was_found(tmp_path: Path) -> None:
     found = calibrated()
     path = tmp_path / "x.toml"
-    path.write_text(calibrate.file_text(found, "fairlane calibrate"))
-    assert cost.load(str(path)).text() == found.prices
+    path.write_text(price_file.file_text(found, "fairlane calibrate"))
+    assert price_lists.load(str(path)).text() == found.prices
     data = tomllib.loads(path.read_text())
     assert data["machine"] == found.machine
     assert len(data["mix"]) == len(found.mixes) == 12
@@ -187,11 +192,11 @@ def test_the_drive_is_written_once_before(tmp_path: Path, monkeypatch: pytest.Mo
     folder.mkdir(parents=True)
     (folder / "stat").write_text("1 0 8 0 1 0 8 0 0 0 0")
     file.write_bytes(bytes(4 << 20))
-    fio.fill(fio.Target(file, 4 << 20, 512), lambda _part: None)
+    fio.fill(disks.Target(file, 4 << 20, 512), lambda _part: None)
     data = file.read_bytes()
     assert all(any(data[i : i + 65536]) for i in range(0, 4 << 20, 65536))
     with pytest.raises(FairlaneError, match="cannot write all of"):
-        fio.fill(fio.Target(tmp_path / "no" / "drive", 4 << 20, 512), lambda _part: None)
+        fio.fill(disks.Target(tmp_path / "no" / "drive", 4 << 20, 512), lambda _part: None)
 
 
 def test_random_writes_go_on_until_the_drive_is_steady() -> None:
@@ -282,8 +287,8 @@ def test_in_a_vm_the_drive_is_slowed_down(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_real_drive_is_measured_load_by_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_largest", lambda _device: PAGE)
-    monkeypatch.setattr(host, "free_target", lambda *_args: fio.Target(tmp_path, 1 << 30, 512))
-    filled: list[fio.Target] = []
+    monkeypatch.setattr(disks, "free_target", lambda *_args: disks.Target(tmp_path, 1 << 30, 512))
+    filled: list[disks.Target] = []
     held: list[str] = []
 
     @contextmanager
@@ -292,11 +297,11 @@ def test_a_real_drive_is_measured_load_by_load(tmp_path: Path, monkeypatch: pyte
         yield
         held.remove(device)
 
-    def fill(target: fio.Target, _tell: object) -> None:
+    def fill(target: disks.Target, _tell: object) -> None:
         assert held == ["sdx"], "a second one could begin on it"
         filled.append(target)
 
-    monkeypatch.setattr(host, "claimed", claimed)
+    monkeypatch.setattr(disks, "claimed", claimed)
     monkeypatch.setattr(fio, "fill", fill)
     what = calibrate.plan("host", "sdx", cores=1, state="steady", destroy_data="sdx")
     runs = iter([run_of(what.loads()[0], [1000.0])] * 5 + played(what))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import check
-from fairlane.results import Outcome, Results, Run, Series, Tenant
-from fairlane.scenario import Expect, Profile, Rate, Scenario, TenantSpec, Variant
+from fairlane.experiment import expectations
+from fairlane.experiment.model import Expect, Profile, Rate, Scenario, TenantSpec, Variant
+from fairlane.experiment.results import Outcome, Results, Run, Series, Tenant
 
 TENANTS = (TenantSpec("a", 300), TenantSpec("b", 100))
 NULL = Profile("null", "null_blk", "")
@@ -24,7 +24,7 @@ def run(knob: str, rates: tuple[float, ...], repeat: int = 0, cgroups: int | Non
 def judge(expect: Expect, *runs: Run, sweep: tuple[int, ...] = (), **missing: str) -> Outcome:
     what = Scenario("x", NULL, TENANTS if not sweep else TENANTS[:1], expects=(expect,), seconds=2, sweep=sweep)
     results = Results("x", "vm", 1, "0", runs=list(runs), unavailable=missing)
-    return check.evaluate(what, results, ["none", "kyber", "bfq"])[0]
+    return expectations.evaluate(what, results, ["none", "kyber", "bfq"])[0]
 
 
 @pytest.mark.parametrize(("rates", "error", "ok"), [((300, 100), 0, True), ((320, 80), 0.2, False)])
@@ -36,7 +36,9 @@ def test_share_error_is_relative_to_the_ideal(rates: tuple[float, float], error:
 
 def test_a_run_in_which_nothing_was_completed_is_pointed_at(tmp_path: Path) -> None:
     results = Results("x", "vm", 1, "0", runs=[run("none", (1.0, 1.0)), run("kyber", (0.0, 0.0))])
-    check.conclude(Scenario("x", NULL, TENANTS, seconds=2), results, ["none", "kyber"], "again", tmp_path / "r.json")
+    expectations.conclude(
+        Scenario("x", NULL, TENANTS, seconds=2), results, ["none", "kyber"], "again", tmp_path / "r.json"
+    )
     (note,) = results.notes
     assert note.startswith("Nothing was completed with kyber: give more seconds")
 
@@ -71,19 +73,19 @@ def test_a_part_of_the_window_is_judged_by_its_series_among_those_active_in_it()
     what = Scenario("x", NULL, tenants, seconds=2)
     for between in ((0.0, 1.0), (1.0, 2.0)):
         expect = Expect("share_error", "kyber", at_most=0.05, between=between)
-        assert check.figure(expect, what, found) == pytest.approx(0)
+        assert expectations.figure(expect, what, found) == pytest.approx(0)
     total = Expect("total_bytes_per_s", "kyber", at_least=1, between=(1.0, 2.0))
-    assert check.figure(total, what, found) == pytest.approx(800)
+    assert expectations.figure(total, what, found) == pytest.approx(800)
 
 
 def test_a_counter_is_its_last_value_or_its_mean_over_some_seconds() -> None:
     found = run("kyber", (1.0, 1.0))
     found.counters = {"device": {"ratio": 3}, "each_second": {"ratio": [256, 5, 4, 3]}}
     what = Scenario("x", NULL, TENANTS, seconds=4)
-    assert check.figure(Expect("counter", "kyber", counter="ratio"), what, found) == 3
-    assert check.figure(Expect("counter", "kyber", counter="ratio", between=(1.0, 3.0)), what, found) == 4.5
-    assert check.figure(Expect("counter", "kyber", counter="other"), what, found) is None
-    assert check.figure(Expect("counter", "kyber", counter="ratio", between=(4.0, 6.0)), what, found) is None
+    assert expectations.figure(Expect("counter", "kyber", counter="ratio"), what, found) == 3
+    assert expectations.figure(Expect("counter", "kyber", counter="ratio", between=(1.0, 3.0)), what, found) == 4.5
+    assert expectations.figure(Expect("counter", "kyber", counter="other"), what, found) is None
+    assert expectations.figure(Expect("counter", "kyber", counter="ratio", between=(4.0, 6.0)), what, found) is None
 
 
 def test_spread_is_how_much_the_bins_differ() -> None:
@@ -91,17 +93,17 @@ def test_spread_is_how_much_the_bins_differ() -> None:
     found.tenants[0].series = Series(500, [100, 300, 200, 200])
     what = Scenario("x", NULL, TENANTS, seconds=2)
     expect = Expect("spread", "kyber", tenant="a")
-    assert check.figure(expect, what, found) == pytest.approx((2 * 100**2 / 4) ** 0.5 / 200)
-    assert check.figure(Expect("spread", "kyber", tenant="a", between=(1.0, 2.0)), what, found) == 0
-    assert check.figure(Expect("spread", "kyber", tenant="b"), what, found) is None
+    assert expectations.figure(expect, what, found) == pytest.approx((2 * 100**2 / 4) ** 0.5 / 200)
+    assert expectations.figure(Expect("spread", "kyber", tenant="a", between=(1.0, 2.0)), what, found) == 0
+    assert expectations.figure(Expect("spread", "kyber", tenant="b"), what, found) is None
 
 
 def test_a_variant_is_judged_when_its_knob_was_asked_for() -> None:
     expect = Expect("total_iops", "slow", of="kyber", at_most=0.5)
     what = Scenario("x", NULL, TENANTS, variants=(Variant("slow", "kyber"),), expects=(expect,), seconds=2)
     results = Results("x", "vm", 1, "0", runs=[run("kyber", (9.0, 1.0)), run("slow", (4.0, 0.0))])
-    assert check.evaluate(what, results, ["kyber"])[0].measured == pytest.approx(0.4)
-    assert check.evaluate(what, results, ["none"])[0].ok is None
+    assert expectations.evaluate(what, results, ["kyber"])[0].measured == pytest.approx(0.4)
+    assert expectations.evaluate(what, results, ["none"])[0].ok is None
 
 
 def test_a_knob_that_was_not_asked_for_is_not_judged() -> None:
@@ -142,14 +144,14 @@ def bound(figure: str, between: tuple[float, float] | None = None) -> Expect:
 def test_shares_are_judged_where_the_scenario_expects_them(
     expects: tuple[Expect, ...], tenants: tuple[TenantSpec, ...], spans: list[tuple[float, float]] | None
 ) -> None:
-    found = check.parts(Scenario("x", NULL, tenants, expects=expects, seconds=2))
+    found = expectations.parts(Scenario("x", NULL, tenants, expects=expects, seconds=2))
     assert (None if found is None else [(part.start, part.stop) for part in found]) == spans
 
 
 def test_the_shares_of_a_part_are_those_of_who_is_active_in_it() -> None:
     tenants = (TENANTS[0], TenantSpec("b", 100, stop=1.0), TenantSpec("c", 100))
     expect = bound("share_error", (1.2, 2))
-    found = check.parts(Scenario("x", NULL, tenants, expects=(expect,), seconds=2))
+    found = expectations.parts(Scenario("x", NULL, tenants, expects=(expect,), seconds=2))
     assert found is not None
     assert found[0].shares == pytest.approx({"a": 0.75, "c": 0.25})
 
@@ -159,7 +161,7 @@ def test_what_is_expected_of_a_knob_that_the_simulator_has_not_is_left_out(tmp_p
     what = Scenario("x", NULL, TENANTS, expects=expects, seconds=2)
     for backend, count in (("vm", 2), ("sim", 1)):
         results = Results("x", backend, 1, "0", runs=[run("none", (300, 100))])
-        check.conclude(what, results, ["none"], "", tmp_path / "results.json")
+        expectations.conclude(what, results, ["none"], "", tmp_path / "results.json")
         assert len(results.expects) == count
         assert ("has no bfq" in " ".join(results.notes)) is (backend == "sim")
         assert Results.load(tmp_path / "results.json") == results

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import cli, demo, knobs, scenario, sim, vm
+from fairlane import cli
+from fairlane.backends import sim, vm
+from fairlane.commands import demo
 from fairlane.errors import FairlaneError
-from fairlane.host import Progress
-from fairlane.results import Results, Run, Tenant
-from fairlane.scenario import Scenario
+from fairlane.experiment import scenario_file
+from fairlane.experiment.model import Scenario, shares
+from fairlane.experiment.results import Results, Run, Tenant
+from fairlane.linux import knobs
+from fairlane.places import ROOT, SCENARIOS
+from fairlane.progress import Progress
 
-FIG1 = str(scenario.SCENARIOS / "kyber-fairness" / "fig1.toml")
-SWEEP = str(scenario.SCENARIOS / "kyber-fairness" / "fig6.toml")
+FIG1 = str(SCENARIOS / "kyber-fairness" / "fig1.toml")
+SWEEP = str(SCENARIOS / "kyber-fairness" / "fig6.toml")
 
 
 class Backend:
@@ -42,7 +47,7 @@ class Backend:
         total = self.totals.get(knob, 990.0)
         tenants = [
             Tenant(t.name, t.weight, share, total * share, 1, 1, 1, lat_us={"p99": 5000.0})
-            for t, share in ((t, scenario.shares(what)[t.name]) for t in what.tenants)
+            for t, share in ((t, shares(what)[t.name]) for t in what.tenants)
         ]
         point = {"cgroups": cgroups} if cgroups is not None else None
         return Run(knob, 0, 1.0, tenants, total, total, 1.0, None, point=point)
@@ -133,7 +138,7 @@ def test_the_demo_leaves_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_demo_is_the_size_it_should_be() -> None:
-    what = scenario.load(demo.SCENARIO)
+    what = scenario_file.load(demo.SCENARIO)
     assert [tenant.weight for tenant in what.tenants] == [1000, 500, 250, 100]
     assert (what.seconds + what.warmup) * len(demo.KNOBS) < 60
 
@@ -232,7 +237,7 @@ def test_a_folder_of_another_kind_of_run_is_not_overwritten(capsys: pytest.Captu
     assert capsys.readouterr().err == f"fairlane: {said}\n"
     assert not (tmp_path / "plan.json").exists()
     (tmp_path / "plan.json").touch()
-    for argv in (["run", FIG1], ["replay", str(scenario.ROOT / "traces" / "tpcc-small.trace")], ["demo"]):
+    for argv in (["run", FIG1], ["replay", str(ROOT / "traces" / "tpcc-small.trace")], ["demo"]):
         assert cli.main([*argv, *out]) == 2
         said = f"{tmp_path}: holds a run of `fairlane bench`; choose another folder with --out"
         assert capsys.readouterr().err == f"fairlane: {said}\n"
@@ -240,7 +245,7 @@ def test_a_folder_of_another_kind_of_run_is_not_overwritten(capsys: pytest.Captu
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "results.json"}
 
 
-TPCC = str(scenario.ROOT / "traces" / "tpcc-small.trace")
+TPCC = str(ROOT / "traces" / "tpcc-small.trace")
 REPLAY = ["replay", TPCC, "--on", "sim", "--knobs", "none", "--seconds", "0.1"]
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import check, cost, scenario
 from fairlane.errors import FairlaneError
-from fairlane.results import Results, Run, Tenant
-from fairlane.scenario import Expect, Profile, Scenario, TenantSpec
+from fairlane.experiment import expectations, price_lists, scenario_file
+from fairlane.experiment.model import Expect, Profile, Scenario, TenantSpec, from_dict, to_dict
+from fairlane.experiment.results import Results, Run, Tenant
 
 FILE = """
 page = "16KiB"
@@ -46,24 +46,24 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_every_size_has_its_price(file: Path, op: str, size: int, price: float) -> None:
-    assert cost.load(str(file)).cost(op, size) == price
+    assert price_lists.load(str(file)).cost(op, size) == price
 
 
 def test_the_kernel_gets_all_prices_in_fixed_point(file: Path) -> None:
-    read, write = cost.load(str(file)).text().splitlines()
+    read, write = price_lists.load(str(file)).text().splitlines()
     assert read.split() == ["read", *map(str, (64, 128, 256, 512, 1024, 2048, 4096, 7168, 14336, 28672, 57344, 114688))]
     assert write.split()[:7] == ["write", "128", "256", "512", "1024", "2048", "4096"]
 
 
 def test_a_size_between_costs_no_more_than_the_larger_one() -> None:
-    prices = cost.make({"4KiB": 1.0, "16KiB": 1.5, "64KiB": 8.0}, 4096, "")
-    assert [price / cost.ONE for price in prices[3:9]] == [1.0, 1.5, 1.5, 3.0, 8.0, 16.0]
+    prices = price_lists.make({"4KiB": 1.0, "16KiB": 1.5, "64KiB": 8.0}, 4096, "")
+    assert [price / price_lists.ONE for price in prices[3:9]] == [1.0, 1.5, 1.5, 3.0, 8.0, 16.0]
 
 
 def test_nothing_is_free(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text('page = "1MiB"\n[price.read]\n1MiB = 0.001\n[price.write]\n1MiB = 1.0\n')
-    assert cost.load(str(path)).cost("read", 512) == 1 / cost.ONE
+    assert price_lists.load(str(path)).cost("read", 512) == 1 / price_lists.ONE
 
 
 @pytest.mark.parametrize(
@@ -85,27 +85,29 @@ def test_nothing_is_free(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_cost_file_is_said(file: Path, old: str, new: str, says: str) -> None:
     file.write_text(FILE.replace(old, new, 1))
     with pytest.raises(FairlaneError, match=r"drive\.toml: ") as error:
-        cost.load(str(file))
+        price_lists.load(str(file))
     assert says in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_said_with_what_is() -> None:
     with pytest.raises(FairlaneError, match=r"nope: cannot be read .*p3700"):
-        cost.load("nope")
+        price_lists.load("nope")
 
 
 def test_a_scenario_names_the_price_list_of_its_drive(file: Path) -> None:
     path = file.parent / "scenario.toml"
     text = '[device]\nprofile = "p3700"\ncost = "{}"\n[[tenant]]\nname = "a"\n'
     path.write_text(text.format("drive.toml"))
-    found = scenario.load(path)
-    assert found.cost == cost.load(str(file)).__class__(**{**vars(cost.load(str(file))), "name": "drive.toml"})
-    assert scenario.from_dict(scenario.to_dict(found)) == found
+    found = scenario_file.load(path)
+    assert found.cost == price_lists.load(str(file)).__class__(
+        **{**vars(price_lists.load(str(file))), "name": "drive.toml"}
+    )
+    assert from_dict(to_dict(found)) == found
     path.write_text(text.format("p3700"))
-    assert scenario.load(path).cost == cost.load("p3700")
+    assert scenario_file.load(path).cost == price_lists.load("p3700")
     path.write_text(text.format("p37"))
     with pytest.raises(FairlaneError, match=r"\[device\] cost: .*p37: cannot be read"):
-        scenario.load(path)
+        scenario_file.load(path)
 
 
 def judged(figure: str, tenant: str | None, costs: tuple[float | None, float | None]) -> float | None:
@@ -114,7 +116,7 @@ def judged(figure: str, tenant: str | None, costs: tuple[float | None, float | N
     tenants = [Tenant(n, 1, 0.5, 100.0, 1.0, 100.0, 0.0, c) for n, c in zip("ab", costs, strict=True)]
     results = Results("x", "sim", 1, "0", runs=[Run("none", 0, 2.0, tenants, 200.0, 2.0, None, None)])
     what = Scenario("x", what.profile, what.tenants, expects=(Expect(figure, "none", tenant=tenant, at_least=0),))
-    return check.evaluate(what, results, ["none"])[0].measured
+    return expectations.evaluate(what, results, ["none"])[0].measured
 
 
 def test_expectations_by_cost_are_judged_by_cost() -> None:

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane import fio
 from fairlane.errors import FairlaneError
-from fairlane.scenario import Profile, Rate, Scenario, TenantSpec
+from fairlane.experiment.model import Profile, Rate, Scenario, TenantSpec
+from fairlane.linux import disks, fio, fio_jobs, fio_logs
 
 NULL = Profile("null", "null_blk", "")
-TARGET = fio.Target(Path("/dev/x"), 1 << 30, 512)
+TARGET = disks.Target(Path("/dev/x"), 1 << 30, 512)
 NEEDS_FIO = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 
 
@@ -28,8 +28,8 @@ def scenario(*tenants: TenantSpec, seconds: float = 2, warmup: float = 1) -> Sce
     return Scenario("x", NULL, tenants, seconds=seconds, warmup=warmup)
 
 
-def job_file(what: Scenario, cgroups: dict[str, str] | None = None, target: fio.Target = TARGET) -> str:
-    return fio.job_file(what, target, cgroups or {}, Path("/logs"), 7)
+def job_file(what: Scenario, cgroups: dict[str, str] | None = None, target: disks.Target = TARGET) -> str:
+    return fio_jobs.job_file(what, target, cgroups or {}, Path("/logs"), 7)
 
 
 def jobs(what: Scenario, cgroups: dict[str, str] | None = None) -> dict[str, dict[str, str]]:
@@ -103,20 +103,20 @@ def test_no_two_jobs_share_a_part_of_the_device(specs: list[tuple[int, int]]) ->
 
 
 def report(read: int, write: int, ios: int) -> dict[str, Any]:
-    lat = {"N": ios, "mean": 5000.0, "max": 9000, "percentile": dict.fromkeys(fio.PERCENTILES.values(), 7000)}
+    lat = {"N": ios, "mean": 5000.0, "max": 9000, "percentile": dict.fromkeys(fio_jobs.PERCENTILES.values(), 7000)}
     mixed = {"io_bytes": read + write, "total_ios": ios, "lat_ns": lat}
     return {"read": {"io_bytes": read}, "write": {"io_bytes": write}, "mixed": mixed}
 
 
 def collect(
     folder: Path, what: Scenario, logs: dict[str, list[tuple[int, int]]], *groups: dict[str, Any], counted: bool = False
-) -> fio.Measured:
+) -> fio_logs.Measured:
     """When counted, the kernel has seen each tenant read 1000 and write 500 bytes/s."""
     for name, entries in logs.items():
         (folder / f"{name}.0_bw.1.log").write_text("".join(f"{ms}, {rate}, 0, 4096, 0\n" for ms, rate in entries))
     moved = [dict.fromkeys(logs, (1000 * t, 500 * t)) if counted else {} for t in (0, 100)]
-    samples = [fio.Sample(0.0, 10.0, moved[0]), fio.Sample(100.0, 110.0, moved[1])]
-    return fio._collect(what, {"jobs": list(groups)}, folder, samples, TARGET)
+    samples = [fio_logs.Sample(0.0, 10.0, moved[0]), fio_logs.Sample(100.0, 110.0, moved[1])]
+    return fio_logs.collect(what, {"jobs": list(groups)}, folder, samples, TARGET)
 
 
 def logs_of(**lengths: int) -> dict[str, list[tuple[int, int]]]:
@@ -196,7 +196,7 @@ def test_an_empty_log_is_that_of_a_job_without_io_unless_the_disk_is_full(
 def test_output_that_a_full_disk_cut_short_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:
-    def no_space(_jobs: Path, output: Path, *_args: object) -> list[fio.Sample]:
+    def no_space(_jobs: Path, output: Path, *_args: object) -> list[fio_logs.Sample]:
         output.write_text(written)  # after which fio exits with 0
         return []
 
@@ -207,9 +207,9 @@ def test_output_that_a_full_disk_cut_short_is_a_sentence(
 
 
 def test_a_counter_is_unknown_when_the_samples_do_not_cover_the_window() -> None:
-    assert fio._between([(0, 0), (10, 5)], (2, 6)) == pytest.approx(2)
-    assert fio._between([(3, 0), (10, 5)], (2, 6)) is None
-    assert fio._between([(0, 0), (5, 5)], (2, 6)) is None
+    assert fio_logs._between([(0, 0), (10, 5)], (2, 6)) == pytest.approx(2)
+    assert fio_logs._between([(3, 0), (10, 5)], (2, 6)) is None
+    assert fio_logs._between([(0, 0), (5, 5)], (2, 6)) is None
 
 
 # --- The real thing, on a file ---
@@ -225,7 +225,7 @@ def test_fio_runs_and_its_output_is_understood(tmp_path: Path) -> None:
         seconds=1,
         warmup=0.2,
     )
-    target = fio.Target(file, 4 << 20, 512)
+    target = disks.Target(file, 4 << 20, 512)
     told: list[float] = []
     found = fio.run(what, target, tmp_path / "out" / "x", cgroups={}, seed=1, progress=told.append)
     assert found.loads["a"].ios == pytest.approx(400, rel=0.2)
@@ -241,7 +241,7 @@ def test_fio_runs_and_its_output_is_understood(tmp_path: Path) -> None:
 
 @NEEDS_FIO
 def test_fio_s_own_complaint_is_passed_on(tmp_path: Path) -> None:
-    target = fio.Target(tmp_path, 1 << 20, 512)
+    target = disks.Target(tmp_path, 1 << 20, 512)
     with pytest.raises(FairlaneError, match="fio failed"):
         fio.run(scenario(TenantSpec("a")), target, tmp_path / "x", cgroups={}, seed=1, progress=lambda _: None)
 
@@ -258,7 +258,7 @@ def test_an_interruption_leaves_no_fio_behind(tmp_path: Path) -> None:
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         what = scenario(TenantSpec("a"), seconds=30, warmup=0)
-        fio.run(what, fio.Target(file, 1 << 20, 512), tmp_path / "x", cgroups={}, seed=1, progress=interrupt)
+        fio.run(what, disks.Target(file, 1 << 20, 512), tmp_path / "x", cgroups={}, seed=1, progress=interrupt)
     assert time.monotonic() - started < 10
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not any(str(tmp_path).encode() in command for command in commands)

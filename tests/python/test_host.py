@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
-from fairlane import cgroups, fio, host, knobs, measure, suite
-from fairlane.cgroups import Tree
-from fairlane.cost import PriceList
+from fairlane.backends import host
 from fairlane.errors import FairlaneError
-from fairlane.results import Run, Series
-from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
-from fairlane.store import Store
+from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec
+from fairlane.experiment.price_lists import PriceList
+from fairlane.experiment.results import Run, Series
+from fairlane.isolbench import suite
+from fairlane.isolbench.run_folder import Store
+from fairlane.linux import cgroups, disks, fio_logs, io_cost, knobs
+from fairlane.linux.cgroups import Tree
+from fairlane.proc import terminable
+from fairlane.progress import Steps
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
@@ -77,33 +81,33 @@ def set_knob(
 
 
 def test_a_free_drive_is_free(device: Path, proc: Path) -> None:
-    assert host.in_use(device.name, proc) is None
+    assert disks.in_use(device.name, proc) is None
 
 
 def test_a_partitioned_drive_is_in_use(device: Path, proc: Path) -> None:
     (device / "sdx1").mkdir()
     (device / "sdx1" / "partition").write_text("1")
-    assert host.in_use(device.name, proc) == "has partitions"
+    assert disks.in_use(device.name, proc) == "has partitions"
 
 
 def test_a_held_drive_is_in_use(device: Path, proc: Path) -> None:
     (device / "holders" / "dm-0").touch()
-    assert host.in_use(device.name, proc) == "is held by dm-0"
+    assert disks.in_use(device.name, proc) == "is held by dm-0"
 
 
 def test_a_mounted_drive_is_in_use(device: Path, proc: Path) -> None:
     (proc / "self/mountinfo").write_text("1 2 8:16 / /data rw - ext4 /dev/sdx rw\n")
-    assert host.in_use(device.name, proc) == "is mounted"
+    assert disks.in_use(device.name, proc) == "is mounted"
 
 
 def test_a_kernel_without_swap_has_no_drive_in_use_as_that(device: Path, proc: Path) -> None:
     (proc / "swaps").unlink()
-    assert host.in_use("sdx", proc) is None
+    assert disks.in_use("sdx", proc) is None
 
 
 def test_a_swapped_to_drive_is_in_use(device: Path, proc: Path) -> None:
     (proc / "swaps").write_text("Filename\n/dev/sdx partition 1 0 -2\n")
-    assert host.in_use(device.name, proc) == "is in use as swap"
+    assert disks.in_use(device.name, proc) == "is in use as swap"
 
 
 ALONE = os.O_RDONLY | os.O_EXCL
@@ -138,12 +142,12 @@ def node(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_drive_whose_mount_is_not_to_be_seen_is_in_use(node: str, proc: Path) -> None:
     (proc / "self/mountinfo").write_text("1 2 0:42 / /data rw - btrfs /dev/sdx rw\n")  # nor would one in a container be
-    assert host.in_use("sdx", proc) is None
+    assert disks.in_use("sdx", proc) is None
     mounted = os.open(node, ALONE)
     with pytest.raises(FairlaneError, match="sdx is in use by a file system or another program"):
-        host.free_target("sdx", WHAT, "sdx")
+        disks.free_target("sdx", WHAT, "sdx")
     os.close(mounted)
-    assert host.free_target("sdx", WHAT, "sdx")
+    assert disks.free_target("sdx", WHAT, "sdx")
 
 
 def run_on(node: str, look: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **how: Any) -> None:
@@ -196,13 +200,13 @@ def test_a_drive_that_is_renewed_can_go_away_meanwhile(
 @pytest.mark.parametrize("consent", [None, "sdy"])
 def test_a_drive_is_overwritten_only_when_it_was_named(consent: str | None) -> None:
     with pytest.raises(FairlaneError, match="--destroy-data sdx"):
-        host.free_target("sdx", WHAT, consent)
-    assert host.free_target("sdx", WHAT, "sdx") == fio.Target(Path("/dev/sdx"), 1 << 20, 512)
+        disks.free_target("sdx", WHAT, consent)
+    assert disks.free_target("sdx", WHAT, "sdx") == disks.Target(Path("/dev/sdx"), 1 << 20, 512)
 
 
 @pytest.mark.usefixtures("device")
 def test_reading_asks_for_nothing() -> None:
-    assert host.free_target("sdx", Scenario("x", WHAT.profile, (TenantSpec("r"),)), None)
+    assert disks.free_target("sdx", Scenario("x", WHAT.profile, (TenantSpec("r"),)), None)
 
 
 @pytest.mark.usefixtures("device")
@@ -237,11 +241,11 @@ def test_the_scheduler_is_put_back(device: Path, tree: Tree) -> None:
 
 
 def test_a_drive_is_told_from_another_of_its_name_by_size_model_and_serial_number(device: Path) -> None:
-    assert host.identity("sdx") == {"capacity_bytes": 1 << 20, "block_bytes": 512}, "one that says no more"
+    assert disks.identity("sdx") == {"capacity_bytes": 1 << 20, "block_bytes": 512}, "one that says no more"
     (device / "device").mkdir()
     (device / "device/model").write_text("INTEL SSDPE2KX020T7\n")
     (device / "device/serial").write_text("  A1  \n")
-    assert host.identity("sdx").items() >= {"model": "INTEL SSDPE2KX020T7", "serial": "A1"}.items()
+    assert disks.identity("sdx").items() >= {"model": "INTEL SSDPE2KX020T7", "serial": "A1"}.items()
 
 
 @pytest.mark.usefixtures("device")
@@ -409,10 +413,10 @@ def test_a_drive_s_most_is_measured_without_the_io_cost_that_was_on(
     def look(*_args: object) -> None:
         seen.append(qos.read_text())
 
-    monkeypatch.setattr(measure, "most", look)
-    monkeypatch.setattr(measure, "io_cost_model", look)
-    target = fio.Target(Path("/dev/sdx"), 1 << 20, 512)
-    bench = host._Bench(WHAT, "sdx", target, tmp_path, host._Steps(1.0, lambda _now: None))
+    monkeypatch.setattr(io_cost, "most", look)
+    monkeypatch.setattr(io_cost, "io_cost_model", look)
+    target = disks.Target(Path("/dev/sdx"), 1 << 20, 512)
+    bench = host._Bench(WHAT, "sdx", target, tmp_path, Steps(1.0, lambda _now: None))
     host._needs(bench, ["io.max"])
     host._io_cost_model(bench)
     assert seen == ["8:16 enable=0"] * 2
@@ -475,7 +479,7 @@ def test_counters_are_read_for_the_device(tree: Tree) -> None:
 
 def test_tenants_are_made_busy_to_find_the_maximum() -> None:
     lazy = TenantSpec("a", jobs=4, start=5, stop=2, iodepth=1, thinktime=1, cores=(1,))
-    (tenant,) = measure.busy(Scenario("x", WHAT.profile, (lazy,))).tenants
+    (tenant,) = io_cost.busy(Scenario("x", WHAT.profile, (lazy,))).tenants
     assert tenant == TenantSpec("a", jobs=4, iodepth=16)
 
 
@@ -548,7 +552,7 @@ def after_writing(monkeypatch: pytest.MonkeyPatch) -> After:
 def test_a_signal_waits_until_the_scheduler_is_put_back(
     device: Path, after_writing: After, number: signal.Signals
 ) -> None:
-    with pytest.raises((KeyboardInterrupt, SystemExit)), host._terminable():
+    with pytest.raises((KeyboardInterrupt, SystemExit)), terminable():
         with knobs.scheduler("sdx", "bfq"):
             (device / "queue/iosched/low_latency").write_text("0")
             after_writing(device / "queue/scheduler", "none", number)
@@ -560,7 +564,7 @@ def test_a_signal_waits_until_the_scheduler_is_put_back(
 @pytest.mark.usefixtures("device")
 def test_a_signal_waits_until_io_cost_is_put_back(tree: Tree, after_writing: After) -> None:
     setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(knobs.IoCost("ctrl=user", 95, "measured")))
-    with pytest.raises(SystemExit), host._terminable(), knobs.applied(knobs.TABLE["io.cost"], setting):
+    with pytest.raises(SystemExit), terminable(), knobs.applied(knobs.TABLE["io.cost"], setting):
         after_writing(tree.mount / "io.cost.qos", "8:16 enable=0", signal.SIGTERM)
     assert (tree.mount / "io.cost.qos").read_text() == "8:16 ctrl=auto"
 
@@ -570,7 +574,7 @@ def test_a_scheduler_that_was_only_tried_is_out_again_after_a_signal(device: Pat
     file.parent.mkdir()
     file.write_text("[none] d2fq\n")
     after_writing(file, "d2fq", signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), host._terminable():
+    with pytest.raises(KeyboardInterrupt), terminable():
         knobs._takes("sdx", knobs.TABLE["d2fq"])
     assert file.read_text() == "none"
 
@@ -583,7 +587,7 @@ def test_a_signal_waits_until_the_cgroups_are_gone(mount: Path, monkeypatch: pyt
         signal.raise_signal(signal.SIGTERM)
         remove(path)
 
-    with pytest.raises(SystemExit), host._terminable(), cgroups.tree((), TENANTS):
+    with pytest.raises(SystemExit), terminable(), cgroups.tree((), TENANTS):
         monkeypatch.setattr(Path, "rmdir", rmdir)
     assert not list(mount.glob("fairlane*"))
     assert (mount / "cgroup.subtree_control").read_text() == "-io"
@@ -598,7 +602,7 @@ def test_a_suite_undoes_everything_also_when_it_ends_while_it_looks_at_the_host(
         return {}
 
     monkeypatch.setattr(host, "available", available)
-    monkeypatch.setattr(host, "free_target", lambda *_args: fio.Target(Path("/dev/x"), 1 << 30, 512))
+    monkeypatch.setattr(disks, "free_target", lambda *_args: disks.Target(Path("/dev/x"), 1 << 30, 512))
     todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
     with pytest.raises(SystemExit):
         host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
@@ -625,17 +629,17 @@ def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
     job = host._Job(
         replace(WHAT, tenants=(player,), cost=prices),
         "sdx",
-        fio.Target(Path("/dev/sdx"), 1 << 30, 512),
+        disks.Target(Path("/dev/sdx"), 1 << 30, 512),
         knobs.TABLE["none"],
         None,
         0,
     )
-    load = fio.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
+    load = fio_logs.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
     wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
     assert host._cost_per_s(job, player, load, 2.0) == pytest.approx(wanted / 2)
 
 
 def test_a_trace_is_played_at_full_speed_to_find_the_maximum() -> None:
     slow = TenantSpec("a", trace="x", iodepth=64)
-    (tenant,) = measure.busy(Scenario("x", WHAT.profile, (slow,))).tenants
+    (tenant,) = io_cost.busy(Scenario("x", WHAT.profile, (slow,))).tenants
     assert tenant == TenantSpec("a", trace="x", iodepth=64, speed="full")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import kernels
 from fairlane.errors import FairlaneError
+from fairlane.vm import kernels
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_source_package_without_them_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def repo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A repository whose kernel/Makefile writes down that it was run."""
-    monkeypatch.setattr(kernels, "REPO", tmp_path)
+    monkeypatch.setattr(kernels, "ROOT", tmp_path)
     (tmp_path / "libfairlane").mkdir()
     (tmp_path / "libfairlane" / "x.c").write_text("1")
     (tmp_path / "kernel").mkdir()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import kernels, knobs, labkernel
 from fairlane.errors import FairlaneError
+from fairlane.linux import knobs
+from fairlane.vm import kernels, lab_kernel
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -30,60 +31,60 @@ def fake_build(temp: Path, _deb: Path | None, say: kernels.Say) -> Path:
 
 
 def test_it_has_what_debian_s_kernels_lack() -> None:
-    lines = labkernel.CONFIG.read_text().splitlines()
+    lines = lab_kernel.CONFIG.read_text().splitlines()
     assert {"CONFIG_BLK_CGROUP_IOLATENCY=y", "CONFIG_BLK_CGROUP_IOPRIO=y"} <= set(lines)
     assert [knob.name for knob in knobs.TABLE.values() if knob.lab] == ["io.prio.class", "io.latency"]
 
 
 def test_it_is_built_once_and_kept_beside_debian_s(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labkernel, "_check_tools", lambda: None)
-    monkeypatch.setattr(labkernel, "_build", fake_build)
+    monkeypatch.setattr(lab_kernel, "_check_tools", lambda: None)
+    monkeypatch.setattr(lab_kernel, "_build", fake_build)
     said: list[str] = []
-    kernel = labkernel.ensure(said.append)
+    kernel = lab_kernel.ensure(said.append)
     assert kernel.release == "6.1.9-fairlane-lab"
     assert kernel.vmlinuz.is_file()
-    assert [labkernel.fraction(text) for text in said] == [0.55]
-    monkeypatch.setattr(labkernel, "_build", None)
-    assert labkernel.ensure(said.append) == kernel
+    assert [lab_kernel.fraction(text) for text in said] == [0.55]
+    monkeypatch.setattr(lab_kernel, "_build", None)
+    assert lab_kernel.ensure(said.append) == kernel
     assert kernels.cached() == [], "it is not taken for Debian's 6.1"
 
 
 def test_another_configuration_is_another_kernel(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labkernel, "_check_tools", lambda: None)
-    monkeypatch.setattr(labkernel, "_build", fake_build)
-    labkernel.ensure(lambda _text: None)
+    monkeypatch.setattr(lab_kernel, "_check_tools", lambda: None)
+    monkeypatch.setattr(lab_kernel, "_build", fake_build)
+    lab_kernel.ensure(lambda _text: None)
     other = tmp_path / "lab.config"
-    other.write_text(labkernel.CONFIG.read_text() + "CONFIG_X=y\n")
-    monkeypatch.setattr(labkernel, "CONFIG", other)
-    assert labkernel.cached() is None
+    other.write_text(lab_kernel.CONFIG.read_text() + "CONFIG_X=y\n")
+    monkeypatch.setattr(lab_kernel, "CONFIG", other)
+    assert lab_kernel.cached() is None
 
 
 def test_an_interrupted_build_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_args: object) -> Path:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(labkernel, "_check_tools", lambda: None)
-    monkeypatch.setattr(labkernel, "_build", interrupted)
+    monkeypatch.setattr(lab_kernel, "_check_tools", lambda: None)
+    monkeypatch.setattr(lab_kernel, "_build", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        labkernel.ensure(lambda _text: None)
+        lab_kernel.ensure(lambda _text: None)
     assert [path.name for path in (cache / "lab").iterdir()] == [".lock"]
 
 
 def test_a_missing_tool_is_named_with_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool in ("flex", "xz") else tool)
     with pytest.raises(FairlaneError, match="run `apt-get install flex xz-utils"):
-        labkernel.ensure(lambda _text: None)
+        lab_kernel.ensure(lambda _text: None)
 
 
 def test_a_full_disk_is_found_before_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labkernel, "_check_tools", lambda: None)
+    monkeypatch.setattr(lab_kernel, "_check_tools", lambda: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(9, 8, 1 << 30))
     with pytest.raises(FairlaneError, match=r"1\.0 GiB free, and building the lab kernel takes 3"):
-        labkernel.ensure(lambda _text: None)
+        lab_kernel.ensure(lambda _text: None)
 
 
 def test_an_option_that_linux_does_not_take_is_named() -> None:
-    assert labkernel.lost_options("# x\nCONFIG_A=y\nCONFIG_B=m\n", "CONFIG_A=y\nCONFIG_B=y\n") == ["CONFIG_B=m"]
+    assert lab_kernel.lost_options("# x\nCONFIG_A=y\nCONFIG_B=m\n", "CONFIG_A=y\nCONFIG_B=y\n") == ["CONFIG_B=m"]
 
 
 def test_headers_are_what_a_module_is_built_against(tmp_path: Path) -> None:
@@ -101,5 +102,5 @@ def test_headers_are_what_a_module_is_built_against(tmp_path: Path) -> None:
     for name in (*wanted, "fs/open.c", "scripts/basic/fixdep.o", "arch/x86/kernel/cpu.c", "block/blk.h"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).touch()
-    labkernel.copy(source, into, labkernel.headers(source))
+    lab_kernel.copy(source, into, lab_kernel.headers(source))
     assert sorted(str(p.relative_to(into)) for p in into.rglob("*") if p.is_file()) == sorted(wanted)

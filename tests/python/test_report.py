@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane import report
+from fairlane import formats
 from fairlane.errors import FairlaneError
-from fairlane.results import Outcome, Part, Results, Run, Series, Tenant
-from fairlane.scenario import KNOBS
+from fairlane.experiment import summary
+from fairlane.experiment.model import KNOBS
+from fairlane.experiment.results import Outcome, Part, Results, Run, Series, Tenant
+from fairlane.pages import headline, plot, scenario_page, template
 
 VOID = {"meta", "br", "path"}
 
@@ -72,12 +74,12 @@ class Page(HTMLParser):
 
 
 def text_of(*results: Results) -> str:
-    return re.sub(r"\s+", " ", Page(report.render(results)).text)
+    return re.sub(r"\s+", " ", Page(scenario_page.render(results)).text)
 
 
 def test_the_page_is_one_small_file_that_fetches_nothing(sample: Results, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "report.html"
-    report.write([sample], path)
+    scenario_page.write([sample], path)
     html = path.read_text(encoding="utf-8")
     page = Page(html)
     assert page.fetched == []
@@ -87,7 +89,7 @@ def test_the_page_is_one_small_file_that_fetches_nothing(sample: Results, tmp_pa
 
 
 def test_headline_is_computed_from_the_figures(sample: Results) -> None:
-    first, second = report.headline(report.points(sample))
+    first, second = headline.headline(summary.points(sample))
     assert first == "kyber-fairness: every tenant within 1 % of its share, at 0.99 of none’s throughput"
     assert second == (
         "Beside it: io.max within 1 % at 0.91, io.cost up to 50 % off at 0.87, bfq up to 84 % off at 0.35; "
@@ -97,13 +99,13 @@ def test_headline_is_computed_from_the_figures(sample: Results) -> None:
 
 
 def test_headline_never_rounds_in_our_favour() -> None:
-    found = report.points(results_of({"none": (50, 50), "kyber-fairness": (50.55, 49.45)}))
-    assert report.headline(found)[0].startswith("kyber-fairness: every tenant within 2 % of its share")
+    found = summary.points(results_of({"none": (50, 50), "kyber-fairness": (50.55, 49.45)}))
+    assert headline.headline(found)[0].startswith("kyber-fairness: every tenant within 2 % of its share")
 
 
 def test_headline_says_so_when_ours_is_unfair() -> None:
-    found = report.points(results_of({"none": (50, 50), "kyber-fairness": (72, 18)}))
-    assert report.headline(found)[0] == "kyber-fairness: a tenant is 60 % off its share, at 0.90 of none’s throughput"
+    found = summary.points(results_of({"none": (50, 50), "kyber-fairness": (72, 18)}))
+    assert headline.headline(found)[0] == "kyber-fairness: a tenant is 60 % off its share, at 0.90 of none’s throughput"
 
 
 def test_a_title_and_the_table_say_the_same() -> None:
@@ -116,7 +118,7 @@ def test_where_a_tenant_cannot_use_its_share_none_is_judged() -> None:
     results = results_of({"none": (90, 10), "kyber-fairness": (90, 10)})
     for run in results.runs:
         run.parts = []
-    assert report.headline(report.points(results)) == ("kyber-fairness: at 1.00 of none’s throughput", "")
+    assert headline.headline(summary.points(results)) == ("kyber-fairness: at 1.00 of none’s throughput", "")
     text = text_of(results)
     assert "Shares are not judged" in text and "off its share" not in text and "80 %" not in text
 
@@ -127,7 +129,7 @@ def test_shares_are_judged_part_by_part_and_the_worst_counts() -> None:
     for tenant, moved in zip(run.tenants, ((60, 0, 50), (40, 100, 50)), strict=True):
         tenant.series = Series(100, list(moved))
     run.parts = [Part(0.0, 0.1, {"t0": 0.5, "t1": 0.5}), Part(0.1, 0.2, {"t1": 1.0})]
-    (point,) = report.points(results)
+    (point,) = summary.points(results)
     assert point.share_error == pytest.approx(0.2)
     assert [s.got for s in point.shares] == pytest.approx([0.3, 0.7])
     assert [s.wanted for s in point.shares] == pytest.approx([0.25, 0.75])
@@ -139,21 +141,21 @@ def test_with_a_price_list_shares_are_those_of_cost() -> None:
     for run, costs in zip(results.runs, ((30.0, 10.0), (20.0, 20.0)), strict=True):
         for tenant, cost in zip(run.tenants, costs, strict=True):
             tenant.cost_per_s = cost
-    found = {point.knob: point for point in report.points(results)}
+    found = {point.knob: point for point in summary.points(results)}
     assert [share.got for share in found["kyber-fairness"].shares] == [0.75, 0.25]
     assert found["mqflashfq"].share_error == 0
-    assert report.headline([*found.values()])[0].startswith("mqflashfq: every tenant within 1 %")
+    assert headline.headline([*found.values()])[0].startswith("mqflashfq: every tenant within 1 %")
     assert "Shares are those of what requests cost" in text_of(results)
 
 
 def test_headline_without_ours_is_about_the_fairest_and_without_none_gives_the_rate() -> None:
-    found = report.points(results_of({"kyber": (3e6, 1e6), "bfq": (1e6, 1e6)}))
-    assert report.headline(found)[0] == "bfq: every tenant within 1 % of its share, at 2.00 MB/s"
+    found = summary.points(results_of({"kyber": (3e6, 1e6), "bfq": (1e6, 1e6)}))
+    assert headline.headline(found)[0] == "bfq: every tenant within 1 % of its share, at 2.00 MB/s"
 
 
 def test_a_row_for_every_scheduler_ours_last(sample: Results) -> None:
-    ran = [knob for knob in report.KNOB_ORDER if knob in sample.knobs]
-    assert [p.knob for p in report.points(sample)] == ran
+    ran = [knob for knob in summary.KNOB_ORDER if knob in sample.knobs]
+    assert [p.knob for p in summary.points(sample)] == ran
     assert (ran[0], ran[-1], len(ran)) == ("none", "kyber-fairness", 7)
     text = text_of(sample)
     assert "52.0 MB/s 12.7 k IOPS 0.99 0.8 % 1.000 10,662 101,823 43.6" in text
@@ -165,7 +167,7 @@ def test_a_row_for_every_scheduler_ours_last(sample: Results) -> None:
 
 
 def test_share_error_is_relative_to_the_wanted_share() -> None:
-    (point,) = report.points(results_of({"bfq": (60, 40)}, weights=(3, 1)))
+    (point,) = summary.points(results_of({"bfq": (60, 40)}, weights=(3, 1)))
     assert [s.error for s in point.shares] == pytest.approx([-0.2, 0.6])
     assert point.share_error == pytest.approx(0.6)
 
@@ -173,7 +175,7 @@ def test_share_error_is_relative_to_the_wanted_share() -> None:
 def test_repeats_become_medians_with_their_range(sample: Results) -> None:
     runs = [run_of("none", (rate, rate), (1, 1)) for rate in (1e6, 2e6, 9e6)]
     results = replace(sample, runs=[replace(run, repeat=n) for n, run in enumerate(runs)])
-    (point,) = report.points(results)
+    (point,) = summary.points(results)
     assert point.bytes_per_s == 4e6
     assert "3 runs, 2.00 MB/s to 18.0 MB/s" in text_of(results)
 
@@ -226,7 +228,7 @@ def test_everything_from_the_results_is_escaped(sample: Results) -> None:
         run.bad_dmesg = [evil]
         run.tenants[0].name = evil
     sample.runs[2].knob = evil
-    html = report.render([sample, sample])
+    html = scenario_page.render([sample, sample])
     assert "script" not in Page(html).tags
     assert "<script" not in html
     assert Page(html).text.count(evil) > 20
@@ -286,21 +288,21 @@ def test_long_series_stay_small(sample: Results) -> None:
         for tenant in run.tenants:
             assert tenant.series is not None
             tenant.series.bytes = tenant.series.bytes * 30  # two minutes in 10 ms bins
-    html = report.render([sample])
+    html = scenario_page.render([sample])
     assert len(html) < 1_500_000
     assert "50 ms bins" in html
 
 
 def test_nothing_to_report_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match="nothing to report"):
-        report.write([results_of({})], tmp_path / "r.html")
+        scenario_page.write([results_of({})], tmp_path / "r.html")
     assert not (tmp_path / "r.html").exists()
 
 
 def test_a_place_that_cannot_be_written_is_named(sample: Results, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FairlaneError, match="choose another file"):
-        report.write([sample], tmp_path / "file" / "r.html")
+        scenario_page.write([sample], tmp_path / "file" / "r.html")
 
 
 rates = st.floats(0, 1e10, allow_nan=False)
@@ -309,19 +311,19 @@ rates = st.floats(0, 1e10, allow_nan=False)
 @settings(deadline=None)
 @given(
     totals=st.dictionaries(
-        st.sampled_from([*report.KNOB_ORDER, "new"]), st.tuples(rates, rates, rates), min_size=1, max_size=4
+        st.sampled_from([*summary.KNOB_ORDER, "new"]), st.tuples(rates, rates, rates), min_size=1, max_size=4
     ),
     weights=st.tuples(*[st.integers(1, 10000)] * 3),
 )
 def test_any_figures_make_a_balanced_page(totals: dict[str, tuple[float, ...]], weights: tuple[int, ...]) -> None:
-    html = report.render([results_of(totals, weights)])
+    html = scenario_page.render([results_of(totals, weights)])
     Page(html)
     assert not re.search(r"\b(nan|inf|None|undefined)\b", html)
 
 
 @given(at=st.lists(st.floats(0, 100), max_size=8))
 def test_labels_keep_their_distance_and_order(at: list[float]) -> None:
-    moved = report.spread(at, 7.5)
+    moved = plot.spread(at, 7.5)
     order = sorted(range(len(at)), key=lambda n: at[n])
     placed = [moved[n] for n in order]
     assert all(b - a >= 7.5 - 1e-9 for a, b in pairwise(placed))
@@ -332,25 +334,25 @@ def test_two_results_of_a_scenario_are_compared_figure_by_figure() -> None:
     a = results_of({"none": (300e6, 100e6), "bfq": (10e6, 10e6)})
     b = results_of({"none": (150e6, 150e6), "io.max": (10e6, 10e6)})
     b.runs[0].tenants[0].lat_us["p99"] = 45.0
-    ((knob, pairs),) = report.compared([a, b])  # of bfq and io.max there is nothing to compare with
+    ((knob, pairs),) = scenario_page.compared([a, b])  # of bfq and io.max there is nothing to compare with
     rows = {pair.figure: pair for pair in pairs}
     assert knob == "none"
-    assert pairs[0] == report.Pair("total", "400 MB/s", "300 MB/s", 0.75)
+    assert pairs[0] == formats.Pair("total", "400 MB/s", "300 MB/s", 0.75)
     assert (rows["t0, share"].first, rows["t0, share"].second) == ("75.0 %", "50.0 %")
     assert rows["t0, share"].ratio == pytest.approx(2 / 3)
-    assert rows["t0, p99 µs"] == report.Pair("t0, p99 µs", "90.0", "45.0", 0.5)
-    assert rows["t0, p99.9 µs"] == report.Pair("t0, p99.9 µs", "–", "–", None)
-    text = Page(report.render([a, b])).text
+    assert rows["t0, p99 µs"] == formats.Pair("t0, p99 µs", "90.0", "45.0", 0.5)
+    assert rows["t0, p99.9 µs"] == formats.Pair("t0, p99.9 µs", "–", "–", None)
+    text = Page(scenario_page.render([a, b])).text
     assert "none, figure by figure" in text and "bfq, figure by figure" not in text
 
 
 def test_results_of_different_scenarios_are_not_compared() -> None:
     a, b = results_of({"none": (1e6, 1e6)}), results_of({"none": (1e6, 1e6)})
     b.scenario = "other"
-    assert report.compared([a, b]) == []
-    assert "figure by figure" not in report.render([a, b])
+    assert scenario_page.compared([a, b]) == []
+    assert "figure by figure" not in scenario_page.render([a, b])
 
 
 def test_every_knob_has_a_colour() -> None:
-    style = report.template("style.css.j2").render()
-    assert [knob for knob in KNOBS if f".{report.knob_colour(knob)} {{ --c:" not in style] == []
+    style = template.template("style.css.j2").render()
+    assert [knob for knob in KNOBS if f".{plot.knob_colour(knob)} {{ --c:" not in style] == []

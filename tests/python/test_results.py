@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.errors import FairlaneError
-from fairlane.results import Outcome, Results, Run, Series, Tenant, jain
+from fairlane.experiment.figures import jain
+from fairlane.experiment.results import Outcome, Results, Run, Series, Tenant
 
 
 def sample() -> Results:

@@ -8,26 +8,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane import scenario, ssd
 from fairlane.errors import FairlaneError
-from fairlane.scenario import TRACES, Cgroup, Expect, Profile, Rate, Scenario, TenantSpec, Variant
+from fairlane.experiment import modelled_ssd, profiles, scenario_file, values
+from fairlane.experiment.model import (
+    KNOBS,
+    Cgroup,
+    Expect,
+    Profile,
+    Rate,
+    Scenario,
+    TenantSpec,
+    Variant,
+    below,
+    from_dict,
+    shares,
+    to_dict,
+)
+from fairlane.places import ROOT, SCENARIOS, TRACES
 
 DEVICE = '[device]\nprofile = "null"\n'
 TENANT = '[[tenant]]\nname = "a"\n'
 PLAYER = TENANT + 'trace = "tpcc-small.trace"\n'
-EVERY = sorted(scenario.SCENARIOS.rglob("*.toml"))
+EVERY = sorted(SCENARIOS.rglob("*.toml"))
 
 
 def parse(folder: Path, text: str) -> Scenario:
     path = folder / "x.toml"
     path.write_text(text)
-    return scenario.load(path)
+    return scenario_file.load(path)
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 def test_every_scenario_of_ours_is_valid_and_says_what_it_shows(path: Path) -> None:
-    name = str(path.relative_to(scenario.SCENARIOS).with_suffix(""))
-    found = scenario.load_all(path)
+    name = str(path.relative_to(SCENARIOS).with_suffix(""))
+    found = scenario_file.load_all(path)
     assert all(what.description for what in found)
     assert any(what.expects for what in found)
     assert all(what.name == name or what.name.startswith(f"{name}-") for what in found)
@@ -35,8 +49,8 @@ def test_every_scenario_of_ours_is_valid_and_says_what_it_shows(path: Path) -> N
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 def test_a_scenario_crosses_into_the_vm_unchanged(path: Path) -> None:
-    for found in scenario.load_all(path):
-        assert scenario.from_dict(json.loads(json.dumps(scenario.to_dict(found)))) == found
+    for found in scenario_file.load_all(path):
+        assert from_dict(json.loads(json.dumps(to_dict(found)))) == found
 
 
 CASES = """
@@ -71,14 +85,14 @@ at_least = 0.5
 def test_a_file_with_cases_is_a_scenario_for_each(tmp_path: Path) -> None:
     file = tmp_path / "file.toml"
     file.write_text(CASES)
-    x, y = scenario.load_all(file)
+    x, y = scenario_file.load_all(file)
     assert (x.name, y.name) == ("file-x", "file-y")
     assert [tenant.bs for tenant in (*x.tenants, *y.tenants)] == [4096, 8192, 4096, 16384]
     assert (len(x.expects), y.expects[0].tenant) == (0, "g")
     assert x.tunables == {"mqflashfq": {"flow": 1}}
-    assert scenario.below(y, "g") == {"a"}
+    assert below(y, "g") == {"a"}
     with pytest.raises(FairlaneError, match="has several"):
-        scenario.load(file)
+        scenario_file.load(file)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +109,7 @@ def test_what_is_wrong_with_cases_and_tunables_is_said(tmp_path: Path, change: t
     file = tmp_path / "file.toml"
     file.write_text(CASES.replace(*change))
     with pytest.raises(FairlaneError) as error:
-        scenario.load_all(file)
+        scenario_file.load_all(file)
     assert says in str(error.value)
 
 
@@ -123,7 +137,7 @@ def test_a_variant_is_its_knob_with_other_tunables_and_may_take_its_place(tmp_pa
 
 def test_a_scenario_may_change_parameters_of_its_profile(tmp_path: Path) -> None:
     params = parse(tmp_path, DEVICE + "hw_queue_depth = 8\n" + TENANT).profile.params
-    assert params == scenario.load_profile("null").params | {"hw_queue_depth": 8}
+    assert params == profiles.load_profile("null").params | {"hw_queue_depth": 8}
 
 
 def test_a_trace_is_beside_the_scenario_or_one_of_the_projects(tmp_path: Path) -> None:
@@ -227,27 +241,27 @@ def test_a_cycle_of_cgroups_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match=r"nothing\.toml: cannot be read"):
-        scenario.load(tmp_path / "nothing.toml")
+        scenario_file.load(tmp_path / "nothing.toml")
 
 
 # --- The page on the format ---
 
-PAGE = (scenario.ROOT / "docs" / "scenarios.md").read_text()
+PAGE = (ROOT / "docs" / "scenarios.md").read_text()
 
 
 def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text(PAGE.split("```toml\n")[1].split("```")[0])
-    found = scenario.load(file)
+    found = scenario_file.load(file)
     assert [t.phases(found.seconds) for t in found.tenants] == [[(0, 10)], [(0, 10)], [(0, 4), (6, 10)]]
 
 
 def test_the_page_has_every_key_and_every_knob() -> None:
-    keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *scenario.KNOBS, *ssd.PLAYED]
+    keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *KNOBS, *modelled_ssd.PLAYED]
     keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "cost"]
     keys += Variant.__dataclass_fields__
-    keys += [*scenario.FIGURES, *scenario.TENANT_FIGURES, *scenario.DEVICE_KEYS, *scenario.PATTERNS]
-    keys += [*scenario.DEVICE_KEYS["null_blk"], *scenario.DEVICE_KEYS["qemu-nvme"]]
+    keys += [*scenario_file.FIGURES, *scenario_file.TENANT_FIGURES, *profiles.DEVICE_KEYS, *scenario_file.PATTERNS]
+    keys += [*profiles.DEVICE_KEYS["null_blk"], *profiles.DEVICE_KEYS["qemu-nvme"]]
     assert [key for key in keys if f"`{key}`" not in PAGE] == []
 
 
@@ -259,13 +273,13 @@ NULL = Profile("null", "null_blk", "")
 def test_a_share_is_the_product_along_the_path() -> None:
     groups = (Cgroup("gold", 300), Cgroup("bronze", 100))
     tenants = (TenantSpec("a", 200, "gold"), TenantSpec("b", 100, "gold"), TenantSpec("c", 50, "bronze"))
-    assert scenario.shares(Scenario("x", NULL, tenants, groups)) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.25})
+    assert shares(Scenario("x", NULL, tenants, groups)) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.25})
 
 
 def test_a_cgroup_without_an_active_tenant_has_no_share() -> None:
     groups = (Cgroup("gold", 300), Cgroup("bronze", 100))
     tenants = (TenantSpec("a", 1, "gold"), TenantSpec("c", 1, "bronze"), TenantSpec("d", 3, "bronze"))
-    found = scenario.shares(Scenario("x", NULL, tenants, groups), {"c", "d"})
+    found = shares(Scenario("x", NULL, tenants, groups), {"c", "d"})
     assert found == pytest.approx({"c": 0.25, "d": 0.75})
 
 
@@ -274,7 +288,7 @@ def test_shares_add_up_to_one(weights: list[int], data: st.DataObject) -> None:
     groups = (Cgroup("g", 300), Cgroup("h", 7, "g"))
     parents = st.sampled_from([None, "g", "h"])
     tenants = tuple(TenantSpec(f"t{i}", weight, data.draw(parents)) for i, weight in enumerate(weights))
-    assert sum(scenario.shares(Scenario("x", NULL, tenants, groups)).values()) == pytest.approx(1)
+    assert sum(shares(Scenario("x", NULL, tenants, groups)).values()) == pytest.approx(1)
 
 
 def test_a_sweep_deals_its_tenants_out_to_the_cgroups() -> None:
@@ -299,12 +313,12 @@ def test_a_tenant_that_stops_before_it_starts_comes_back(
 
 @given(st.integers(0, 2**60))
 def test_a_size_in_bytes_is_itself(size: int) -> None:
-    assert scenario.parse_size(size) == scenario.parse_size(f"{size}B") == size or size > 2**53
+    assert values.parse_size(size) == values.parse_size(f"{size}B") == size or size > 2**53
 
 
 @given(st.text(max_size=12))
 def test_a_text_is_a_size_or_the_units_are_listed(text: str) -> None:
     try:
-        assert scenario.parse_size(text) >= 0
+        assert values.parse_size(text) >= 0
     except ValueError as error:
         assert "valid are B, KiB" in str(error)

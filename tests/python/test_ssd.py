@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import scenario, ssd
+from fairlane import places
 from fairlane.errors import FairlaneError
+from fairlane.experiment import modelled_ssd, profiles, scenario_file
 
 DUMP = r"""
 #include <stdio.h>
@@ -25,14 +26,14 @@ int main(void)
 @pytest.mark.parametrize(("header", "name"), [("ssd/profile.h", "SSD_PROFILE"), ("kernel/vssd.h", "VSSD_PARAMS")])
 def test_fields_are_those_of_the_c_compiler(tmp_path: Path, header: str, name: str) -> None:
     # The kernel's header needs the kernel's: its list alone is taken.
-    text = (ssd.REPO / header).read_text()
+    text = (places.ROOT / header).read_text()
     macro = text[text.index(f"#define {name}(F)") :].split("\n\n", 1)[0]
     source = tmp_path / "dump.c"
     source.write_text(DUMP.replace("int main", f"{macro}\n\nint main").replace("LIST", name))
-    subprocess.run(["cc", "-I", ssd.REPO, "-o", tmp_path / "dump", source], check=True)
+    subprocess.run(["cc", "-I", places.ROOT, "-o", tmp_path / "dump", source], check=True)
     said = subprocess.run([tmp_path / "dump"], check=True, capture_output=True, text=True).stdout
     want = [line.split("|") for line in said.splitlines()]
-    found = ssd.fields(ssd.REPO / header).values()
+    found = modelled_ssd.fields(places.ROOT / header).values()
     assert [[f.name, f.unit, str(f.low), str(f.high), str(f.default), f.help] for f in found] == want
     assert want
 
@@ -41,18 +42,18 @@ def test_a_number_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None
     path = tmp_path / "x.h"
     path.write_text('#define LIST(F) F(a, "ns", 0, 10, 1, "one") F(b, "ns", 0, MAX, 1, "two")\n')
     with pytest.raises(FairlaneError, match="cannot read"):
-        ssd.fields(path)
+        modelled_ssd.fields(path)
 
 
 def device(folder: Path, text: str) -> dict[str, int]:
     path = folder / "x.toml"
     path.write_text(f'[device]\nprofile = "p4500"\n{text}\n[[tenant]]\nname = "a"\n')
-    return scenario.load(path).profile.params
+    return scenario_file.load(path).profile.params
 
 
 def test_a_scenario_may_change_the_drive_and_how_it_is_played(tmp_path: Path) -> None:
     params = device(tmp_path, 'time_scale = 100\nmap = "1GiB"')
-    assert params == scenario.load_profile("p4500").params | {"time_scale": 100, "map": 1 << 30}
+    assert params == profiles.load_profile("p4500").params | {"time_scale": 100, "map": 1 << 30}
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlane import bench, benchreport, cli, host, knobs, suite, verdict, vm
+from fairlane import cli
+from fairlane.backends import host, vm
 from fairlane.errors import FairlaneError
-from fairlane.fio import Target
-from fairlane.results import Results, Run, Series, Tenant
-from fairlane.scenario import ROOT, TenantSpec
-from fairlane.store import Store
-from fairlane.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark, Point
+from fairlane.experiment.model import TenantSpec
+from fairlane.experiment.results import Results, Run, Series, Tenant
+from fairlane.isolbench import bench, suite, suite_figures, verdict
+from fairlane.isolbench.run_folder import Store
+from fairlane.isolbench.suite_figures import Point
+from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
+from fairlane.linux import disks, knobs
+from fairlane.linux.disks import Target
+from fairlane.pages import bench_page
+from fairlane.places import ROOT
 
 BENCH_MD = (ROOT / "docs" / "bench.md").read_text()
 
@@ -75,22 +81,26 @@ def points(*pairs: tuple[float, float]) -> list[Point]:
 
 
 def test_the_front_is_what_nothing_beats_in_both_ways() -> None:
-    assert [p.total for p in verdict.front(points((1.0, 0.1), (0.8, 0.5), (0.7, 0.4), (0.5, 0.9)))] == [1.0, 0.8, 0.5]
+    assert [p.total for p in suite_figures.front(points((1.0, 0.1), (0.8, 0.5), (0.7, 0.4), (0.5, 0.9)))] == [
+        1.0,
+        0.8,
+        0.5,
+    ]
 
 
 def test_the_hypervolume_is_the_area_below_the_front() -> None:
-    assert verdict.hypervolume(points((1.0, 0.0))) == 0.0, "none"
-    assert verdict.hypervolume(points((1.0, 1.0))) == 1.0, "as if alone, at none's total"
-    assert verdict.hypervolume(points((1.0, 0.2), (0.5, 0.6))) == pytest.approx(0.2 + 0.5 * 0.4)
-    assert verdict.hypervolume(points((1.3, -0.5))) == 0.0, "worse than none is no gain"
-    assert verdict.hypervolume([]) is None
+    assert suite_figures.hypervolume(points((1.0, 0.0))) == 0.0, "none"
+    assert suite_figures.hypervolume(points((1.0, 1.0))) == 1.0, "as if alone, at none's total"
+    assert suite_figures.hypervolume(points((1.0, 0.2), (0.5, 0.6))) == pytest.approx(0.2 + 0.5 * 0.4)
+    assert suite_figures.hypervolume(points((1.3, -0.5))) == 0.0, "worse than none is no gain"
+    assert suite_figures.hypervolume([]) is None
 
 
 def test_a_burst_has_its_due_from_when_its_rate_is_that() -> None:
     series = Series(10, [0] * 10 + [10] * 10 + [100] * 20)  # awake from 0.1 s on, served from 0.2 s
-    assert verdict.until(series, 0.1, 0.4, due=10_000) == pytest.approx(0.1)
-    assert verdict.until(series, 0.1, 0.4, due=1_000) == 0.0
-    assert verdict.until(series, 0.1, 0.2, due=10_000) == verdict.NEVER
+    assert suite_figures.until(series, 0.1, 0.4, due=10_000) == pytest.approx(0.1)
+    assert suite_figures.until(series, 0.1, 0.4, due=1_000) == 0.0
+    assert suite_figures.until(series, 0.1, 0.2, due=10_000) == suite_figures.NEVER
 
 
 def marked(knob: str, **grades: int | None) -> dict[str, Mark]:
@@ -104,7 +114,7 @@ def test_a_mark_is_the_worst_of_what_it_rests_on() -> None:
     assert Mark("a", "d1", tuple(graded)).symbol == FAIR
     assert [limit.grade(value) for value in (0.9, 0.89, 0.49)] == [2, 1, 0]
     most = Limit("x", "d1", "", good=1.1, fair=2, at_most=True)
-    assert [most.grade(value) for value in (1.1, 1.2, verdict.NEVER)] == [2, 1, 0]
+    assert [most.grade(value) for value in (1.1, 1.2, suite_figures.NEVER)] == [2, 1, 0]
     assert Mark("a", "d1", (Judged(limit, None, None),)).symbol == "?"
     assert (GOOD, BAD) == ("✓", "✗")
 
@@ -172,7 +182,7 @@ def tenant(spec: TenantSpec, bytes_per_s: float, mean_us: float | None, bins: Se
     return Tenant(spec.name, spec.weight, 0.5, bytes_per_s, 1.0, bytes_per_s, 0, lat_us=lat, series=series)
 
 
-def evidence(part: str, moves: Moves, knob: str = "bfq") -> verdict.Evidence:
+def evidence(part: str, moves: Moves, knob: str = "bfq") -> suite_figures.Evidence:
     """That of a run of a part with one knob; moves says what a unit's tenant did."""
     found = suite.units([part], [knob], ONE, suite.drives("sim", None))
     results = {}
@@ -180,10 +190,10 @@ def evidence(part: str, moves: Moves, knob: str = "bfq") -> verdict.Evidence:
         tenants = [moves(unit, spec) for spec in unit.scenario.tenants]
         run = Run(unit.knob, 0, 1.0, tenants, sum(t.bytes_per_s for t in tenants), 1.0, 1.0, 1.0)
         results[unit.id] = Results("x", "sim", 1, "0", runs=[run])
-    return verdict.Evidence(found, results)
+    return suite_figures.Evidence(found, results)
 
 
-def bursts(mean_us: float | None) -> verdict.Evidence:
+def bursts(mean_us: float | None) -> suite_figures.Evidence:
     """Of 1 s, served at once under bfq; and of 1 ms, of which fio logs nothing, with that mean latency."""
 
     def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
@@ -214,7 +224,7 @@ def test_a_burst_that_says_nothing_has_no_figure_and_that_is_said() -> None:
     ]
 
 
-def priority(none: float, alone: float, knob: float | None) -> verdict.Evidence:
+def priority(none: float, alone: float, knob: float | None) -> suite_figures.Evidence:
     """The mean latency of the tenant with priority, and its bandwidth in kB/s."""
 
     def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
@@ -249,9 +259,9 @@ def test_a_starved_tenant_is_slowed_down_without_end() -> None:
         "d2", lambda unit, spec: tenant(spec, 0.0 if spec.name == "small" and unit.knob == "bfq" else 1e6, 9)
     )
     row = next(row for row in verdict.rows(found) if row["knob"] == "bfq" and "size" in row["experiment"])
-    assert float(row["slowdown"]) == verdict.NEVER
+    assert float(row["slowdown"]) == suite_figures.NEVER
     assert "NaN" not in json.dumps(row) and "Infinity" not in json.dumps(row), "which JSON has not"
-    page = benchreport.render({}, "", found, verdict.marks(found), "")
+    page = bench_page.render({}, "", found, verdict.marks(found), "")
     assert '<td class="num">∞</td>' in page
 
 
@@ -323,8 +333,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
         tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
         return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us})
 
-    monkeypatch.setattr(host, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
-    monkeypatch.setattr(host, "_describe", lambda *_args: {"name": "x"})
+    monkeypatch.setattr(disks, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
+    monkeypatch.setattr(disks, "describe", lambda *_args: {"name": "x"})
     monkeypatch.setattr(
         host,
         "available",
@@ -402,8 +412,8 @@ def prepared(out: Path, on: str = "host:x", part: str = "d3", destroy: str | Non
 def identity(seen: list[host._Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """What the drive x is, for host.identity() and in the results; to be changed."""
     drive: dict[str, object] = {"capacity_bytes": 1 << 30, "block_bytes": 512, "serial": "A1"}
-    monkeypatch.setattr(host, "identity", lambda _device: dict(drive))
-    monkeypatch.setattr(host, "_describe", lambda _device: {"name": "x", **drive})
+    monkeypatch.setattr(disks, "identity", lambda _device: dict(drive))
+    monkeypatch.setattr(disks, "describe", lambda _device: {"name": "x", **drive})
     return drive
 
 

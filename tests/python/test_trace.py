@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane import cli, fio, replay, scenario, trace
+from fairlane import cli
+from fairlane.commands import replay
 from fairlane.errors import FairlaneError
-from fairlane.scenario import TenantSpec
-from fairlane.trace import Request
+from fairlane.experiment import scenario_file, traces
+from fairlane.experiment.model import TenantSpec
+from fairlane.experiment.traces import Request
+from fairlane.linux import disks, fio, fio_traces
 
 # The same two requests, 1.5 ms apart, and after them one to another device; with what else such files hold.
 WANTED = [
@@ -79,10 +82,10 @@ def sample(folder: Path, name: str, text: str | None = None) -> Path:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_format_is_recognised_and_read(tmp_path: Path, name: str) -> None:
     file, first = sample(tmp_path, name), DEVICE.get(name, 0)
-    assert trace.format_of(file) == name.partition("-")[0]
+    assert traces.format_of(file) == name.partition("-")[0]
     wanted = [Request(r.at_ns, r.write, r.offset, r.bytes, first + r.device) for r in WANTED]
-    assert list(trace.read(file)) == wanted
-    assert list(trace.read(file, devices=(first + 1,))) == [Request(0, False, 0, 512, first + 1)]
+    assert list(traces.read(file)) == wanted
+    assert list(traces.read(file, devices=(first + 1,))) == [Request(0, False, 0, 512, first + 1)]
 
 
 BROKEN = {
@@ -131,16 +134,16 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, says: str) -> No
     file = tmp_path / "x"
     file.write_text(text)
     with pytest.raises(FairlaneError, match=says):
-        list(trace.read(file))
+        list(traces.read(file))
 
 
 def test_a_request_written_down_late_arrives_with_the_one_before_it(tmp_path: Path) -> None:
     file = sample(tmp_path, "msr", "20,h,0,Read,0,512,1\n50,h,0,Read,512,512,1\n40,h,0,Write,0,512,1\n")
-    assert [(r.at_ns, r.write) for r in trace.read(file)] == [(0, False), (3000, False), (3000, True)]
+    assert [(r.at_ns, r.write) for r in traces.read(file)] == [(0, False), (3000, False), (3000, True)]
 
 
 def test_the_summary_has_what_the_papers_table_has(tmp_path: Path) -> None:
-    found = trace.summary(trace.read(sample(tmp_path, "systor")))
+    found = traces.summary(traces.read(sample(tmp_path, "systor")))
     assert (found.bytes, found.mean_bytes, found.reads_to_writes) == (5120, 5120 / 3, 2.0)
     assert found.bytes_per_s == pytest.approx(5120 / 0.002)
 
@@ -165,8 +168,8 @@ def test_a_trace_in_mqsims_format_is_the_same_trace(
     requests: list[Request], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("x") / "x.trace"
-    trace.to_mqsim(requests, file)
-    assert list(trace.read(file)) == requests
+    traces.to_mqsim(requests, file)
+    assert list(traces.read(file)) == requests
 
 
 @given(requests=REQUESTS, jobs=st.integers(1, 4))
@@ -174,18 +177,18 @@ def test_fio_gets_every_request_once_at_its_time_and_place(
     requests: list[Request], jobs: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("x")
-    file, drive = folder / "x.trace", fio.Target(Path("/dev/null"), 2**40, BLOCK * 2)
-    trace.to_mqsim(requests, file)
+    file, drive = folder / "x.trace", disks.Target(Path("/dev/null"), 2**40, BLOCK * 2)
+    traces.to_mqsim(requests, file)
     tenant = TenantSpec("a", trace=str(file), speed="full", jobs=jobs)
-    converted = fio.convert(tenant, drive, folder)
+    converted = fio_traces.convert(tenant, drive, folder)
     got = []
     for number, log in enumerate(converted.files):
         whole = folder / f"{number}.log"
-        whole.write_text(trace.iolog_head(drive.path) + log.read_text())
+        whole.write_text(traces.iolog_head(drive.path) + log.read_text())
         lines = [line.split() for line in log.read_text().splitlines()]
         got.append([(int(at) - 1, op == "write", int(offset), int(size)) for at, _, op, offset, size in lines])
         first = requests[number].at_ns
-        assert [r.at_ns for r in trace.read(whole)] == [r.at_ns - first for r in requests[number::jobs]]
+        assert [r.at_ns for r in traces.read(whole)] == [r.at_ns - first for r in requests[number::jobs]]
     wanted = []
     for r in requests:  # on blocks of 1024 bytes; none of them is beyond the drive's 1 TiB
         size = -(-r.bytes // 1024) * 1024
@@ -197,13 +200,13 @@ def test_fio_gets_every_request_once_at_its_time_and_place(
 def test_a_job_without_a_request_is_refused(tmp_path: Path) -> None:
     tenant = TenantSpec("a", trace=str(sample(tmp_path, "msr")), jobs=4)
     with pytest.raises(FairlaneError, match="has 3 requests for the 4 jobs of a"):
-        fio.convert(tenant, fio.Target(Path("/dev/null"), 2**30, 512), tmp_path)
+        fio_traces.convert(tenant, disks.Target(Path("/dev/null"), 2**30, 512), tmp_path)
 
 
 def test_fio_plays_a_trace_again_and_again(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.write_bytes(bytes(1 << 16))
-    target = fio.Target(disk, 1 << 16, 512)
+    target = disks.Target(disk, 1 << 16, 512)
     given_ = tmp_path / "x.toml"
     given_.write_text(
         '[run]\nseconds = 0.5\nwarmup = 0.1\n[device]\nprofile = "null"\n'
@@ -214,7 +217,7 @@ def test_fio_plays_a_trace_again_and_again(tmp_path: Path) -> None:
     )
     sample(tmp_path, "msr")
     found = fio.run(
-        scenario.load(given_), target, tmp_path / "out", cgroups={}, seed=1, progress=lambda _part: None
+        scenario_file.load(given_), target, tmp_path / "out", cgroups={}, seed=1, progress=lambda _part: None
     ).loads
     # Three requests, of 4096, 512 and 512 bytes, come again every 3 ms: 1000 a second.
     assert 300 <= found["recorded"].ios <= 550
@@ -239,7 +242,7 @@ def test_replay_plays_a_tenant_for_each_trace(tmp_path: Path, capsys: pytest.Cap
         assert tenant["bytes_per_s"] / tenant["iops"] == pytest.approx(5120 / 3, rel=0.01)
         assert tenant["write_bytes_per_s"] / tenant["bytes_per_s"] == pytest.approx(0.1, rel=0.05)
         assert tenant["iops"] > 1000  # recorded were 6 in 1.2 s
-    assert scenario.load(out / "scenario.toml").tenants[0].jobs == 2
+    assert scenario_file.load(out / "scenario.toml").tenants[0].jobs == 2
 
 
 def test_names_and_weights_come_from_the_argument() -> None:
@@ -254,4 +257,4 @@ def test_a_compressed_trace_is_said_to_be_that(tmp_path: Path) -> None:
     file.write_bytes(gzip.compress(b"0 0 0 8 1\n"))
     for kind in (None, "mqsim"):
         with pytest.raises(FairlaneError, match="is compressed; unpack it and give what comes out"):
-            list(trace.read(file, kind))
+            list(traces.read(file, kind))

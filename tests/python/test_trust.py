@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import fit, scenario, sim, trust, vm
-from fairlane.host import Progress
-from fairlane.results import Results
+from fairlane.backends import sim, vm
+from fairlane.drive_models import beside, plots, published_figures
+from fairlane.drive_models.__main__ import main
+from fairlane.experiment.results import Results
+from fairlane.places import ROOT, SCENARIOS
+from fairlane.progress import Progress
+from fairlane.vm import qemu
 
-PAGE = scenario.ROOT / "docs" / "drives.md"
+PAGE = ROOT / "docs" / "drives.md"
 SCENARIO = """
 [run]
 seconds = 0.5
@@ -39,29 +43,29 @@ iodepth = 64
 
 def test_every_plot_of_the_page_is_there_and_every_plot_there_is_on_the_page() -> None:
     shown = re.findall(r"\]\(trust/([\w-]+\.svg)\)", PAGE.read_text())
-    assert sorted(shown) == sorted(path.name for path in trust.DOCS.glob("*.svg"))
-    assert all("SPDX-License-Identifier" in (trust.DOCS / name).read_text()[:200] for name in shown)
+    assert sorted(shown) == sorted(path.name for path in beside.DOCS.glob("*.svg"))
+    assert all("SPDX-License-Identifier" in (beside.DOCS / name).read_text()[:200] for name in shown)
 
 
 def test_the_wait_that_is_plotted_is_that_of_theory() -> None:
     sim.build()
-    for server in trust.SERVERS:
-        assert trust.waits(server, 0.5) == pytest.approx(trust.md1_wait(0.5), rel=0.02)
+    for server in plots.SERVERS:
+        assert plots.waits(server, 0.5) == pytest.approx(plots.md1_wait(0.5), rel=0.02)
 
 
 def test_the_shares_that_are_plotted_are_those_of_the_weights() -> None:
-    fit.build()
-    for weights in trust.RATIOS:
+    published_figures.build()
+    for weights in plots.RATIOS:
         wanted = [weight / sum(weights) for weight in weights]
-        assert trust.class_shares(weights) == pytest.approx(wanted, rel=0.01)
+        assert plots.class_shares(weights) == pytest.approx(wanted, rel=0.01)
 
 
 def test_a_drive_written_in_order_collapses_at_once_and_an_empty_one_when_its_map_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sim.build()
-    monkeypatch.setattr(trust, "COLLAPSE_S", 12.0)
-    empty, ordered = (dict(trust.collapse(state)) for state in ("empty", "written in order"))
+    monkeypatch.setattr(plots, "COLLAPSE_S", 12.0)
+    empty, ordered = (dict(plots.collapse(state)) for state in ("empty", "written in order"))
     at = sorted(empty)
     assert min(empty[t] for t in at if t < 8 * (1 << 30) / 1e9) > 800  # MB/s, while the 8 GiB are being filled
     assert empty[at[-1]] < 700
@@ -80,11 +84,11 @@ def test_the_same_scenario_on_both_is_a_table(
     monkeypatch.setattr(vm, "run_scenarios", boot)
     file = tmp_path / "x.toml"
     file.write_text(SCENARIO)
-    args = ["compare", str(file), "--out", str(tmp_path / "out"), "--reuse"]
-    assert trust.main(args) == trust.main(args) == 0
+    args = ["beside", str(file), "--out", str(tmp_path / "out"), "--reuse"]
+    assert main(args) == main(args) == 0
     assert ran == ["x"]  # the second time, what was there was taken
-    assert Results.load(tmp_path / "out" / "sim" / "x" / "results.json").machine["simulated_cores"] == vm.CPUS
-    assert [row["knob"] for row in json.loads((tmp_path / "out" / trust.BOTH).read_text())] == [
+    assert Results.load(tmp_path / "out" / "sim" / "x" / "results.json").machine["simulated_cores"] == qemu.CPUS
+    assert [row["knob"] for row in json.loads((tmp_path / "out" / beside.BOTH).read_text())] == [
         "none",
         "kyber-fairness",
     ]
@@ -93,15 +97,15 @@ def test_the_same_scenario_on_both_is_a_table(
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in first.splitlines()[2:] if line]
     assert [row[1] for row in rows] == ["none", "**kyber-fairness**"]
     for row in rows:
-        assert len(row) == len(trust.HEADINGS) + len(trust.LISTS)
+        assert len(row) == len(beside.HEADINGS) + len(beside.LISTS)
         assert row[2::2] == row[3::2]  # the same backend played both
     a, b = (float(share) for share in rows[1][6].split())
     assert a == pytest.approx(75, abs=2) and a + b == pytest.approx(100, abs=0.2)
 
 
 def test_the_table_of_the_page_is_that_of_the_figures_that_are_plotted() -> None:
-    rows = json.loads((trust.DOCS / trust.BOTH).read_text())
-    assert trust.table(rows) in PAGE.read_text()
+    rows = json.loads((beside.DOCS / beside.BOTH).read_text())
+    assert beside.table(rows) in PAGE.read_text()
     for row in rows:  # as the page says
         ours, theirs = row["iops"]
         assert ours == pytest.approx(theirs, rel=0.015)
@@ -110,8 +114,8 @@ def test_the_table_of_the_page_is_that_of_the_figures_that_are_plotted() -> None
 
 
 def test_what_has_no_virtual_ssd_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    fig1 = scenario.SCENARIOS / "kyber-fairness" / "fig1.toml"
-    assert trust.main(["compare", str(fig1)]) == 2
+    fig1 = SCENARIOS / "kyber-fairness" / "fig1.toml"
+    assert main(["beside", str(fig1)]) == 2
     assert "kyber-fairness/fig1: not on a modelled SSD" in capsys.readouterr().err
 
 
@@ -122,10 +126,10 @@ def test_what_cannot_be_compared_is_said_before_anything_is_simulated(
     file = tmp_path / "x.toml"
     file.write_text(SCENARIO)
     with pytest.raises(SystemExit, match="2"):
-        trust.main(["compare", str(file), "--kernel", "5.10", "--out", str(tmp_path)])
+        main(["beside", str(file), "--kernel", "5.10", "--out", str(tmp_path)])
     assert "invalid choice: '5.10' (choose from '6.1', '6.12')" in capsys.readouterr().err
     (tmp_path / "out").touch()
-    assert trust.main(["compare", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert main(["beside", str(file), "--out", str(tmp_path / "out")]) == 2
     assert f"{tmp_path / 'out' / 'sim'}: cannot be written (Not a directory)" in capsys.readouterr().err
 
 
@@ -136,5 +140,5 @@ def test_what_plots_need_is_said(
         raise ImportError(name)
 
     monkeypatch.setattr("importlib.import_module", missing)
-    assert trust.main(["plots", "--out", str(tmp_path)]) == 2
+    assert main(["plots", "--out", str(tmp_path)]) == 2
     assert "pip install -e '.[plots]'" in capsys.readouterr().err

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import dmesg, proc, vm
+from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.guest import STATUS, UP
-from fairlane.kernels import Kernel
+from fairlane.vm import dmesg, qemu
+from fairlane.vm.guest import STATUS, UP
+from fairlane.vm.kernels import Kernel
 
 KERNEL = Kernel("6.1.0-1-amd64", Path("/nowhere"))
 
@@ -25,7 +26,7 @@ KERNEL = Kernel("6.1.0-1-amd64", Path("/nowhere"))
 def fake_vm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder to share with a `virtme-run` that is a shell script in that folder."""
     monkeypatch.setenv("FAIRLANE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(vm, "_env", lambda: {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    monkeypatch.setattr(qemu, "_env", lambda: {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
     return tmp_path
 
 
@@ -35,8 +36,8 @@ def script(folder: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def start(folder: Path, timeout_s: float = 30, boot_s: float = 30, accelerator: str = "tcg") -> vm.Finished:
-    return vm.run(["x"], KERNEL, folder, timeout_s=timeout_s, boot_s=boot_s, accelerator=accelerator)
+def start(folder: Path, timeout_s: float = 30, boot_s: float = 30, accelerator: str = "tcg") -> qemu.Finished:
+    return qemu.run(["x"], KERNEL, folder, timeout_s=timeout_s, boot_s=boot_s, accelerator=accelerator)
 
 
 def is_gone(pid: int) -> bool:
@@ -65,7 +66,7 @@ def test_status_lines_and_console_come_out(fake_vm: Path) -> None:
     status = json.dumps({"status": 3, "bad_dmesg": ["BUG: x"]})
     script(fake_vm, f"echo boots >&2; echo '{UP}'; echo one; echo two; echo '{status}' > {fake_vm}/{STATUS}")
     said: list[str] = []
-    done = vm.run(["x"], KERNEL, fake_vm, timeout_s=30, accelerator="tcg", on_line=said.append)
+    done = qemu.run(["x"], KERNEL, fake_vm, timeout_s=30, accelerator="tcg", on_line=said.append)
     assert said == ["one", "two"]
     assert (done.status, done.bad_dmesg) == (3, ["BUG: x"])
     assert "boots" in done.console
@@ -75,14 +76,14 @@ def test_status_lines_and_console_come_out(fake_vm: Path) -> None:
 def test_a_status_of_an_earlier_run_does_not_count(fake_vm: Path) -> None:
     (fake_vm / STATUS).write_text(json.dumps({"status": 0, "bad_dmesg": []}))
     script(fake_vm, f"echo '{UP}'")
-    with pytest.raises(vm.VmError, match="died half way"):
+    with pytest.raises(qemu.VmError, match="died half way"):
         start(fake_vm)
 
 
 def test_boot_failure_shows_the_last_lines_and_the_reason(fake_vm: Path) -> None:
     lines = "; ".join(f"echo line {i} >&2" for i in range(60))
     script(fake_vm, f"echo 'Kernel panic - not syncing: no root' >&2; {lines}; exit 1")
-    with pytest.raises(vm.VmError, match="did not boot") as error:
+    with pytest.raises(qemu.VmError, match="did not boot") as error:
         start(fake_vm)
     assert "Kernel panic - not syncing: no root" in str(error.value)
     assert "line 59" in str(error.value)
@@ -91,7 +92,7 @@ def test_boot_failure_shows_the_last_lines_and_the_reason(fake_vm: Path) -> None
 
 def test_boot_that_hangs_ends_at_its_limit(fake_vm: Path) -> None:
     script(fake_vm, f"echo $$ > {fake_vm}/pid; echo boots >&2; sleep 600")
-    with pytest.raises(vm.VmError, match=r"did not boot in time(.|\n)*boots"):
+    with pytest.raises(qemu.VmError, match=r"did not boot in time(.|\n)*boots"):
         start(fake_vm, boot_s=0.5)
     assert is_gone(int((fake_vm / "pid").read_text()))
 
@@ -106,42 +107,42 @@ def test_a_boot_that_hangs_once_is_tried_again(fake_vm: Path) -> None:
 def test_the_limit_of_the_run_counts_from_the_boot_on(fake_vm: Path) -> None:
     script(fake_vm, f"sleep 1; echo '{UP}'; sleep 600")
     before = time.monotonic()
-    with pytest.raises(vm.VmError, match="was not done in time"):
+    with pytest.raises(qemu.VmError, match="was not done in time"):
         start(fake_vm, timeout_s=0.5)
     assert 1.5 <= time.monotonic() - before < 10
 
 
 def test_what_ignores_sigterm_is_killed_with_its_children(fake_vm: Path) -> None:
     script(fake_vm, f"trap '' TERM; sleep 600 & echo $! > {fake_vm}/pid; while :; do sleep 600; done")
-    with pytest.raises(vm.VmError):
+    with pytest.raises(qemu.VmError):
         start(fake_vm, boot_s=0.5)
     assert is_gone(int((fake_vm / "pid").read_text()))
 
 
 def test_kvm_that_says_nothing_is_given_up_and_remembered(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vm, "SILENT_S", 0.3)
+    monkeypatch.setattr(qemu, "SILENT_S", 0.3)
     monkeypatch.setattr(os, "access", lambda *_args: True)
     script(fake_vm, f"echo $$ >> {fake_vm}/tried; sleep 600")
-    assert vm.known_accel() is None
+    assert qemu.known_accel() is None
     before = time.monotonic()
-    assert [vm.accel(KERNEL) for _ in range(2)] == ["tcg", "tcg"]
+    assert [qemu.accel(KERNEL) for _ in range(2)] == ["tcg", "tcg"]
     assert time.monotonic() - before < 10
     (pid,) = (fake_vm / "tried").read_text().split()
     assert is_gone(int(pid))
-    monkeypatch.setattr(vm, "_boot_id", lambda: "after the next start of this machine")
-    assert vm.known_accel() is None
+    monkeypatch.setattr(qemu, "_boot_id", lambda: "after the next start of this machine")
+    assert qemu.known_accel() is None
 
 
 def test_kvm_that_works_is_used(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_args: True)
-    monkeypatch.setattr(vm, "_probe", lambda _kernel: "kvm")
-    assert vm.accel(KERNEL) == "kvm"
-    assert vm.known_accel() == "kvm"
+    monkeypatch.setattr(qemu, "_probe", lambda _kernel: "kvm")
+    assert qemu.accel(KERNEL) == "kvm"
+    assert qemu.known_accel() == "kvm"
 
 
 def test_no_kvm_needs_no_probe(fake_vm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_args: False)
-    assert vm.accel(KERNEL) == "tcg"
+    assert qemu.accel(KERNEL) == "tcg"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -149,10 +150,10 @@ def test_signals_end_everything(fake_vm: Path, number: signal.Signals) -> None:
     script(fake_vm, f"sleep 600 & echo $! > {fake_vm}/pid; echo '{UP}'; wait")
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from fairlane import vm; from fairlane.kernels import Kernel\n"
+        "from fairlane.vm import qemu; from fairlane.vm.kernels import Kernel\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a shell's background jobs ignore
-        "shared = Path(sys.argv[1]); vm._env = lambda: {**os.environ, 'PATH': f'{shared}:' + os.environ['PATH']}\n"
-        "vm.run(['x'], Kernel('6.1.0-1-amd64', Path('/nowhere')), shared, timeout_s=600, accelerator='tcg')\n"
+        "shared = Path(sys.argv[1]); qemu._env = lambda: {**os.environ, 'PATH': f'{shared}:' + os.environ['PATH']}\n"
+        "qemu.run(['x'], Kernel('6.1.0-1-amd64', Path('/nowhere')), shared, timeout_s=600, accelerator='tcg')\n"
     )
     host = subprocess.Popen([sys.executable, "-c", program, str(fake_vm)], stderr=subprocess.DEVNULL)
     try:
@@ -174,7 +175,7 @@ def test_a_folder_that_no_kernel_command_line_can_name_is_refused(tmp_path: Path
 
 def test_an_nvme_drive_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FAIRLANE_CACHE", str(tmp_path))
-    with vm.nvme_drive(1 << 40, 4) as (options, (fd,)):
+    with qemu.nvme_drive(1 << 40, 4) as (options, (fd,)):
         assert os.fstat(fd).st_size == 1 << 40
         assert f"/dev/fd/{fd}" in options[1]
         assert not list(tmp_path.iterdir())

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from fairlane import ssd
-from fairlane.scenario import ROOT
-from fairlane.sim import PROGRAM
+from fairlane.backends.sim import PROGRAM
+from fairlane.experiment import modelled_ssd
+from fairlane.places import ROOT
 
 ASAN = PROGRAM.with_suffix(".asan")
 FREE = dict.fromkeys(
@@ -30,7 +30,7 @@ def null_drive(queues: int = 1, depth: int = 1023, latency_ns: int = 0, interval
 
 
 def ssd_drive(queues: int = 1, **fields: int) -> Json:
-    drive: Json = {name: field.default for name, field in ssd.PROFILE.items()}
+    drive: Json = {name: field.default for name, field in modelled_ssd.PROFILE.items()}
     drive |= {"kind": "ssd", "queues": queues, "queue_depth": 1023, "time_scale": 1, "precondition": True}
     assert not set(fields) - set(drive)
     return drive | fields

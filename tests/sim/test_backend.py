@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import cli, fit, scenario, sim
+from fairlane import cli
+from fairlane.backends import fl_sim, sim
+from fairlane.drive_models import published_figures
 from fairlane.errors import FairlaneError
-from fairlane.results import Results
-from fairlane.scenario import Profile, Rate, Scenario, TenantSpec
+from fairlane.experiment import profiles, scenario_file
+from fairlane.experiment.model import Profile, Rate, Scenario, TenantSpec, shares
+from fairlane.experiment.results import Results
+from fairlane.places import PROFILES, ROOT, SCENARIOS
 
-EVERY = sorted(scenario.SCENARIOS.rglob("*.toml"))
-FIG1 = scenario.SCENARIOS / "kyber-fairness" / "fig1.toml"
+EVERY = sorted(SCENARIOS.rglob("*.toml"))
+FIG1 = SCENARIOS / "kyber-fairness" / "fig1.toml"
 HASTE = 0.02  # of the time that a scenario takes
 
 
 def hasty(path: Path) -> Scenario:
-    found = scenario.load_all(path)[0]  # of a file with cases, the first
+    found = scenario_file.load_all(path)[0]  # of a file with cases, the first
     tenants = tuple(
         replace(t, start=t.start * HASTE, stop=t.stop * HASTE if t.stop is not None else None) for t in found.tenants
     )
@@ -46,7 +50,7 @@ def test_every_scenario_runs(path: Path, drive: str, tmp_path: Path) -> None:
     assert found.device["profile"] == (what.profile.name if drive == "its own" else drive)
     for run_found in found.runs:
         at = what.at(run_found.point["cgroups"] if run_found.point else None)
-        assert {t.name: t.share for t in run_found.tenants} == pytest.approx(scenario.shares(at))
+        assert {t.name: t.share for t in run_found.tenants} == pytest.approx(shares(at))
 
 
 def test_the_command_writes_results_that_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,18 +95,18 @@ def test_a_core_that_the_host_has_not_is_said(tmp_path: Path) -> None:
     [("null", None, "null"), ("qemu-nvme", None, "qemu-nvme"), ("zssd", None, "zssd"), ("zssd", "null", "null")],
 )
 def test_which_drive_is_simulated(own: str, asked: str | None, got: str) -> None:
-    what = Scenario("x", scenario.load_profile(own), (TenantSpec("a"),))
+    what = Scenario("x", profiles.load_profile(own), (TenantSpec("a"),))
     assert sim.profile_of(what, asked).name == got
 
 
 def test_a_drive_that_is_asked_for_is_as_in_profiles() -> None:
-    what = scenario.load(scenario.SCENARIOS / "kyber-fairness" / "fig4-randread.toml")
+    what = scenario_file.load(SCENARIOS / "kyber-fairness" / "fig4-randread.toml")
     assert sim.profile_of(what, None).params["time_scale"] > 1
     assert "time_scale" not in sim.profile_of(what, "p4500").params
 
 
 def test_another_drive_than_the_scenarios_own_is_said(tmp_path: Path) -> None:
-    what = hasty(scenario.SCENARIOS / "kyber-fairness" / "qd1.toml")
+    what = hasty(SCENARIOS / "kyber-fairness" / "qd1.toml")
     assert run(what, None, tmp_path, "none").notes == []
     (note,) = run(what, "p4500", tmp_path, "none").notes
     assert "written for the drive null and ran on p4500" in note
@@ -110,7 +114,7 @@ def test_another_drive_than_the_scenarios_own_is_said(tmp_path: Path) -> None:
 
 
 def test_a_drive_that_a_scenario_slows_down_for_a_vm_is_as_slow_here(tmp_path: Path) -> None:
-    own = scenario.load_profile("p4500")
+    own = profiles.load_profile("p4500")
     slow = replace(own, params={**own.params, "time_scale": 30, "size": 8 << 30, "memory": 1 << 30})
     load = (TenantSpec("a", rw="randread", jobs=4, iodepth=64),)
     at_full = run(Scenario("x", own, load, seconds=0.1, warmup=0.01), None, tmp_path, "none")
@@ -121,7 +125,7 @@ def test_a_drive_that_a_scenario_slows_down_for_a_vm_is_as_slow_here(tmp_path: P
 
 
 def test_a_run_that_ends_early_leaves_what_was_there(tmp_path: Path) -> None:
-    what = Scenario("x", scenario.load_profile("null"), (TenantSpec("a"),), seconds=0.1)
+    what = Scenario("x", profiles.load_profile("null"), (TenantSpec("a"),), seconds=0.1)
     run(what, None, tmp_path, *sim.KNOBS)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
 
@@ -138,14 +142,14 @@ def test_a_run_that_ends_early_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_block_that_the_drive_does_not_take_is_said_as_for_a_real_one(tmp_path: Path) -> None:
-    what = Scenario("x", scenario.load_profile("null"), (TenantSpec("a", bs=100),))
+    what = Scenario("x", profiles.load_profile("null"), (TenantSpec("a", bs=100),))
     with pytest.raises(FairlaneError, match="a bs: 100 is not a multiple of the 512 byte blocks of the drive null"):
         run(what, None, tmp_path, "none")
 
 
 def test_what_a_scenario_changes_of_its_drive_stays_changed() -> None:
-    what = scenario.load(scenario.SCENARIOS / "kyber-fairness" / "qd1.toml")
-    assert sim.drive(sim.profile_of(what, None), 16)["queue_depth"] == 8
+    what = scenario_file.load(SCENARIOS / "kyber-fairness" / "qd1.toml")
+    assert fl_sim.drive(sim.profile_of(what, None), 16)["queue_depth"] == 8
 
 
 def test_a_rate_becomes_the_interval_of_each_job(tmp_path: Path) -> None:
@@ -153,14 +157,14 @@ def test_a_rate_becomes_the_interval_of_each_job(tmp_path: Path) -> None:
         TenantSpec("iops", jobs=2, iodepth=64, rate=Rate(iops=5000), poisson=True),
         TenantSpec("bytes", bs=8192, iodepth=64, rate=Rate(bytes_per_s=8192 * 2000)),
     )
-    what = Scenario("x", scenario.load_profile("optane"), tenants, seconds=2, warmup=0.1)
+    what = Scenario("x", profiles.load_profile("optane"), tenants, seconds=2, warmup=0.1)
     found = run(what, None, tmp_path, "none").runs[0]
     assert found.tenants[0].iops == pytest.approx(5000, rel=0.03)
     assert found.tenants[1].iops == pytest.approx(2000, rel=0.001)
 
 
 def test_the_example_of_the_docs_is_a_good_one(tmp_path: Path) -> None:
-    text = (scenario.ROOT / "docs" / "scenarios.md").read_text()
+    text = (ROOT / "docs" / "scenarios.md").read_text()
     (tmp_path / "my.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
     out = tmp_path / "out"
     args = ["--on", "sim", "--knobs", "none,kyber-fairness", "--check", "--out", str(out)]
@@ -218,7 +222,7 @@ def test_what_only_the_simulator_knows_is_said_of_the_file_before_anything_runs(
 
 
 def test_what_a_null_drive_cannot_have_is_said_with_the_key_that_was_written(tmp_path: Path) -> None:
-    own = scenario.load_profile("null")
+    own = profiles.load_profile("null")
     what = Scenario("x", replace(own, params={**own.params, "hw_queue_depth": 0}), (TenantSpec("a"),))
     with pytest.raises(FairlaneError, match=r"x.toml: \[device\] hw_queue_depth must be a whole number from 1"):
         sim.check(tmp_path / "x.toml", what, None, ["none"])
@@ -227,7 +231,7 @@ def test_what_a_null_drive_cannot_have_is_said_with_the_key_that_was_written(tmp
 def test_a_host_larger_than_what_costs_were_measured_on_is_noted(tmp_path: Path) -> None:
     def notes(tenants: int, cores: int) -> list[str]:
         many = tuple(TenantSpec(f"t{i}") for i in range(tenants))
-        what = Scenario("x", scenario.load_profile("optane"), many, seconds=0.01, warmup=0, cores=cores)
+        what = Scenario("x", profiles.load_profile("optane"), many, seconds=0.01, warmup=0, cores=cores)
         return run(what, None, tmp_path, "kyber-fairness").notes
 
     assert notes(255, 64) == []
@@ -261,20 +265,20 @@ def test_a_profile_is_shown_with_the_source_of_each_number(capsys: pytest.Captur
     assert "unknown profile 'moon'; valid are" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted(fit.PUBLISHED.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(published_figures.PUBLISHED.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_number_of_a_profile_says_where_it_is_from(path: Path) -> None:
-    lines = (scenario.PROFILES / path.name).read_text().splitlines()
+    lines = (PROFILES / path.name).read_text().splitlines()
     numbers = {line.split(" ")[0]: line.partition(" # ")[2] for line in lines if re.match(r"\w+ = [\d\"]", line)}
     del numbers["kind"], numbers["description"]
     assert [name for name, source in numbers.items() if not source.strip()] == []
     fitted = {name for name, source in numbers.items() if re.match("fitted(?! by hand)", source)}
-    assert fitted == set(fit.load_published(path.stem).search)  # those that a command fits again
+    assert fitted == set(published_figures.load_published(path.stem).search)  # those that a command fits again
 
 
 def test_profiles_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["profiles", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == scenario.profiles()
+    assert [row["name"] for row in rows] == profiles.profiles()
     assert all(row["description"] for row in rows)
     assert cli.main(["profiles"]) == 0
     assert "p4500" in capsys.readouterr().out

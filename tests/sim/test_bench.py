@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import bench, benchreport, cli, sim, suite, verdict
-from fairlane.host import Progress
+from fairlane import cli
+from fairlane.backends import sim
+from fairlane.isolbench import bench, suite, suite_figures, verdict
+from fairlane.pages import bench_page
+from fairlane.progress import Progress
 
 TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.001, 0.06))
 
@@ -112,12 +115,12 @@ def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
 def test_a_burst_of_a_millisecond_has_a_figure(tmp_path: Path) -> None:
     assert run(tmp_path, "--suite", "d4") == 0
     what = bench.load(tmp_path)
-    evidence = verdict.Evidence(what.units, bench.results(what))
+    evidence = suite_figures.Evidence(what.units, bench.results(what))
     for knob in set(sim.KNOBS) - {"d2fq"}:
         short = [burst for burst in evidence.bursts(knob) if burst.seconds == 0.001]
         assert [burst.experiment for burst in short] == ["latency", "bandwidth"]
         for burst in short:
-            assert burst.response_s is not None and burst.response_s < verdict.NEVER, (knob, burst)
+            assert burst.response_s is not None and burst.response_s < suite_figures.NEVER, (knob, burst)
             assert burst.kept is None, "a single bin says nothing of a rate"
     assert not evidence.notes()
 
@@ -156,8 +159,8 @@ def test_what_the_kernel_complained_of_is_in_every_output(tmp_path: Path, capsys
 
 def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
     what = bench.prepare(["d1"], None, "sim:optane", "sim", "optane", True, None, tmp_path)
-    evidence = verdict.Evidence(what.units, bench.results(what))
-    page = benchreport.render({}, "fairlane bench", evidence, verdict.marks(evidence), "nothing")
+    evidence = suite_figures.Evidence(what.units, bench.results(what))
+    page = bench_page.render({}, "fairlane bench", evidence, verdict.marks(evidence), "nothing")
     assert "nothing has run yet" in page
 
 

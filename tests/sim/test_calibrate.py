@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from simkit import null_drive, run_of, simulate, tenant
 
-from fairlane import cli, cost
-from fairlane.calibrate import plan, run
+from fairlane import cli
+from fairlane.calibration.calibrate import plan, run
+from fairlane.experiment import price_lists
 
 PRICES = {"read": [max(1, (512 << i) // 4) for i in range(12)], "write": [512 << i for i in range(12)]}
 
@@ -26,19 +27,19 @@ def test_p3700_is_priced_as_in_table_2(tmp_path: Path, capsys: pytest.CaptureFix
     costs = {mix["k"]: mix["cost"] for mix in found["mixes"] if (mix["op"], mix["size"]) == ("read", "16KiB")}
     assert [k for k, price in costs.items() if price and abs(price - 0.667) <= 0.05] == [5]
     assert found["price"]["read"]["16KiB"] == costs[5]
-    for op in cost.OPS:
+    for op in price_lists.OPS:
         prices = [found["price"][op][f"{size}KiB"] for size in (16, 32, 64, 128)]
         assert all(less < more for less, more in pairwise(prices)), f"{op}: {prices}"
-    assert cost.load(str(file)).cost("read", 16 << 10) == pytest.approx(costs[5], abs=1e-3)
+    assert price_lists.load(str(file)).cost("read", 16 << 10) == pytest.approx(costs[5], abs=1e-3)
 
 
 def test_the_price_list_that_is_shipped_is_that_of_the_drive(tmp_path: Path) -> None:
     """Of the drive that does not collect; the 950 Pro's takes minutes."""
     found = run(plan("sim", "p3700", sizes=[32 << 10, 128 << 10]), tmp_path, lambda _now: None)
-    shipped = cost.load("p3700")
-    for op in cost.OPS:
+    shipped = price_lists.load("p3700")
+    for op in price_lists.OPS:
         for size, price in found.price[op].items():
-            assert shipped.cost(op, cost.BYTES[size]) == pytest.approx(price, rel=0.02), f"{op} {size}"
+            assert shipped.cost(op, price_lists.BYTES[size]) == pytest.approx(price, rel=0.02), f"{op} {size}"
 
 
 @pytest.mark.parametrize("knob", ["none", "kyber-fairness"])
@@ -59,7 +60,7 @@ def test_what_a_tenant_got_is_priced_by_the_list(knob: str) -> None:
 
 def test_fairness_by_cost_is_printed_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "x.toml"
-    jobs = [f'[[tenant]]\nname = "{rw}"\nrw = "rand{rw}"\niodepth = 64\n' for rw in cost.OPS]
+    jobs = [f'[[tenant]]\nname = "{rw}"\nrw = "rand{rw}"\niodepth = 64\n' for rw in price_lists.OPS]
     file.write_text('[run]\nseconds = 0.5\n[device]\nprofile = "p3700"\n' + "".join(jobs))
     args = ["run", str(file), "--on", "sim", "--knobs", "none", "--out", str(tmp_path)]
     assert cli.main(args) == 0

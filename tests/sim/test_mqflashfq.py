@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import check, scenario, sim
-from fairlane.results import jain
+from fairlane.backends import sim
+from fairlane.experiment import expectations, scenario_file
+from fairlane.experiment.figures import jain
+from fairlane.places import SCENARIOS
 
-FOLDER = scenario.SCENARIOS / "mqflashfq"
+FOLDER = SCENARIOS / "mqflashfq"
 KNOBS = ("none", "mqflashfq")
 # Not the figures that take a minute: those on a drive that collects, and those with thousands of requests at a time.
 QUICK = ("fig4a", "fig4b", "fig6a", "fig6b", "fig8", "weights", "two", "vm", "conserve")
@@ -19,16 +21,16 @@ QUICK = ("fig4a", "fig4b", "fig6a", "fig6b", "fig8", "weights", "two", "vm", "co
 
 @pytest.mark.parametrize("name", QUICK)
 def test_it_shows_what_it_says(name: str, tmp_path: Path) -> None:
-    for what in scenario.load_all(FOLDER / f"{name}.toml"):
+    for what in scenario_file.load_all(FOLDER / f"{name}.toml"):
         found = sim.run(what, None, KNOBS, tmp_path, lambda _: None)
-        wrong = check.failed(check.evaluate(what, found, KNOBS))
+        wrong = expectations.failed(expectations.evaluate(what, found, KNOBS))
         assert not wrong, [(what.name, each.text, each.measured, each.bound) for each in wrong]
 
 
 @pytest.mark.parametrize("knob", ["mqflashfq", "kyber-fairness"])
 def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) -> None:
     """Without a price list our schedulers count bytes."""
-    for what in scenario.load_all(FOLDER / "two.toml"):
+    for what in scenario_file.load_all(FOLDER / "two.toml"):
         assert what.cost
         [found] = sim.run(replace(what, cost=None), None, [knob], tmp_path, lambda _: None).runs
         assert found.fairness_index and found.fairness_index > 0.99

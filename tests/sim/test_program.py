@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simkit import ASAN, Json, null_drive, output, player, refused, run_of, simulate, ssd_drive, start, tenant
 
-from fairlane import sim
-from fairlane.results import Results
-from fairlane.scenario import TRACES, load_profile
-from fairlane.sim import PROGRAM
+from fairlane.backends import fl_sim
+from fairlane.backends.sim import PROGRAM
+from fairlane.experiment.profiles import load_profile
+from fairlane.experiment.results import Results
+from fairlane.places import TRACES
 
 GOLDEN = Path(__file__).parent
 KNOBS = ("none", "kyber-fairness", "mqflashfq", "flashfq", "d2fq", "mqfq")
@@ -61,7 +62,7 @@ def test_another_seed_is_another_run() -> None:
 def small_p4500() -> Json:
     """The drive of profiles/p4500.toml with a smaller map, which takes less time to fill."""
     profile = load_profile("p4500")
-    return sim.drive(replace(profile, params=profile.params | {"map": 1 << 30, "block_pages": 2}), 4)
+    return fl_sim.drive(replace(profile, params=profile.params | {"map": 1 << 30, "block_pages": 2}), 4)
 
 
 @pytest.mark.parametrize(

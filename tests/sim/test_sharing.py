@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simkit import Json, run_of, simulate, ssd_drive, tenant
 
-from fairlane import check as judge
-from fairlane import scenario, sim
-from fairlane.results import jain
+from fairlane.backends import sim
+from fairlane.experiment import expectations, scenario_file
+from fairlane.experiment.figures import jain
+from fairlane.places import SCENARIOS
 
 CORES = 4
 
@@ -80,7 +81,7 @@ def test_shares_are_those_of_the_whole_path() -> None:
 
 
 def test_shares_hold_although_the_drive_loses_most_of_its_speed_when_collection_starts(tmp_path: Path) -> None:
-    what = scenario.load(scenario.SCENARIOS / "kyber-fairness" / "gc-starts.toml")
+    what = scenario_file.load(SCENARIOS / "kyber-fairness" / "gc-starts.toml")
     found = sim.run(what, None, ["kyber-fairness"], tmp_path, lambda _: None).runs[0]
 
     def dealt(start: float, stop: float) -> tuple[float, float]:
@@ -95,7 +96,7 @@ def test_shares_hold_although_the_drive_loses_most_of_its_speed_when_collection_
 
 @pytest.mark.parametrize("name", ["fig1", "fig4-randread", "fig4-randwrite", "fig4-seqread", "fig4-seqwrite", "fig6"])
 def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path) -> None:
-    what = replace(scenario.load(scenario.SCENARIOS / "kyber-fairness" / f"{name}.toml"), seconds=3, warmup=1)
+    what = replace(scenario_file.load(SCENARIOS / "kyber-fairness" / f"{name}.toml"), seconds=3, warmup=1)
     found = sim.run(what, "p4500", ["none", "kyber-fairness"], tmp_path, lambda _: None)
     assert (what.cores, found.device["profile"]) == (16, "p4500")
     totals = {(run.knob, str(run.point)): run.total_iops for run in found.runs}
@@ -107,7 +108,7 @@ def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_who_returns_has_its_share_back(seed: int, tmp_path: Path) -> None:
-    what = replace(scenario.load(scenario.SCENARIOS / "kyber-fairness" / "idle-return.toml"), seed=seed)
+    what = replace(scenario_file.load(SCENARIOS / "kyber-fairness" / "idle-return.toml"), seed=seed)
     found = sim.run(what, "p4500", ["none", "kyber-fairness"], tmp_path, lambda _: None)
-    judged = judge.evaluate(what, found, ["none", "kyber-fairness"])
+    judged = expectations.evaluate(what, found, ["none", "kyber-fairness"])
     assert len(judged) == len(what.expects) and all(outcome.ok for outcome in judged), judged

@@ -25,10 +25,11 @@ from simkit import (
     tenant,
 )
 
-from fairlane import cli, scenario
-from fairlane.results import Results
-from fairlane.scenario import TRACES
-from fairlane.sim import PROGRAM
+from fairlane import cli
+from fairlane.backends.sim import PROGRAM
+from fairlane.experiment import scenario_file
+from fairlane.experiment.results import Results
+from fairlane.places import TRACES
 
 MS = 1_000_000
 RECORDED = sorted(TRACES.glob("*.trace"))
@@ -280,7 +281,7 @@ def test_a_scenario_plays_a_trace(tmp_path: Path) -> None:
     assert found.iops == pytest.approx(6998 / 0.136489, rel=0.001)
     given = json.loads((tmp_path / "sim" / "none-0.given.json").read_text())
     assert given["tenants"][0]["block"] == 512
-    assert scenario.load(file).tenants[0].trace == given["tenants"][0]["trace"]
+    assert scenario_file.load(file).tenants[0].trace == given["tenants"][0]["trace"]
 
 
 @pytest.mark.parametrize("backend", ["vm", "host:nvme9n9", "sim"])

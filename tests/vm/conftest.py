@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import guest, kernels, vm
+from fairlane.vm import guest, kernels, qemu
 
 NVME_BYTES = 1 << 30
 NVME_QUEUES = 4
@@ -62,7 +62,7 @@ def run_guest(
     kernel: str = "6.1",
     qemu_nvme: bool = False,
     timeout_s: float = 120,
-    cpus: int = vm.CPUS,
+    cpus: int = qemu.CPUS,
     modules: bool = True,
 ) -> Outcome:
     """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError."""
@@ -70,9 +70,9 @@ def run_guest(
     shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
     stdout: list[str] = []
     with ExitStack() as stack:
-        drive = vm.nvme_drive(NVME_BYTES, NVME_QUEUES) if qemu_nvme else None
+        drive = qemu.nvme_drive(NVME_BYTES, NVME_QUEUES) if qemu_nvme else None
         qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
-        finished = vm.run(
+        finished = qemu.run(
             [sys.executable, str(script), *map(str, args)],
             image,
             shared,

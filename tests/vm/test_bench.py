@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import bench, cli, knobs, labkernel, suite
+from fairlane import cli
+from fairlane.isolbench import bench, suite
+from fairlane.linux import knobs
+from fairlane.vm import lab_kernel
 
 TINY = suite.Scale("quick", 1.0, 0.5, (1,), (1,), (2,), (), 1, (0.2,))
 
@@ -17,7 +20,7 @@ TINY = suite.Scale("quick", 1.0, 0.5, (1,), (1,), (2,), (), 1, (0.2,))
 def test_every_knob_runs_on_the_lab_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "scale", lambda _quick, _backend: TINY)
     assert cli.main(["bench", "--quick", "--suite", "d4", "--knobs", "all", "--on", "vm", "--out", str(tmp_path)]) == 0
-    kernel = labkernel.cached()
+    kernel = lab_kernel.cached()
     assert kernel
     found = bench.results(bench.load(tmp_path))
     assert {run.knob for results in found.values() for run in results.runs} == set(knobs.TABLE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import calibrate
+from fairlane.calibration import calibrate
 
 Prices = dict[str, dict[str, float]]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import kernels
+from fairlane.vm import kernels
 
 GuestRun = Callable[..., Any]  # see conftest.py
 

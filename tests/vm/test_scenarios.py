@@ -15,18 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import check, scenario, sim, vm
-from fairlane.host import Progress
-from fairlane.report import points
-from fairlane.results import Results
-from fairlane.scenario import Scenario
+from fairlane import places
+from fairlane.backends import sim, vm
+from fairlane.experiment import expectations, scenario_file
+from fairlane.experiment.model import Scenario
+from fairlane.experiment.results import Results
+from fairlane.experiment.summary import points
+from fairlane.progress import Progress
+from fairlane.vm import qemu
 
 FILES = [
-    *sorted(scenario.SCENARIOS.glob("kyber-fairness/*.toml")),
-    scenario.SCENARIOS / "mqflashfq" / "vm.toml",
-    *sorted(scenario.SCENARIOS.glob("d2fq/vm*.toml")),
+    *sorted(places.SCENARIOS.glob("kyber-fairness/*.toml")),
+    places.SCENARIOS / "mqflashfq" / "vm.toml",
+    *sorted(places.SCENARIOS.glob("d2fq/vm*.toml")),
 ]
-SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario.load_all(path)}
+SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario_file.load_all(path)}
 ON_6_12 = ("nvme",)
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
 RUNS = 3
@@ -97,7 +100,7 @@ def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Pa
 def test_simulator_agrees(kernel: str, name: str, measured: Measured, tmp_path: Path) -> None:
     """Totals within 10 %, shares within 3 points; docs/drives.md has more of it."""
     what, results = SCENARIOS[name], measured[kernel, name]
-    simulated = sim.run(replace(what, cores=vm.CPUS), None, _knobs(what), tmp_path, lambda _: None)
+    simulated = sim.run(replace(what, cores=qemu.CPUS), None, _knobs(what), tmp_path, lambda _: None)
     pairs = list(zip(points(simulated), points(results), strict=True))
     assert {ours.knob for ours, _ in pairs} == {"none", "kyber-fairness"}
     for ours, theirs in pairs:
@@ -115,9 +118,9 @@ def _run(what: list[Scenario], out: Path, kernel: str, tell: Tell) -> list[Resul
 
 
 def _failed(what: Scenario, results: Results) -> list[str]:
-    outcomes = check.evaluate(what, results, _knobs(what))
+    outcomes = expectations.evaluate(what, results, _knobs(what))
     assert all(outcome.ok is not None for outcome in outcomes), "an expectation could not be judged"
     return [
         f"{outcome.text}: {outcome.measured}, wanted {outcome.bound} {outcome.note or ''}"
-        for outcome in check.failed(outcomes)
+        for outcome in expectations.failed(outcomes)
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import vm
+from fairlane.vm import qemu
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
@@ -44,13 +44,13 @@ def test_exit_status_and_bad_dmesg_come_out(guest_run: GuestRun) -> None:
 
 
 def test_panic_is_told_with_its_reason(guest_run: GuestRun) -> None:
-    with pytest.raises(vm.VmError, match=r"died half way") as error:
+    with pytest.raises(qemu.VmError, match=r"died half way") as error:
         guest_run(SCRIPTS / "ends.py", "panic", modules=False)
     assert "Kernel panic - not syncing: sysrq triggered crash" in str(error.value)
 
 
 def test_hang_ends_at_the_limit(guest_run: GuestRun) -> None:
     before = time.monotonic()
-    with pytest.raises(vm.VmError, match="was not done in time"):
+    with pytest.raises(qemu.VmError, match="was not done in time"):
         guest_run(SCRIPTS / "ends.py", "hang", timeout_s=5, modules=False)
-    assert time.monotonic() - before < vm.BOOT_S
+    assert time.monotonic() - before < qemu.BOOT_S

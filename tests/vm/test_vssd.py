@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlane import kernels
+from fairlane.vm import kernels
 
 GuestRun = Callable[..., Any]  # see conftest.py
 

@@ -22,10 +22,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from fairlane import devices, proc
-from fairlane.guest import CGROUPS
-from fairlane.kernels import SCHEDULERS
-from fairlane.scenario import Profile
+from fairlane import proc
+from fairlane.experiment.model import Profile
+from fairlane.linux import made_drives
+from fairlane.vm.guest import CGROUPS
+from fairlane.vm.kernels import SCHEDULERS
 
 # Our elevators; d2fq, which is none, has torture_route.py.
 ALL_OURS = tuple(name.removesuffix(".ko") for name in SCHEDULERS[1:] if name != "d2fq.ko")
@@ -36,7 +37,7 @@ BLOCK = 4096
 # Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
 TIMED = {"size": 1 << 30, "bs": 512, "queue_mode": 2, "irqmode": 2, "submit_queues": 2, "hw_queue_depth": 16}
 ON_VSSD = os.environ.get("FAIRLANE_TORTURED_DRIVE") == "vssd"
-FOLDER = devices.VSSD if ON_VSSD else devices.NULLB  # of the drive, in configfs
+FOLDER = made_drives.VSSD if ON_VSSD else made_drives.NULLB  # of the drive, in configfs
 VSSD = {"channels": 2, "dies": 2, "commands": 16}
 VSSD_NS = 100_000  # about what it takes for a request
 
@@ -85,7 +86,7 @@ def drive(scheduler: str = OURS, **params: int) -> Iterator[str]:
         size = params.get("size", 256 << 20)
         asked = {"size": size, "memory": size, "time_scale": scale, "buffer_volatile": int("cache_size" in params)}
         profile = Profile("torture", "ssd", "", {**VSSD, **asked})
-    with devices.setup(profile) as disk:
+    with made_drives.setup(profile) as disk:
         set_scheduler(disk, scheduler)
         yield disk
 

@@ -22,9 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane import devices, knobs, proc
-from fairlane.guest import CGROUPS
-from fairlane.scenario import Profile, load_profile
+from fairlane import proc
+from fairlane.experiment.model import Profile
+from fairlane.experiment.profiles import load_profile
+from fairlane.linux import knobs, made_drives
+from fairlane.vm.guest import CGROUPS
 
 # db_bench picks keys uniformly. Its D (read what was written last) would not reach the drive.
 WORKLOADS = {
@@ -186,7 +188,7 @@ def main() -> None:
     found: dict[str, Measured] = {}
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm") as kept,
-        devices.setup(Profile("rocksdb", "ssd", "", {**zssd.params, **DRIVE})) as disk,
+        made_drives.setup(Profile("rocksdb", "ssd", "", {**zssd.params, **DRIVE})) as disk,
         mounted(disk) as folder,
     ):
         fill(folder, Path(kept, "db"))

@@ -5,7 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from fairlane import devices, scenario
+from fairlane.experiment import profiles
+from fairlane.linux import made_drives
 
 clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip()
 controllers = Path("/sys/fs/cgroup/cgroup.subtree_control").read_text().split()
@@ -17,7 +18,7 @@ print("io", "io" in controllers)
 
 for name in sys.argv[1:]:
     for _ in range(2):
-        with devices.setup(scenario.load_profile(name)) as disk:
+        with made_drives.setup(profiles.load_profile(name)) as disk:
             queue = Path("/sys/block", disk, "queue")
             offered = set(queue.joinpath("scheduler").read_text().replace("[", "").replace("]", "").split())
             with Path("/dev", disk).open("rb") as device:

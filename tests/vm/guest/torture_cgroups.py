@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import kit
 from kit import Cgroup, Fio
 
-from fairlane.guest import CGROUPS
+from fairlane.vm.guest import CGROUPS
 
 # As far apart as can be takes the light ones half a minute, where shares are exact.
 LIGHT, HEAVY = (1, 10000) if kit.FIRST else (10, 1000)

@@ -13,7 +13,7 @@ from pathlib import Path
 import kit
 from kit import OURS, Cgroup, Fio
 
-from fairlane.guest import CGROUPS
+from fairlane.vm.guest import CGROUPS
 
 
 def refused(path: Path, text: str) -> int:

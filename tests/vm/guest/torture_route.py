@@ -14,8 +14,8 @@ from pathlib import Path
 import kit
 from kit import Cgroup, Fio
 
-from fairlane import devices
-from fairlane.scenario import Profile
+from fairlane.experiment.model import Profile
+from fairlane.linux import made_drives
 
 OURS = "d2fq"
 MIB = 1 << 20
@@ -26,7 +26,7 @@ DRIVE |= {"queue_depth": 64}
 
 @contextlib.contextmanager
 def drive(scheduler: str = OURS, **params: int) -> Iterator[str]:
-    with devices.vssd(Profile("torture", "ssd", "", {**DRIVE, **params})) as disk:
+    with made_drives.vssd(Profile("torture", "ssd", "", {**DRIVE, **params})) as disk:
         choose(disk, scheduler)
         yield disk
 
@@ -263,7 +263,7 @@ def reloaded_and_removed() -> None:
                 kit.wait_flow(disk, "with our schedulers again")
             for fio in fios:
                 fio.running()
-            (devices.VSSD / "power").write_text("0")
+            (made_drives.VSSD / "power").write_text("0")
             for fio in fios:
                 assert fio.wait() != 0, f"fio did not notice that the drive is gone:\n{fio.said()[-500:]}"
             for cgroup in cgroups:

@@ -15,8 +15,9 @@ from pathlib import Path
 import kit
 from kit import ALL_OURS, OTHERS, OURS, Cgroup, Fio
 
-from fairlane import devices, proc
-from fairlane.scenario import Profile
+from fairlane import proc
+from fairlane.experiment.model import Profile
+from fairlane.linux import made_drives
 
 MIB = 1 << 20
 # A small, slow drive: requests wait in it, in its queues and in the scheduler.
@@ -28,7 +29,7 @@ MAPPED = {"map": 64 * MIB, "block_pages": 16, "page": 4096, "spare": 250}
 @contextlib.contextmanager
 def vssd(scheduler: str = OURS, folder: str = "fairlane", /, **params: int) -> Iterator[str]:
     profile = Profile("torture", "ssd", "", {**SMALL, **params})
-    with devices.vssd(profile, devices.VSSD.with_name(folder)) as disk:
+    with made_drives.vssd(profile, made_drives.VSSD.with_name(folder)) as disk:
         kit.set_scheduler(disk, scheduler)
         yield disk
 
@@ -126,9 +127,9 @@ def removed_under_load() -> None:
             kit.wait_for(lambda: kit.in_flight(disk) > 64, "requests are in flight")
             start = time.monotonic()
             if how == "rmdir":
-                devices.VSSD.rmdir()
+                made_drives.VSSD.rmdir()
             else:
-                (devices.VSSD / "power").write_text("0")
+                (made_drives.VSSD / "power").write_text("0")
             took = time.monotonic() - start
             assert took < 3, f"removing the drive took {took:.1f} s"
             for fio in fios:
@@ -148,7 +149,7 @@ def several_at_once() -> None:
             fios = load(c, cgroups)
             checked = [verify(disk, part, size="1m") for part, disk in enumerate((a, b))]
             kit.wait_flow(c, "on the third")
-            (devices.VSSD.with_name("c") / "power").write_text("0")
+            (made_drives.VSSD.with_name("c") / "power").write_text("0")
         for fio in fios:
             assert fio.wait() != 0, "fio did not notice that the drive is gone"
         for fio in checked:
@@ -287,7 +288,7 @@ def shown_values() -> None:
 
 def wrong_values_are_refused() -> None:
     with vssd("none", "a") as disk:
-        folder = devices.VSSD.with_name("a")
+        folder = made_drives.VSSD.with_name("a")
         assert refused(folder / "dies", "4") == errno.EBUSY, "not while it has power"
         (folder / "power").write_text("1")
         assert (folder / "disk").read_text().strip() == disk, "power again changes nothing"
@@ -330,7 +331,7 @@ def reloaded_20_times() -> None:
             with vssd("none", time_scale=1) as disk, Path("/dev", disk).open("r+b") as device:
                 device.write(bytes(MIB))
         assert kit.remove_module("vssd") == 0, "nobody uses it, and it cannot be removed"
-        assert not devices.VSSD.parent.exists()
+        assert not made_drives.VSSD.parent.exists()
         kit.load_module("vssd.ko")
 
 

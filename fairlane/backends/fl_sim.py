@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""What fl-sim, the simulator, is given: see sim/config.h."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlane import __version__
+from fairlane.experiment import modelled_ssd
+from fairlane.experiment.model import Profile, Scenario, TenantSpec, Variant
+from fairlane.places import ROOT
+
+COSTS = ROOT / "bench" / "costs.toml"
+
+
+NS, PS = 1e9, 1e12
+
+
+BLOCK = 512
+
+
+NVME_DEPTH = 1023  # Linux' nvme driver: queues of 1024 entries, one of which stays empty
+
+
+# What null_blk has for a parameter that a profile leaves out.
+NULL_BLK = {"size": 250 << 30, "irqmode": 1, "completion_nsec": 10_000, "hw_queue_depth": 64, "submit_queues": 1}
+
+
+def block_of(profile: Profile) -> int:
+    """The smallest block that the drive takes."""
+    return profile.params.get("block_size", profile.params.get("bs", BLOCK))
+
+
+def load_costs() -> dict[str, Any]:
+    """What bench/ measured."""
+    return tomllib.loads(COSTS.read_text())
+
+
+@dataclass(frozen=True)
+class Job:
+    """One knob, one point of the sweep, one repeat."""
+
+    scenario: Scenario
+    profile: Profile
+    variant: Variant
+    point: int | None
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        return self.variant.name + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
+
+
+def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
+    whole, scenario = job.scenario, job.scenario.at(job.point)
+    point = {"point": {"cgroups": job.point}} if job.point is not None else {}
+    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
+    groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
+    return {
+        "scenario": whole.name,
+        "version": __version__,
+        "knob": job.variant.knob,
+        "label": job.variant.name,
+        "seed": whole.seed + job.repeat,
+        "repeat": job.repeat,
+        **point,
+        "cores": whole.cores,
+        "warmup_ns": round(whole.warmup * NS),
+        "run_ns": round(whole.seconds * NS),
+        "tunables": tunables_of(job),
+        "costs": costs_of(job, costs),
+        **cost,
+        "drive": drive(job.profile, whole.queues or whole.cores),
+        "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
+        "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],
+    }
+
+
+def _depth(scenario: Scenario, name: str) -> int:
+    parents = {group.name: group.parent for group in scenario.groups}
+    depth, parent = 0, parents[name]
+    while parent is not None:
+        depth, parent = depth + 1, parents[parent]
+    return depth
+
+
+def _size(job: Job) -> tuple[int, int]:
+    """Flows, the root included, and hardware queues."""
+    flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
+    return flows, drive(job.profile, job.scenario.queues or job.scenario.cores)["queues"]
+
+
+def beyond_what_was_measured(jobs: Sequence[Job], costs: dict[str, Any]) -> list[str]:
+    """A note, if any of the jobs is larger than the runs that costs are from."""
+    flows, queues = (max(sizes) for sizes in zip(*map(_size, jobs), strict=True))
+    rows = [row for job in jobs for row in costs["scheduler"][job.variant.knob]["requests"]]
+    most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
+    if flows <= most_flows and queues <= most_queues:
+        return []
+    return [
+        f"There are {flows:,} flows and {queues:,} hardware queues; what the scheduler costs a request was measured"
+        f" with at most {most_flows} and {most_queues}, and is taken to be the same beyond."
+    ]
+
+
+def tunables_of(job: Job) -> dict[str, int]:
+    return {**job.scenario.tunables.get(job.variant.knob, {}), **job.variant.set}
+
+
+def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
+    """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
+    mine = costs["scheduler"][job.variant.knob]
+    flows, queues = _size(job)
+    rows = sorted(mine["requests"])
+    fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
+    enough_queues = [row for row in rows if row[1] >= queues] or rows
+    _, _, insert, dispatch, done = fitting[0] if fitting else enough_queues[-1]
+    return {
+        **costs["host"],
+        **(costs["low_latency"] if job.variant.low_latency else {}),
+        "insert_ns": round(insert),
+        "dispatch_ns": round(dispatch),
+        "done_ns": round(done),
+        "lock_ns": round(mine["lock_ns"]),
+        "lock_read_ps": round(mine["lock_read_ns"] * 1000),
+    }
+
+
+def drive(profile: Profile, cores: int) -> dict[str, Any]:
+    """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core, or group of cores."""
+    if profile.kind == "ssd":
+        values = {name: profile.params.get(name, known.default) for name, known in modelled_ssd.PROFILE.items()}
+        played = {
+            name: profile.params.get(name, modelled_ssd.PLAYED[name].default) for name in ("queue_depth", "time_scale")
+        }
+        fresh = profile.params.get("precondition") == 0
+        return {"kind": "ssd", "queues": cores, **played, "precondition": not fresh, **values}
+    if profile.kind == "null_blk":
+        params = NULL_BLK | profile.params
+        return {
+            "kind": "null",
+            "queues": min(params["submit_queues"], cores),
+            "queue_depth": params["hw_queue_depth"],
+            "size": params["size"],
+            "latency_ns": params["completion_nsec"] if params["irqmode"] == 2 else 0,
+            "interval_ps": 0,
+        }
+    return {
+        "kind": "null",
+        "queues": min(profile.params.get("max_ioqpairs", cores), cores),
+        "queue_depth": NVME_DEPTH,
+        "size": profile.params["size"],
+        "latency_ns": 0,
+        "interval_ps": round(PS / profile.params["iops"]) if profile.params.get("iops") else 0,
+    }
+
+
+def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[str, Any]:
+    return {
+        "name": tenant.name,
+        "weight": tenant.weight,
+        "parent": tenant.parent,
+        "jobs": tenant.jobs,
+        "depth": tenant.iodepth,
+        **(_replay(tenant, profile) if tenant.trace else _load(tenant, profile)),
+        "cores": list(tenant.cores),
+        "phases": [
+            {
+                "from_ns": round((scenario.warmup + start) * NS) if start else 0,
+                "to_ns": round((scenario.warmup + stop) * NS),
+            }
+            for start, stop in tenant.phases(scenario.seconds)
+        ],
+    }
+
+
+def _replay(tenant: TenantSpec, profile: Profile) -> dict[str, Any]:
+    return {"trace": tenant.trace, "block": block_of(profile), "full_speed": tenant.speed == "full"}
+
+
+def iops_of(tenant: TenantSpec, profile: Profile) -> float:
+    """The most that its rate allows; 0 without one."""
+    rate = tenant.rate
+    if rate is None:
+        return 0.0
+    return rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / (tenant.bs or block_of(profile))
+
+
+def _load(tenant: TenantSpec, profile: Profile) -> dict[str, Any]:
+    """What a tenant without a trace requests."""
+    iops = iops_of(tenant, profile)
+    return {
+        "bytes": tenant.bs or block_of(profile),
+        "read_percent": round(tenant.reads * 100),
+        "random": tenant.rw.startswith("rand"),
+        "think_ns": round(tenant.thinktime * NS),
+        "interval_ps": round(PS * tenant.jobs / iops) if iops else 0,
+        "poisson": tenant.poisson,
+    }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane report`: results made into a page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fairlane.commands.common import COMPARED, REPORT, RESULTS
+from fairlane.errors import FairlaneError
+from fairlane.experiment.results import PLAN, Results
+from fairlane.isolbench import bench, compare
+from fairlane.pages import compare_page, scenario_page, template, terminal
+
+
+def main(args: argparse.Namespace) -> int:
+    suites = [path for path in args.results if (path / PLAN).exists()]
+    if len(args.results) > 1 and suites:
+        if len(args.results) > 2 or len(suites) < 2:
+            raise FairlaneError(
+                f"{suites[0]} is a run of the suite, which is compared with one other run of the suite and nothing"
+                " else: give two such folders"
+            )
+        found = compare.compare(suites)
+        page = args.out or suites[0] / COMPARED
+        template.save(compare_page.render(found), page)
+        out = terminal.console()
+        terminal.compared(found, out)
+        out.print(f"The report: {page}", markup=False)
+        return 0
+    if suites:
+        if args.out:
+            raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
+        made = bench.finish(bench.load(suites[0]))
+        if made.evidence.missing:
+            print(f"fairlane: {made.advice}", file=sys.stderr)
+        print(made.page)
+        return 0
+    files = [file for path in args.results for file in _files(path)]
+    first = args.results[0] if args.results[0].is_dir() else args.results[0].parent
+    page = args.out or first / (REPORT if len(args.results) == 1 else COMPARED)
+    scenario_page.write([Results.load(file) for file in files], page, [str(file.parent) for file in files])
+    print(page)
+    return 0
+
+
+def _files(path: Path) -> list[Path]:
+    """The results in a folder of one run, or of several."""
+    if not path.is_dir():
+        return [path]
+    return [path / RESULTS] if (path / RESULTS).exists() else sorted(path.rglob(RESULTS)) or [path / RESULTS]

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""isol-bench: what is run to learn which knob isolates a drive, after Doekemeijer et al., "Does Linux Provide
+Performance Isolation for NVMe SSDs?" (IISWC 2025).
+
+Four desiderata, each with its experiments. An experiment is a scenario at one point (a number of tenants, the length
+of a burst); it becomes one unit for each knob and each setting of that knob. A unit is what is run, kept, and not run
+again. `none` is run in every experiment, whoever asked: everything is judged against it.
+
+    d1  overhead: latency-critical tenants on one core; batch tenants until CPU or drive is full
+    d2  fairness: more and more tenants, equal and unequal ones
+    d3  a tenant with priority against all others' throughput, over what a knob can be set to
+    d4  a tenant with priority that wakes for a burst
+
+Tenants named `prio` have priority; those named `be` and a number do with what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fairlane.errors import FairlaneError
+from fairlane.experiment import price_lists
+from fairlane.experiment.model import Profile, Scenario, TenantSpec, from_dict, to_dict
+from fairlane.experiment.profiles import load_profile
+from fairlane.linux.knobs import BY_WEIGHT, CLASS_FIRST, CLASS_LAST, CLASS_MIDDLE, Tuning
+
+PARTS = {"d1": "overhead", "d2": "fairness", "d3": "trade-off", "d4": "bursts"}
+BASELINE = "none"
+PRIO = "prio"
+HEAVY, LIGHT = 1000, 100  # weights of a tenant with priority in d4, and of those without
+BEST_EFFORT = 4  # tenants without priority
+KIB = 1024
+# The drive in a VM: the P4500 of profiles/. For overhead as fast as it is, so that the CPU is what is short; for the
+# rest so much slower that an emulated CPU does not count.
+VM_PROFILE, VM_SLOW = "p4500", 100
+VM_PARAMS = {"size": 8 << 30, "memory": 1 << 30}
+SIM_PROFILE, SIM_CORES = "p4500", 16
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run."""
+
+    name: str
+    seconds: float  # of a unit's measuring window
+    warmup: float
+    latency_apps: tuple[int, ...]  # d1: tenants at queue depth 1 on one core
+    batch_apps: tuple[int, ...]  # d1: tenants that want all they can get
+    cgroups: tuple[int, ...]  # d2
+    sizes: tuple[int, ...]  # d2: bytes, against 4 KiB
+    settings: int  # d3: how many of a knob's settings
+    bursts: tuple[float, ...]  # d4: s
+
+
+def scale(quick: bool, backend: str) -> Scale:
+    cores = {"sim": SIM_CORES, "vm": 2}.get(backend, os.cpu_count() or 1)
+    if quick:
+        batch = (1, 2 * cores) if backend != "sim" else (1, cores)
+        long = {"sim": (0.4, 0.2), "vm": (2.0, 0.8)}.get(backend, (3.0, 1.0))
+        return Scale("quick", *long, (1, 16), batch, (2, 16), (64 * KIB, 256 * KIB), 3, (0.2, 1.0))
+    powers = tuple(2**n for n in range(9))
+    return Scale(
+        "full",
+        *((3.0, 0.5) if backend == "sim" else (30.0, 5.0)),
+        powers,
+        tuple(n for n in powers if n <= 4 * cores),
+        (2, 4, 8, 16, 32, 64),
+        (64 * KIB, 256 * KIB),
+        8,
+        (0.001, 0.01, 0.1, 1.0, 5.0),
+    )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One run."""
+
+    part: str
+    experiment: str
+    x: float | None  # where in the experiment: tenants, bytes or seconds
+    knob: str
+    setting: str
+    scenario: Scenario
+    tuning: Tuning = BY_WEIGHT
+    target_of_alone: float | None = None  # io.latency: its target, relative to the tenant's median latency alone
+    baseline: str | None = None  # the unit that says how much this load moves under `none`
+    alone: str | None = None  # the unit in which the tenant with priority is alone
+
+    @property
+    def id(self) -> str:
+        """Also the name of its file."""
+        where = "" if self.x is None else f"-{self.x:g}"
+        text = f"{self.part}-{self.experiment}{where}.{self.knob}.{self.setting}"
+        return "".join(c if c.isalnum() or c in ".-" else "_" for c in text)
+
+    @property
+    def seconds(self) -> float:
+        return self.scenario.warmup + self.scenario.seconds
+
+
+def to_json(unit: Unit) -> dict[str, Any]:
+    return {**asdict(unit), "scenario": to_dict(unit.scenario)}
+
+
+def from_json(data: Mapping[str, Any]) -> Unit:
+    tuning = dict(data["tuning"])
+    if tuning["classes"]:
+        tuning["classes"] = tuple(tuning["classes"])
+    return Unit(**{**data, "scenario": from_dict(data["scenario"]), "tuning": Tuning(**tuning)})
+
+
+def drives(backend: str, where: str | None) -> tuple[Profile, Profile]:
+    """The drive for overhead, and that for all else."""
+    if backend == "host":
+        drive = Profile(where or "", "host", "a real drive")
+        return drive, drive
+    if backend == "sim":
+        drive = load_profile(where or SIM_PROFILE)
+        return drive, drive
+    profile = load_profile(VM_PROFILE)
+    fast = replace(profile, params={**profile.params, **VM_PARAMS})
+    return fast, replace(fast, params={**fast.params, "time_scale": VM_SLOW})
+
+
+def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[Profile, Profile]) -> list[Unit]:
+    """Everything to run, in the order to run it in: within an experiment, the knobs take turns."""
+    names = list(dict.fromkeys((BASELINE, *knobs)))
+    makers = {"d1": _overhead, "d2": _fairness, "d3": _tradeoff, "d4": _bursts}
+    found: dict[str, Unit] = {}
+    for part in PARTS:
+        if part in parts:
+            fast, slow = drive
+            for unit in makers[part](names, how, fast if part == "d1" else slow):
+                found.setdefault(unit.id, unit)
+    return list(found.values())
+
+
+def check_parts(parts: Sequence[str]) -> None:
+    if not parts:
+        raise FairlaneError(f"--suite names no part; valid are {', '.join(PARTS)}")
+    for part in parts:
+        if part not in PARTS:
+            raise FairlaneError(f"--suite: unknown part {part!r}; valid are {', '.join(PARTS)}")
+
+
+# --- Tenants ---
+
+
+def _read(name: str, jobs: int = 1, depth: int = 1, **more: Any) -> TenantSpec:
+    return TenantSpec(name=name, jobs=jobs, iodepth=depth, **more)
+
+
+def _greedy(name: str, **more: Any) -> TenantSpec:
+    """Wants all that it can get of a drive; by itself it is more than the drive can do."""
+    depth = 32 if more.get("bs", 4 * KIB) == 4 * KIB else 16
+    return TenantSpec(**{"name": name, "jobs": 4, "iodepth": depth, **more})
+
+
+def _scenario(part: str, experiment: str, tenants: Sequence[TenantSpec], how: Scale, drive: Profile) -> Scenario:
+    return Scenario(
+        name=f"isol-bench/{part}/{experiment}",
+        profile=drive,
+        tenants=tuple(tenants),
+        seconds=how.seconds,
+        warmup=how.warmup,
+        cores=SIM_CORES,
+        cost=price_lists.load(drive.name) if drive.name in price_lists.names() else None,
+    )
+
+
+def _each(
+    part: str,
+    experiment: str,
+    x: float | None,
+    scenario: Scenario,
+    names: Sequence[str],
+) -> Iterator[Unit]:
+    """The experiment at one point, under every knob as its weights have it."""
+    first = Unit(part, experiment, x, BASELINE, "weights", scenario)
+    for name in names:
+        yield replace(first, knob=name, baseline=None if name == BASELINE else first.id)
+
+
+def standard(scenario: Scenario) -> Scenario:
+    """Four unequal greedy tenants on that scenario's drive: what a knob that must be set for the drive is set with."""
+    tenants = tuple(_greedy(f"t{n}", weight=LIGHT * (1 + n)) for n in range(4))
+    return replace(scenario, name="isol-bench/standard", tenants=tenants, groups=(), sweep=())
+
+
+# --- D1: overhead ---
+
+
+def _overhead(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    for count in how.latency_apps:
+        apps = [_read(f"lc{n}", cores=(0,)) for n in range(count)]
+        yield from _loaded("latency", count, _scenario("d1", "latency", apps, how, drive), names)
+    for count in how.batch_apps:
+        apps = [_read(f"batch{n}", depth=128) for n in range(count)]
+        yield from _loaded("bandwidth", count, _scenario("d1", "bandwidth", apps, how, drive), names)
+
+
+def _loaded(experiment: str, count: int, scenario: Scenario, names: Sequence[str]) -> Iterator[Unit]:
+    """Every knob with limits that do not bind; and idle, which is told apart from that only with one tenant."""
+    for name in names:
+        yield Unit("d1", experiment, count, name, "active", scenario, Tuning(slack=True))
+        if count == 1 and name != BASELINE:
+            yield Unit("d1", experiment, count, name, "idle", scenario, Tuning(idle=True))
+
+
+# --- D2: fairness ---
+
+
+def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    pairs: dict[str, tuple[TenantSpec, TenantSpec]] = {
+        "threads": (_greedy("two", jobs=2, iodepth=64), _greedy("eight", jobs=8, iodepth=64)),
+        **{f"size-{size // KIB}KiB": (_greedy("small", iodepth=16), _greedy("large", bs=size)) for size in how.sizes},
+        "sequential": (_greedy("random"), _greedy("sequential", rw="read")),
+        "writes": (_greedy("reads"), _greedy("writes", rw="randwrite")),
+    }
+    for experiment, pair in pairs.items():
+        for tenant in pair:
+            yield _alone(tenant, "d2", how, drive)
+            yield _alone(saturating(tenant), "d2", how, drive)
+        yield from _each("d2", experiment, None, _scenario("d2", experiment, pair, how, drive), names)
+    for experiment, spread in (("equal", False), ("weights", True)):
+        for count in how.cgroups:
+            weights = [LIGHT * (1 + n % 4 if spread else 1) for n in range(count)]
+            tenants = [_greedy(f"t{n}", weight=weight) for n, weight in enumerate(weights)]
+            yield from _each("d2", experiment, count, _scenario("d2", experiment, tenants, how, drive), names)
+    yield _alone(_greedy("t0"), "d2", how, drive)
+
+
+def saturating(tenant: TenantSpec) -> TenantSpec:
+    """A load of the same requests that the drive is fully busy with: it tells what one of them costs."""
+    return _greedy(tenant.name, rw=tenant.rw, bs=tenant.bs)
+
+
+def alone_id(tenant: TenantSpec, part: str) -> str:
+    """The unit in which a tenant with that load is alone."""
+    kind = f"{tenant.rw}-{tenant.bs // KIB}KiB-{tenant.jobs}x{tenant.iodepth}"
+    return f"{part}-alone.{BASELINE}.{kind}"
+
+
+def _alone(tenant: TenantSpec, part: str, how: Scale, drive: Profile) -> Unit:
+    free = replace(tenant, weight=LIGHT, start=0.0, stop=None)
+    scenario = _scenario(part, "alone", [free], how, drive)
+    setting = alone_id(tenant, part).removeprefix(f"{part}-alone.{BASELINE}.")
+    return Unit(part, "alone", None, BASELINE, setting, scenario)
+
+
+# --- D3: priority against utilisation ---
+
+CRITICAL = {"latency": _read(PRIO), "bandwidth": _greedy(PRIO)}
+
+
+def _best_effort() -> list[TenantSpec]:
+    return [_greedy(f"be{n}", weight=LIGHT) for n in range(BEST_EFFORT)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to set a knob when a tenant has priority."""
+
+    name: str
+    weight: int = LIGHT  # of the tenant with priority
+    tuning: Tuning = BY_WEIGHT
+    target_of_alone: float | None = None
+
+
+def settings(knob: str, count: int) -> list[Setting]:
+    """So many of what the knob can be set to, from no priority to the most; its whole range is always spanned."""
+    found = _settings(knob)
+    if len(found) <= count:
+        return found
+    picked = {round(n * (len(found) - 1) / (count - 1)) for n in range(count)}
+    return [found[n] for n in sorted(picked)]
+
+
+def _settings(knob: str) -> list[Setting]:
+    match knob:
+        case "none" | "mq-deadline" | "kyber":
+            return [Setting("as it is")]
+        case "io.max":
+            fractions = (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1)
+            return [Setting(f"others at {f:.0%}", tuning=Tuning(first=PRIO, others=f)) for f in fractions]
+        case "io.latency":
+            targets = (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0)
+            return [Setting(f"{t:g} x alone", tuning=Tuning(first=PRIO), target_of_alone=t) for t in targets]
+        case "io.prio.class":
+            classes = ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST))
+            return [Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair)) for pair in classes]
+        case "io.cost":
+            speeds = (100, 90, 80, 70, 60, 50, 40)
+            return [Setting(f"weight {HEAVY}, {v} %", HEAVY, Tuning(vrate=v)) for v in speeds]
+        case _:  # everything else knows weights
+            return [Setting(f"weight {w}", w) for w in (100, 200, 500, 1000, 2000, 5000, 10000)]
+
+
+def burst_setting(knob: str) -> Setting:
+    """What the knob is set to for bursts: weight 1000 against 100, or what comes near to that."""
+    match knob:
+        case "none" | "mq-deadline" | "kyber":
+            return Setting("as it is")
+        case "io.max":
+            others = BEST_EFFORT * LIGHT / (BEST_EFFORT * LIGHT + HEAVY)
+            return Setting(f"others at {others:.0%}", tuning=Tuning(first=PRIO, others=others))
+        case "io.latency":
+            return Setting("2 x alone", tuning=Tuning(first=PRIO), target_of_alone=2.0)
+        case "io.prio.class":
+            pair = (CLASS_FIRST, CLASS_MIDDLE)
+            return Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair))
+        case _:
+            return Setting(f"weight {HEAVY}", HEAVY)
+
+
+def _prioritised(name: str, setting: Setting, first: Unit, tenants: Sequence[TenantSpec]) -> Unit:
+    tenants = [replace(t, weight=setting.weight) if t.name == PRIO else t for t in tenants]
+    return replace(
+        first,
+        knob=name,
+        setting=setting.name,
+        scenario=replace(first.scenario, tenants=tuple(tenants)),
+        tuning=setting.tuning,
+        target_of_alone=setting.target_of_alone,
+        baseline=None if name == BASELINE else first.id,
+    )
+
+
+def _tradeoff(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    for kind, critical in CRITICAL.items():
+        alone = _alone(critical, "d3", how, drive)
+        yield alone
+        tenants = [replace(critical, weight=LIGHT), *_best_effort()]
+        first = Unit("d3", kind, None, BASELINE, "as it is", _scenario("d3", kind, tenants, how, drive), alone=alone.id)
+        for name in names:
+            for setting in settings(name, how.settings):
+                yield _prioritised(name, setting, first, tenants)
+
+
+# --- D4: bursts ---
+
+
+def _bursts(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    for kind, critical in CRITICAL.items():
+        alone = _alone(critical, "d4", how, drive)
+        yield alone
+        for length in how.bursts:
+            before = after = how.seconds / 4
+            burst = replace(critical, start=before, stop=before + length)
+            tenants = [burst, *_best_effort()]
+            scenario = replace(_scenario("d4", kind, tenants, how, drive), seconds=before + length + after)
+            first = Unit("d4", kind, length, BASELINE, "as it is", scenario, alone=alone.id)
+            for name in names:
+                yield _prioritised(name, burst_setting(name), first, tenants)

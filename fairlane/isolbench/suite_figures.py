@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The suite's figures, from the results of its units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean
+from typing import Any
+
+from fairlane.experiment.figures import jain
+from fairlane.experiment.results import Results, Run, Series, Tenant
+from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, HEAVY, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
+
+TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
+
+
+MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
+
+
+UNTIL_FRACTION = 0.8  # of its share, or of its rate alone: a burst that gets that much has what it is due
+
+
+UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken; a shorter burst has only its latency
+
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting of a knob when a tenant has priority; both relative: 0 is none, 1 is the best there could be."""
+
+    setting: str
+    total: float  # of all tenants, relative to none
+    gain: float  # of the way from none to being alone
+    value: float | None  # -P99 in us, or bytes/s of the tenant with priority; None: nothing of it was completed
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Burst:
+    """The answer of a knob to one burst."""
+
+    experiment: str
+    seconds: float
+    response_s: float | None  # NEVER: it never had what it is due; None: not known
+    kept: float | None  # None, too, of one that is too short for a rate
+    due: float  # bytes/s
+
+
+class Evidence:
+    """The units' results, and the figures in them."""
+
+    def __init__(self, units: Sequence[Unit], results: Mapping[str, Results]) -> None:
+        self.units = [unit for unit in units if unit.id in results]
+        self.missing = [unit for unit in units if unit.id not in results]
+        self.results = results
+        self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
+        self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
+        self.unavailable = {k: why for r in results.values() for k, why in r.unavailable.items()}
+
+    def run(self, unit_id: str | None) -> Run | None:
+        found = self.results.get(unit_id or "")
+        return found.runs[0] if found and found.runs else None
+
+    def of(self, part: str, knob: str, experiment: str | None = None) -> list[tuple[Unit, Run]]:
+        """The units of a knob that ran."""
+        found = []
+        for unit in self.units:
+            run = self.run(unit.id)
+            if unit.part == part and unit.knob == knob and experiment in (None, unit.experiment) and run is not None:
+                found.append((unit, run))
+        return found
+
+    def experiments(self, part: str) -> list[str]:
+        return list(dict.fromkeys(u.experiment for u in self.units if u.part == part and u.experiment != "alone"))
+
+    def base(self, unit: Unit) -> Run | None:
+        """The same load under none."""
+        if unit.knob == BASELINE:
+            return self.run(unit.id)
+        if unit.baseline:
+            return self.run(unit.baseline)
+        same = (u for u, _ in self.of(unit.part, BASELINE, unit.experiment) if u.x == unit.x)
+        return next((self.run(u.id) for u in same), None)
+
+    def doubts(self) -> list[str]:
+        """What makes the verdict doubtful, in sentences."""
+        found: dict[str, tuple[float, str]] = {}
+        for unit in self.units:
+            run, base = self.run(unit.id), self.base(unit)
+            alike = len({(t.rw, t.bs) for t in unit.scenario.tenants}) == 1
+            if run is None or base is None or not alike or unit.experiment == "alone" or not base.total_bytes_per_s:
+                continue
+            ratio = run.total_bytes_per_s / base.total_bytes_per_s
+            where = f"{unit.part} {unit.experiment}" + ("" if unit.x is None else f" {unit.x:g}")
+            if ratio > max(TOO_MUCH, found.get(where, (0.0, ""))[0]):
+                found[where] = (ratio, unit.knob)
+        return [
+            f"In {where}, {knob} moved {ratio:.1f} times what none did of the same requests, which no knob makes a"
+            f" drive do: what is judged there is doubtful; delete units/{where.replace(' ', '-')}.* and run it again."
+            for where, (ratio, knob) in found.items()
+        ]
+
+    def notes(self) -> list[str]:
+        """What could not be judged, in sentences."""
+        found = [
+            f"In d3 {unit.experiment}, the tenant with priority is not seen to be {MARGIN:.0%} better off alone than"
+            " under none, so there is nothing to gain and no figure."
+            for unit, _ in self.of("d3", BASELINE)
+            if self.run(unit.alone) and self._span(unit.experiment) is None
+        ]
+        for knob in self.knobs:
+            silent = [burst for burst in self.bursts(knob) if burst.response_s is None]
+            found += [
+                f"Under {knob}, no request of the burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant"
+                " was completed, so it is not judged."
+                for burst in silent
+            ]
+        return found
+
+    def complaints(self) -> list[str]:
+        """What the kernel complained of, and under which knob."""
+        runs = [run for result in self.results.values() for run in result.runs]
+        return [f"{run.knob}: {line}" for run in runs for line in run.bad_dmesg]
+
+    # --- d2 ---
+
+    def spent(self, unit: Unit, run: Run) -> dict[str, float] | None:
+        """What part of the drive's time each tenant's requests cost, by what the drive does of such requests alone."""
+        return self._of_alone(unit, run, [alone_id(saturating(t), unit.part) for t in unit.scenario.tenants])
+
+    def _of_alone(self, unit: Unit, run: Run, alone: Sequence[str]) -> dict[str, float] | None:
+        found = {}
+        for spec, unit_id in zip(unit.scenario.tenants, alone, strict=True):
+            base = self.run(unit_id)
+            if base is None or not base.total_bytes_per_s:
+                return None
+            found[spec.name] = next(t.bytes_per_s for t in run.tenants if t.name == spec.name) / base.total_bytes_per_s
+        return found
+
+    def by_cost(self, unit: Unit, run: Run) -> float | None:
+        """Jain's index over that, divided by weight."""
+        found = self.spent(unit, run)
+        return jain(found[t.name] / t.share for t in run.tenants) if found else None
+
+    def slowdown(self, unit: Unit, run: Run) -> float | None:
+        """Of the unluckiest tenant: how many times less it got than its share of what it gets when it is alone."""
+        found = self._of_alone(unit, run, [alone_id(t, unit.part) for t in unit.scenario.tenants])
+        return max(t.share / found[t.name] if found[t.name] else NEVER for t in run.tenants) if found else None
+
+    def work(self, unit: Unit, run: Run) -> float | None:
+        """The drive's time that was used, relative to none."""
+        base = self.base(unit)
+        mine, others = self.spent(unit, run), self.spent(unit, base) if base else None
+        return sum(mine.values()) / sum(others.values()) if mine and others and sum(others.values()) else None
+
+    # --- d3 ---
+
+    def points(self, knob: str, experiment: str) -> list[Point]:
+        found = []
+        span = self._span(experiment)
+        for unit, run in self.of("d3", knob, experiment):
+            base = next((r for _, r in self.of("d3", BASELINE, experiment)), None)
+            if base is None or not base.total_bytes_per_s:
+                continue
+            value = _priority(run, experiment)
+            gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None else 0.0
+            total = run.total_bytes_per_s
+            found.append(Point(unit.setting, total / base.total_bytes_per_s, gain, value, total))
+        return found
+
+    def _span(self, experiment: str) -> tuple[float, float] | None:
+        """What the tenant with priority has under none, and alone; None when that is no more."""
+        for unit, base in self.of("d3", BASELINE, experiment):
+            alone = self.run(unit.alone)
+            none, best = (_priority(run, experiment) if run else None for run in (base, alone))
+            if none is not None and best is not None and best > none and best - none >= MARGIN * abs(none):
+                return none, best
+        return None
+
+    def volume(self, knob: str, experiment: str) -> float | None:
+        """The hypervolume of its front."""
+        return hypervolume(self.points(knob, experiment)) if self._span(experiment) else None
+
+    # --- d4 ---
+
+    def bursts(self, knob: str) -> list[Burst]:
+        found = []
+        for unit, run in self.of("d4", knob):
+            alone, base = self.run(unit.alone), self.base(unit)
+            due = self.due(unit)
+            if alone is None or base is None or due is None:
+                continue
+            prio = next(t for t in unit.scenario.tenants if t.name == PRIO)
+            assert prio.stop is not None
+            seconds = round(prio.stop - prio.start, 6)
+            mine = next(t for t in run.tenants if t.name == PRIO)
+            if seconds < UNTIL_WINDOW_S:
+                found.append(Burst(unit.experiment, seconds, by_latency(mine, alone.tenants[0], due), None, due))
+                continue
+            during, usual = (_moved(r, prio.start, prio.stop) for r in (run, base))
+            found.append(
+                Burst(
+                    unit.experiment,
+                    seconds,
+                    until(mine.series, prio.start, prio.stop, due) if mine.series else None,
+                    during / usual if during is not None and usual else None,
+                    due,
+                )
+            )
+        return found
+
+    def due(self, unit: Unit) -> float | None:
+        """bytes/s that a burst is to reach: of its share by weight of what none moves in all, or of its rate alone."""
+        alone, base = self.run(unit.alone), self.base(unit)
+        if alone is None or base is None:
+            return None
+        share = HEAVY / (HEAVY + BEST_EFFORT * LIGHT) * base.total_bytes_per_s
+        return UNTIL_FRACTION * min(share, alone.total_bytes_per_s)
+
+
+def _priority(run: Run, experiment: str) -> float | None:
+    """What the tenant with priority wants to be large."""
+    tenant = next(t for t in run.tenants if t.name == PRIO)
+    if experiment == "bandwidth":
+        return tenant.bytes_per_s
+    p99 = tenant.lat_us.get("p99")
+    return -p99 if p99 is not None else None
+
+
+def _moved(run: Run, start: float, stop: float) -> float | None:
+    parts = [tenant.moved(start, stop) for tenant in run.tenants]
+    known = [part for part in parts if part is not None]
+    return float(sum(known)) if len(known) == len(parts) else None
+
+
+def until(series: Series, start: float, stop: float, due: float) -> float:
+    """s from start until the rate over UNTIL_WINDOW_S is first `due`, or NEVER.
+
+    It counts from the first of these bins: at 0 the burst had what it is due from its beginning.
+    """
+    bin_s = series.bin_ms / 1000
+    first, last = round(start / bin_s), round(stop / bin_s)
+    width = max(1, min(last - first, round(UNTIL_WINDOW_S / bin_s)))
+    for begin in range(first, last - width + 1):
+        if sum(series.bytes[begin : begin + width]) >= due * width * bin_s:
+            return (begin - first) * bin_s
+    return NEVER
+
+
+def by_latency(burst: Tenant, alone: Tenant, due: float) -> float | None:
+    """s until a burst that is too short for a rate has what it is due, or None when none of its requests was completed.
+
+    As many of its requests are out as when it is alone, so that its rate is less by as much as they take longer. When
+    that is less than `due`, it had waited for what it wanted until the last of them was done.
+    """
+    mean, slowest, usual = burst.lat_us.get("mean"), burst.lat_us.get("max"), alone.lat_us.get("mean")
+    if not mean or slowest is None or usual is None:
+        return None
+    return 0.0 if alone.bytes_per_s * usual / mean >= due else slowest / 1e6
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other beats in both ways, from the highest total on."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (-p.total, -p.gain)):
+        if not found or point.gain > found[-1].gain:
+            found.append(point)
+    return found
+
+
+def hypervolume(points: Sequence[Point]) -> float | None:
+    """The area that the front dominates: 0 for what gains nothing over none, 1 for alone's figure at none's total."""
+    if not points:
+        return None
+    steps = [(min(p.total, 1.0), min(max(0.0, p.gain), 1.0)) for p in front(points)]
+    area = steps[0][0] * steps[0][1]  # never less than 0: a gain that is none counts as 0
+    for (_, below), (total, gain) in pairwise(steps):
+        area += total * max(0.0, gain - below)
+    return area
+
+
+def latency(run: Run, which: str) -> float | None:
+    """Their mean, or that quantile, such as "p99"; the mean of those of all tenants."""
+    found = [tenant.lat_us.get(which) for tenant in run.tenants]
+    known = [value for value in found if value is not None]
+    return mean(known) if known else None
+
+
+def setup(plan: Mapping[str, Any], e: Evidence) -> dict[str, Any]:
+    """What was asked for, on which drives and which machine."""
+    found: dict[str, Any] = {"run": plan}
+    for result in e.results.values():
+        if result.runs:
+            title = f"drive of {'d1' if '/d1/' in result.scenario else 'd2, d3 and d4'}"
+            found.setdefault(title, result.device)
+            found.setdefault("machine", {"kernel": result.kernel, "virtualization": result.accel, **result.machine})
+    return found
+
+
+def where(e: Evidence) -> str:
+    """The drive, and what it was run on."""
+    for result in e.results.values():
+        if result.runs:
+            drive = result.device.get("description") or result.device.get("name") or "a drive"
+            kernel = f"kernel {result.kernel}" if result.kernel else "simulated host"
+            return f"{drive} · {kernel} · {result.backend}{f' under {result.accel}' if result.accel else ''}"
+    return "nothing has run yet"

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The guest's wrapper around a program; qemu.py starts it as root in a freshly booted VM.
+
+`wrap SHARED MODULES COMMAND...` prepares the machine, runs the command and leaves its exit status and the kernel's log
+in SHARED.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairlane import proc
+from fairlane.errors import FairlaneError
+from fairlane.linux import made_drives
+from fairlane.vm import dmesg
+from fairlane.vm.kernels import MODULES
+
+MARK = "@fairlane "  # starts a line, with JSON after it, by which the guest talks to the host
+UP = MARK + "up"
+STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # what wrap leaves in the shared folder
+
+SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
+HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
+INSMOD_S = 60.0
+
+CGROUPS = Path("/sys/fs/cgroup")
+VIRTIO_PORTS = Path("/sys/class/virtio-ports")
+
+
+def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
+    use_ports()
+    print(UP, flush=True)
+    status = 2
+    try:
+        prepare(modules)
+        status = subprocess.run(command, check=False, env={**os.environ, "FAIRLANE_SHARED": str(shared)}).returncode
+    except (FairlaneError, OSError) as error:
+        tell({"error": str(error)})
+    log = kernel_log()
+    (shared / DMESG).write_text("".join(f"{line}\n" for line in log))
+    temp = shared / f"{STATUS}.part"
+    temp.write_text(json.dumps({"status": status, "bad_dmesg": dmesg.bad(log)}))
+    temp.replace(shared / STATUS)
+    return status
+
+
+def use_ports() -> None:
+    """Speak through the ports that virtme-run made for a script; its init finds them only where udev is installed.
+
+    The alternative is the serial console, where our lines and the kernel's cut into each other.
+    """
+    ports = {path.joinpath("name").read_text().strip(): path.name for path in VIRTIO_PORTS.glob("*")}
+    for fd, name in ((1, "virtme.stdout"), (2, "virtme.stderr")):
+        if name in ports and os.isatty(fd):
+            port = os.open(f"/dev/{ports[name]}", os.O_WRONLY)
+            os.dup2(port, fd)
+            os.close(port)
+
+
+def prepare(modules: Path | None) -> None:
+    """Cgroups with their I/O controller, every scheduler loaded, and a kernel that soon says when a task is stuck."""
+    if not (CGROUPS / "cgroup.controllers").exists():
+        proc.output(["mount", "-t", "cgroup2", "none", CGROUPS], what="mounting cgroups", limit_s=10)
+    (CGROUPS / "cgroup.subtree_control").write_text("+io +cpu\n")
+    hung_task = Path("/proc/sys/kernel/hung_task_timeout_secs")
+    if hung_task.exists():
+        hung_task.write_text(f"{HUNG_TASK_S}\n")
+    for name in SCHEDULERS:
+        made_drives.modprobe(name)
+    if modules:
+        made_drives.modprobe("configfs")  # the virtual SSD is made there
+        for name in MODULES:
+            proc.output(["insmod", modules / name], what=f"loading {name}", limit_s=INSMOD_S)
+
+
+def kernel_log() -> list[str]:
+    return proc.output(["dmesg"], what="reading the kernel's log", limit_s=30).splitlines()
+
+
+def tell(message: dict[str, Any]) -> None:
+    print(MARK + json.dumps(message), flush=True)
+
+
+def main(argv: list[str]) -> int:
+    match argv:
+        case ["wrap", shared, modules, *command] if command:
+            return wrap(Path(shared), Path(modules) if modules else None, command)
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

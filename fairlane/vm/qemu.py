@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The VM backend: boots a kernel under QEMU on a copy-on-write view of this machine and runs something inside it.
+
+The guest sees this machine's file system (changes to it are lost at the end), so the project, its Python and fio are
+simply there; one folder is shared for writing. The guest's own half is guest.py. A VM never outlives this process's
+interest in it: every wait has a limit, and whatever way we leave, QEMU's process group is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlane import proc
+from fairlane.errors import FairlaneError
+from fairlane.linux.made_drives import NVME_SERIAL
+from fairlane.vm import dmesg, kernels
+from fairlane.vm.guest import STATUS, UP
+from fairlane.vm.kernels import Kernel
+
+KERNEL = "6.1"
+CPUS = 2
+MEMORY = "2G"
+BOOT_S = 90.0  # until the guest's half says that it is there; 10 s are usual under TCG on an idle machine
+BOOTS = 2  # under TCG a boot once in a few hundred hangs before the kernel has started its second CPU
+PROBE_S = 20.0
+SILENT_S = 8.0  # a KVM that works prints the kernel's first line in a second or two
+CONSOLE_LINES = 20
+WRITABLE = ("/etc", "/lib", "/home", "/opt", "/srv", "/usr", "/var", "/tmp")
+
+OnLine = Callable[[str], None]
+
+
+class VmError(FairlaneError):
+    """The VM did not boot, died half way, or took too long; the message ends with its console's last lines."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a program in a VM ended."""
+
+    status: int
+    bad_dmesg: list[str]
+    console: list[str]  # the last of what it and the kernel said
+
+
+class _Watch:
+    """What has been seen of a VM so far, and until when the next thing has to happen."""
+
+    def __init__(self, on_line: OnLine, timeout_s: float, boot_s: float, silent_s: float) -> None:
+        self.on_line, self.timeout_s = on_line, timeout_s
+        self.console: deque[str] = deque(maxlen=500)
+        self.up = False
+        self._booting_until = time.monotonic() + boot_s
+        self._until = time.monotonic() + silent_s
+
+    def deadline(self) -> float:
+        return self._until
+
+    def line(self, text: str, from_console: bool) -> None:
+        if not self.up:
+            self._until = self._booting_until
+        if not from_console and text == UP:
+            self.up = True
+            self._until = time.monotonic() + self.timeout_s
+            return
+        self.console.append(text)
+        if not from_console:
+            self.on_line(text)
+
+
+def run(
+    argv: Sequence[str],
+    kernel: Kernel,
+    shared: Path,
+    *,
+    timeout_s: float,
+    qemu_opts: Sequence[str] = (),
+    on_line: OnLine = lambda _line: None,
+    accelerator: str | None = None,
+    boot_s: float = BOOT_S,
+    boots: int = BOOTS,
+    cpus: int = CPUS,
+    modules: Path | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Finished:
+    """Boot the kernel and run argv in it as root, with `shared` writable at the same path as here.
+
+    Each line that argv prints on stdout goes to on_line as it comes. Our modules in `modules` are loaded first.
+    A boot may take boot_s, and is tried `boots` times if it hangs; timeout_s counts from then on. Raises VmError when
+    there is no end to report; leaves dmesg.txt in `shared`.
+    """
+    shared = shared.resolve()
+    if re.search(r"[\s,=]", str(shared)):
+        raise FairlaneError(f"{shared}: a folder that a VM shares may hold no space, comma or equals sign in its path")
+    (shared / STATUS).unlink(missing_ok=True)
+    guest = [sys.executable, "-m", "fairlane.vm.guest", "wrap", str(shared), str(modules or ""), *argv]
+    command = _command(guest, kernel, shared, accelerator or accel(kernel), cpus, qemu_opts)
+    # Should we be killed outright, `timeout` still ends QEMU.
+    command = ["timeout", "--kill-after=5", f"{boot_s + timeout_s + 30:.0f}", *command]
+    for left in reversed(range(boots)):
+        watch = _Watch(on_line, timeout_s, boot_s, SILENT_S if accelerator == "kvm" else boot_s)
+        try:
+            with proc.group(command, env=_env(), pass_fds=pass_fds) as process:
+                proc.lines(process, watch.line, watch.deadline)
+            break
+        except proc.TimedOut:
+            if watch.up or not left:
+                raise _died(kernel, watch, "was not done in time" if watch.up else "did not boot in time") from None
+        except FileNotFoundError as error:
+            raise FairlaneError(f"{command[0]} is not installed; run `make setup`") from error
+    try:
+        status = json.loads((shared / STATUS).read_text())
+    except (OSError, ValueError):
+        raise _died(kernel, watch, "died half way" if watch.up else "did not boot") from None
+    (shared / STATUS).unlink()
+    return Finished(status["status"], status["bad_dmesg"], list(watch.console))
+
+
+def _died(kernel: Kernel, watch: _Watch, how: str) -> VmError:
+    reasons = "".join(f"\n    {line}" for line in dmesg.bad(watch.console)[:3])
+    why = f"; its kernel said:{reasons}\n" if reasons else ""
+    return VmError(f"the VM with kernel {kernel.release} {how}{why}{proc.tail(list(watch.console), CONSOLE_LINES)}")
+
+
+def _command(
+    guest: Sequence[str], kernel: Kernel, shared: Path, accelerator: str, cpus: int, qemu_opts: Sequence[str]
+) -> list[str]:
+    # virtme-run is what vng starts, through a shell and with this machine's name and user; we need neither.
+    options = {
+        "--kimg": kernel.vmlinuz,
+        "--mods": "auto",
+        "--name": "fairlane",
+        "--user": "root",
+        "--cpus": cpus,
+        "--memory": MEMORY,
+        "--cwd": "/",
+        "--script-sh": shlex.join(guest),
+    }
+    command = ["virtme-run", *(str(word) for option in options.items() for word in option)]
+    command += [f"--overlay-rwdir={folder}" for folder in WRITABLE if Path(folder).is_dir()]
+    command += [f"--rwdir={shared}", "--force-9p", "--disable-microvm", "--show-boot-console"]
+    kernel_args = [
+        "loglevel=5",
+        "log_buf_len=4M",
+    ]  # on a serial line the chatter costs seconds; what kills a kernel is shown
+    if accelerator == "tcg":
+        # Left alone, the kernel distrusts TCG's TSC and reads the HPET, at half as much again per I/O. TCG derives the
+        # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
+        command.append("--disable-kvm")
+        kernel_args += ["tsc=reliable", "clocksource=tsc"]
+    command += [f"--kopt={arg}" for arg in kernel_args]
+    return [*command, *(["--qemu-opts", *qemu_opts] if qemu_opts else [])]
+
+
+def _env() -> dict[str, str]:
+    """Ours, with this Python's folder (virtme-run) and the system's tools on the path."""
+    here = Path(sys.executable).parent
+    return {**os.environ, "PATH": f"{here}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+
+
+@contextlib.contextmanager
+def nvme_drive(size: int, max_ioqpairs: int, iops: int = 0) -> Iterator[tuple[list[str], list[int]]]:
+    """QEMU's options for an NVMe device on a sparse file, and the descriptors that they name.
+
+    The device does at most that many I/Os per second; 0: as many as it can. The file has no name, so that nothing of it
+    is left however we end.
+    """
+    with tempfile.TemporaryFile(dir=kernels.cache_dir()) as file:
+        file.truncate(size)
+        drive = f"file=/dev/fd/{file.fileno()},if=none,id=fairlane,format=raw,cache=unsafe,discard=unmap"
+        if iops:
+            drive += f",throttling.iops-total={iops}"
+        device = f"nvme,serial={NVME_SERIAL},drive=fairlane,max_ioqpairs={max_ioqpairs}"
+        yield ["-drive", drive, "-device", device], [file.fileno()]
+
+
+# --- KVM or TCG ---
+
+
+def accel(kernel: Kernel) -> str:
+    """ "kvm" when a VM has been seen to work under it since this machine was started, otherwise "tcg"."""
+    verdict = known_accel()
+    if verdict is None:
+        verdict = _probe(kernel)
+        _remember(verdict)
+    return verdict
+
+
+def known_accel() -> str | None:
+    """The verdict when there is no need to try, else None."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        known = json.loads(_verdict_file().read_text())
+        if known["boot_id"] == _boot_id():
+            return str(known["accel"])
+    return None
+
+
+def _probe(kernel: Kernel) -> str:
+    with tempfile.TemporaryDirectory(prefix="fairlane-probe-") as temp:
+        try:
+            run(["true"], kernel, Path(temp), timeout_s=PROBE_S, boot_s=PROBE_S, boots=1, accelerator="kvm")
+        except VmError:
+            return "tcg"
+    return "kvm"
+
+
+def _verdict_file() -> Path:
+    return kernels.cache_dir() / "accel.json"
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _remember(verdict: str) -> None:
+    path = _verdict_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = path.with_suffix(f".{os.getpid()}")
+    temp.write_text(json.dumps({"boot_id": _boot_id(), "accel": verdict}))
+    temp.replace(path)
