@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairlane.backends import sim
+from fairlane.backends.scenario_runs import run_scenario
 from fairlane.experiment.model import Profile, Scenario, TenantSpec
 from fairlane.experiment.profiles import load_profile
 
@@ -28,7 +29,7 @@ def cpu_s() -> float:
 def run(what: Scenario, knob: str, out: Path) -> tuple[int, float]:
     """Requests simulated, and the CPU time in s."""
     before = cpu_s()
-    found = sim.run(what, None, [knob], out, lambda _: None)
+    found = run_scenario(sim.Simulator(), what, [knob], out)
     return found.runs[0].counters["device"]["requests"], cpu_s() - before
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -126,8 +126,10 @@ def _signal_group(pgid: int, number: int) -> bool:
     return True
 
 
-def lines(process: subprocess.Popen[bytes], on_line: Callable[[str, bool], None], deadline: Callable[[], float]) -> int:
-    """Hand each line of output over as it comes, as (line, whether it came from stderr), until the program ends.
+def each_line(
+    process: subprocess.Popen[bytes], deadline: Callable[[], float]
+) -> Generator[tuple[str, bool], None, int]:
+    """Yields each line of output as it comes, as (line, whether it came from stderr), until the program ends.
 
     Returns its exit status. Raises TimedOut at the deadline, a time.monotonic() that may move as lines come in.
     """
@@ -148,13 +150,23 @@ def lines(process: subprocess.Popen[bytes], on_line: Callable[[str, bool], None]
                     selector.unregister(key.fd)
                     whole = [rest[key.fd]] if rest[key.fd] else []
                 for line in whole:
-                    on_line(line.decode(errors="replace").rstrip("\r"), key.fd == errors)
+                    yield line.decode(errors="replace").rstrip("\r"), key.fd == errors
             if not ready and process.poll() is not None:
                 break  # it ended, but something that it started still holds its pipes
     try:
         return process.wait(max(0.1, deadline() - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise TimedOut from None
+
+
+def lines(process: subprocess.Popen[bytes], on_line: Callable[[str, bool], None], deadline: Callable[[], float]) -> int:
+    """Hand each line of each_line() over; returns the exit status."""
+    said = each_line(process, deadline)
+    while True:
+        try:
+            on_line(*next(said))
+        except StopIteration as end:
+            return int(end.value)
 
 
 def output(

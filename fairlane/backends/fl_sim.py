@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fairlane import __version__
+from fairlane.backends.job import Job
 from fairlane.experiment import modelled_ssd
-from fairlane.experiment.model import Profile, Scenario, TenantSpec, Variant
+from fairlane.experiment.model import Profile, Scenario, TenantSpec
 from fairlane.places import ROOT
 
 COSTS = ROOT / "bench" / "costs.toml"
@@ -40,22 +40,16 @@ def load_costs() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One knob, one point of the sweep, one repeat."""
+class Simulation:
+    """A job on a drive."""
 
-    scenario: Scenario
-    profile: Profile
-    variant: Variant
-    point: int | None
-    repeat: int
-
-    @property
-    def name(self) -> str:
-        return self.variant.name + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
+    job: Job
+    scenario: Scenario  # the job's, with its traces as fl-sim reads them
+    drive: Profile
 
 
-def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
-    whole, scenario = job.scenario, job.scenario.at(job.point)
+def description(what: Simulation, costs: dict[str, Any]) -> dict[str, Any]:
+    job, whole, scenario = what.job, what.scenario, what.scenario.at(what.job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
     cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
@@ -71,11 +65,11 @@ def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "tunables": tunables_of(job),
-        "costs": costs_of(job, costs),
+        "costs": costs_of(what, costs),
         **cost,
-        "drive": drive(job.profile, whole.queues or whole.cores),
+        "drive": drive_of(what.drive, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
-        "tenants": [_tenant(tenant, scenario, job.profile) for tenant in scenario.tenants],
+        "tenants": [_tenant(tenant, scenario, what.drive) for tenant in scenario.tenants],
     }
 
 
@@ -87,16 +81,17 @@ def _depth(scenario: Scenario, name: str) -> int:
     return depth
 
 
-def _size(job: Job) -> tuple[int, int]:
+def _size(what: Simulation, point: int | None) -> tuple[int, int]:
     """Flows, the root included, and hardware queues."""
-    flows = 1 + len(job.scenario.groups) + len(job.scenario.at(job.point).tenants)
-    return flows, drive(job.profile, job.scenario.queues or job.scenario.cores)["queues"]
+    scenario = what.scenario
+    flows = 1 + len(scenario.groups) + len(scenario.at(point).tenants)
+    return flows, drive_of(what.drive, scenario.queues or scenario.cores)["queues"]
 
 
-def beyond_what_was_measured(jobs: Sequence[Job], costs: dict[str, Any]) -> list[str]:
-    """A note, if any of the jobs is larger than the runs that costs are from."""
-    flows, queues = (max(sizes) for sizes in zip(*map(_size, jobs), strict=True))
-    rows = [row for job in jobs for row in costs["scheduler"][job.variant.knob]["requests"]]
+def beyond_what_was_measured(what: Simulation, costs: dict[str, Any]) -> list[str]:
+    """A note, if the scenario is anywhere larger than the runs that costs are from."""
+    flows, queues = (max(sizes) for sizes in zip(*(_size(what, point) for point in what.scenario.points), strict=True))
+    rows = costs["scheduler"][what.job.variant.knob]["requests"]
     most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
     if flows <= most_flows and queues <= most_queues:
         return []
@@ -110,17 +105,17 @@ def tunables_of(job: Job) -> dict[str, int]:
     return {**job.scenario.tunables.get(job.variant.knob, {}), **job.variant.set}
 
 
-def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
+def costs_of(what: Simulation, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
-    mine = costs["scheduler"][job.variant.knob]
-    flows, queues = _size(job)
+    mine = costs["scheduler"][what.job.variant.knob]
+    flows, queues = _size(what, what.job.point)
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
     enough_queues = [row for row in rows if row[1] >= queues] or rows
     _, _, insert, dispatch, done = fitting[0] if fitting else enough_queues[-1]
     return {
         **costs["host"],
-        **(costs["low_latency"] if job.variant.low_latency else {}),
+        **(costs["low_latency"] if what.job.variant.low_latency else {}),
         "insert_ns": round(insert),
         "dispatch_ns": round(dispatch),
         "done_ns": round(done),
@@ -129,7 +124,7 @@ def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def drive(profile: Profile, cores: int) -> dict[str, Any]:
+def drive_of(profile: Profile, cores: int) -> dict[str, Any]:
     """The drive as fl-sim wants it: a modelled SSD has a hardware queue for each core, or group of cores."""
     if profile.kind == "ssd":
         values = {name: profile.params.get(name, known.default) for name, known in modelled_ssd.PROFILE.items()}

@@ -1,35 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The host backend inside the VM: what backends/vm.py starts there.
+"""The host backend inside the VM; backends/vm.py starts it there.
 
-`scenarios SHARED` runs those of SHARED/jobs.json, each on the device that its profile describes. `units SHARED
-ACCELERATOR` runs the units of a suite, SHARED/.units.json; SHARED is their run folder, and each unit's results are in
-it as soon as they are there.
+`python -m fairlane.backends.guest SHARED` does the jobs of SHARED/jobs.json, each on the drive that its profile
+describes. As soon as one is finished, it is a file in SHARED, and a line on stdout says so.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 
 from fairlane import proc
-from fairlane.backends import host
+from fairlane.backends.host import Host
+from fairlane.backends.job import Finished, from_json, to_json
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import from_dict
-from fairlane.experiment.results import Results
-from fairlane.isolbench import suite
-from fairlane.isolbench.run_folder import Store
+from fairlane.experiment.results import run_from_dict
+from fairlane.files import write_json
 from fairlane.linux import made_drives
 from fairlane.progress import Progress
 from fairlane.vm import dmesg
 from fairlane.vm.guest import kernel_log, tell
 
-JOBS, RESULTS, UNITS = "jobs.json", "results.json", ".units.json"
-
-
+JOBS = "jobs.json"
 WARM_UP_S = 3
 
 
@@ -48,80 +44,50 @@ def warm_up(device: str) -> None:
     proc.output(command, what="warming up", limit_s=60)
 
 
-def scenarios(shared: Path) -> int:
-    """Run each of SHARED/jobs.json; leaves results.json in the job's folder, or tells the host what is wrong."""
-    jobs = json.loads((shared / JOBS).read_text())
-    for number, job in enumerate(jobs):
-        what, out = from_dict(job["scenario"]), Path(job["out"])
+def complaints() -> Callable[[], list[str]]:
+    """What asks for what the kernel has complained of since it was last asked."""
+    seen = 0
 
-        def progress(now: Progress, name: str = what.name, number: int = number) -> None:
-            step = f"{name}: {now.step}" if len(jobs) > 1 else now.step
-            tell({"step": step, "fraction": (number + now.fraction) / len(jobs)})
-
-        try:
-            with made_drives.setup(what.profile) as device:
-                if not number:
-                    warm_up(device)
-                renew = partial(made_drives.renew, what.profile)
-                host.run(what, device, job["knobs"], out, progress, renew=renew).save(out / RESULTS)
-        except FairlaneError as error:
-            tell({"error": f"{what.name}: {error}"})
-            return 2
-    return 0
-
-
-def units(shared: Path, accelerator: str) -> int:
-    """Run those of SHARED/.units.json, all that want the same drive on one."""
-    todo = [suite.from_json(unit) for unit in json.loads((shared / UNITS).read_text())]
-    seen = len(dmesg.bad(kernel_log()))
-
-    def bad() -> list[str]:
+    def new() -> list[str]:
         nonlocal seen
         found = dmesg.bad(kernel_log())
-        new, seen = found[seen:], len(found)
-        return new
+        lines, seen = found[seen:], len(found)
+        return lines
 
-    store = VmStore(shared, suite.standard(todo[-1].scenario), accelerator)
-    for profile, group in groupby(todo, key=lambda unit: unit.scenario.profile):
+    return new
+
+
+def run(shared: Path) -> int:
+    """Do the jobs, all that want the same drive on one."""
+    asked = json.loads((shared / JOBS).read_text())
+    jobs = [from_json(job) for job in asked["jobs"]]
+    done = {name: run_from_dict(run) for name, run in asked["done"].items()}
+    new, numbers, before = complaints(), count(), 0
+    for profile, group in groupby(jobs, key=lambda job: job.scenario.profile):
+        same = list(group)
+
+        def step(now: Progress, before: int = before, of: int = len(same)) -> None:
+            tell({"step": now.step, "fraction": (before + of * now.fraction) / len(jobs)})
+
         try:
             with made_drives.setup(profile) as device:
-                warm_up(device)
-                host.run_units(
-                    list(group),
-                    device,
-                    store,
-                    lambda unit: tell({"unit": unit.id}),
-                    renew=partial(made_drives.renew, profile),
-                    bad=bad,
-                )
+                if not before:
+                    warm_up(device)
+                host = Host(device, renew=partial(made_drives.renew, profile), complaints=new)
+                for finished in host.run(same, step, done):
+                    done.update((finished.job.id, run) for run in finished.results.runs)
+                    _hand_over(finished, shared / f".finished-{next(numbers)}.json")
         except (FairlaneError, OSError) as error:
             tell({"error": str(error)})
             return 2
+        before += len(same)
     return 0
 
 
-@dataclass(frozen=True)
-class VmStore(Store):
-    """Says in the results that this is a VM, and which drive was made in it."""
-
-    accelerator: str
-
-    def save(self, unit: suite.Unit, results: Results) -> None:
-        profile = unit.scenario.profile
-        results.backend, results.accel = "vm", self.accelerator
-        results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
-        super().save(unit, results)
-
-
-def main(argv: list[str]) -> int:
-    match argv:
-        case ["scenarios", shared]:
-            return scenarios(Path(shared))
-        case ["units", shared, accelerator]:
-            return units(Path(shared), accelerator)
-    print(__doc__, file=sys.stderr)
-    return 2
+def _hand_over(finished: Finished, file: Path) -> None:
+    write_json(file, {"job": to_json(finished.job), "results": finished.results.to_dict()})
+    tell({"finished": file.name})
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(Path(sys.argv[1])))

@@ -14,15 +14,16 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fairlane import __version__, proc
 from fairlane.backends.fl_sim import (
-    Job,
+    Simulation,
     beyond_what_was_measured,
     block_of,
     costs_of,
@@ -31,9 +32,11 @@ from fairlane.backends.fl_sim import (
     load_costs,
     tunables_of,
 )
+from fairlane.backends.job import Backend, Completing, Finished, Job, Pace, Tell, ignore
+from fairlane.backends.scenario_runs import ScenarioRun
 from fairlane.errors import FairlaneError
 from fairlane.experiment import modelled_ssd, traces
-from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec, Variant
+from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run, check_folder
 from fairlane.files import NO_SPACE, NoSpace, written
@@ -41,6 +44,8 @@ from fairlane.places import ROOT
 from fairlane.progress import Progress
 
 KNOBS = ("none", *OURS)
+PROFILE, CORES = "p4500", 16  # of the suite, where nobody names another
+SPEED = 4.0  # real seconds for a simulated one, on two cores
 ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
@@ -58,67 +63,117 @@ TENANT_KEYS = {"bytes": "bs", "depth": "iodepth"}
 NOT_PLAYED = ("memory", "memory_backed", "seed")  # data are not kept, and the scenario has a seed
 
 
-def run(
-    scenario: Scenario, profile: str | None, knobs: Sequence[str], out: Path, progress: Callable[[Progress], None]
-) -> Results:
-    """Run the scenario under each knob, on that profile's drive or else on its own.
+class Simulator(Backend):
+    """Our schedulers on a simulated host and a modelled drive: the scenario's own, or --on sim:PROFILE."""
 
-    OUT/sim-traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and what it
-    found. It is replaced as a whole, after the last run: one that fails
-    or is interrupted leaves it as it was.
-    """
-    check_knobs(knobs)
-    drive = profile_of(scenario, profile)
-    _check_loads(scenario, drive)
-    results = Results(scenario.name, "sim", scenario.seed, __version__)
-    results.unavailable = {knob: why for knob in knobs if (why := unavailable(knob, drive))}
-    usable = [knob for knob in dict.fromkeys(knobs) if knob not in results.unavailable]
-    if not usable:
-        raise FairlaneError("; ".join(f"{knob}: {why}" for knob, why in results.unavailable.items()))
-    build()
-    costs = load_costs()
-    check_folder(out)
-    if (out / RAW).is_file():
-        raise FairlaneError(f"{out / RAW}: is a file, where the simulator's folder is to be; remove it")
-    scenario = converted(scenario, out / TRACES)
-    jobs = [
-        Job(scenario, drive, variant, point, repeat)
-        for repeat in range(scenario.repeats)
-        for point in scenario.points
-        for knob in usable
-        for variant in scenario.runs_of(knob)
-    ]
+    name = "sim"
+    usage = "sim or sim:PROFILE"
+    repeatable = True
+    idle = False  # it has a scheduler and its weights, and so no knob that could be idle
+    knobs = KNOBS
+    pace = Pace(quick=(0.4, 0.2), full=(3.0, 0.5), calibration=(2.0, 1.0), batch_per_core=1)
+    replayed_on = 'profile = "p4500"'
+
+    @property
+    def cores(self) -> int:
+        return CORES
+
+    def drives(self) -> tuple[Profile, Profile]:
+        drive = load_profile(self.place or PROFILE)
+        return drive, drive
+
+    def identity(self, _tell: Tell, _out: Path) -> dict[str, Any]:
+        return {}
+
+    def estimate_s(self, jobs: Sequence[Job], _done: Mapping[str, Run]) -> float:
+        return sum(SPEED * job.seconds for job in jobs)
+
+    def check_knobs(self, names: Sequence[str]) -> None:
+        super().check_knobs(names)
+        check_knobs(names)
+
+    def check(self, path: Path, scenario: Scenario, knobs: Sequence[str]) -> None:
+        """Traces are read to their end."""
+        check_knobs(knobs)
+        build()
+        drive = profile_of(scenario, self.place)
+        try:
+            _check_loads(scenario, drive)
+            costs = load_costs()
+            with tempfile.TemporaryDirectory() as folder:
+                ready = converted(scenario, Path(folder))
+                for job in ScenarioRun(replace(scenario, repeats=1), knobs, Path(folder)).jobs:
+                    if not unavailable(job.variant.knob, drive):
+                        _check_one(Simulation(job, ready, drive), costs)
+        except FairlaneError as error:
+            raise FairlaneError(f"{path}: {error}") from error
+
+    def run(self, jobs: Sequence[Job], tell: Tell = ignore, _done: Mapping[str, Run] = {}) -> Completing:
+        """As many at once as this machine has cores.
+
+        OUT/sim-traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and
+        what it found. It is replaced as a whole, after the last of the jobs that have that OUT: one that fails or is
+        interrupted leaves it as it was.
+        """
+        check_knobs(list(dict.fromkeys(job.variant.knob for job in jobs)))
+        whole = [self._simulation(job) for job in jobs]
+        todo = [what for what in whole if not unavailable(what.job.variant.knob, what.drive)]
+        build()
+        costs = load_costs()
+        with ExitStack() as stack:
+            folders = {out: stack.enter_context(_replaced(out)) for out in dict.fromkeys(what.job.out for what in todo)}
+            traced = {id(what.job.scenario): what for what in todo}
+            ready = {key: converted(what.scenario, what.job.out / TRACES) for key, what in traced.items()}
+            todo = [replace(what, scenario=ready[id(what.job.scenario)]) for what in todo]
+            with _all_at_once(todo, folders, costs, tell) as running:
+                last = {what.job.out: what.job.id for what in todo}
+                for what in whole:
+                    future = running.get(what.job.id)
+                    results = _results(what, costs, future.result() if future else None)
+                    if last.get(what.job.out) == what.job.id:
+                        folders[what.job.out].keep()
+                    yield Finished(what.job, results)
+
+    def _simulation(self, job: Job) -> Simulation:
+        drive = profile_of(job.scenario, self.place)
+        _check_loads(job.scenario, drive)
+        return Simulation(job, job.scenario, drive)
+
+
+def _results(what: Simulation, costs: dict[str, Any], run: Run | None) -> Results:
+    job, drive = what.job, what.drive
+    results = Results(job.scenario.name, Simulator.name, job.scenario.seed, __version__)
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
-    results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
-    results.notes = [*_notes(scenario, drive), *beyond_what_was_measured(jobs, costs)]
-    with tempfile.TemporaryDirectory(prefix=".sim-", dir=out) as temporary:
-        folder = Path(temporary) / RAW
-        folder.mkdir()
-        results.runs = _run_all(jobs, folder, costs, progress)
-        shutil.rmtree(out / RAW, ignore_errors=True)
-        folder.rename(out / RAW)
-    for job, found in zip(jobs, results.runs, strict=True):
-        results.config.setdefault(found.knob, {"tunables": tunables_of(job), "costs": costs_of(job, costs)})
+    results.machine = {"simulated_cores": job.scenario.cores, "costs_measured_on": costs["machine"]}
+    if run is None:
+        results.unavailable = {job.variant.knob: unavailable(job.variant.knob, drive) or ""}
+        return results
+    results.runs = [run]
+    results.config = {run.knob: {"tunables": tunables_of(job), "costs": costs_of(what, costs)}}
+    results.notes = [*_notes(job.scenario, drive), *beyond_what_was_measured(what, costs)]
     return results
 
 
-def check(path: Path, scenario: Scenario, profile: str | None, knobs: Sequence[str]) -> None:
-    """Refuse, before anything runs, what run() would refuse of that file's scenario; traces are read to their end."""
-    check_knobs(knobs)
-    build()
-    drive = profile_of(scenario, profile)
-    try:
-        _check_loads(scenario, drive)
-        costs = load_costs()
-        with tempfile.TemporaryDirectory() as folder:
-            scenario = converted(scenario, Path(folder))
-            for point in scenario.points:
-                for knob in dict.fromkeys(knobs):
-                    if not unavailable(knob, drive):
-                        for variant in scenario.runs_of(knob):
-                            _check_one(Job(scenario, drive, variant, point, 0), costs)
-    except FairlaneError as error:
-        raise FairlaneError(f"{path}: {error}") from error
+class _Replaced:
+    """A folder that takes the place of another when it is kept."""
+
+    def __init__(self, temporary: Path, place: Path) -> None:
+        self.folder, self.place = temporary / place.name, place
+        self.folder.mkdir()
+
+    def keep(self) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
+        self.folder.rename(self.place)
+
+
+@contextmanager
+def _replaced(out: Path) -> Iterator[_Replaced]:
+    """What is to be OUT/sim."""
+    check_folder(out)
+    if (out / RAW).is_file():
+        raise FairlaneError(f"{out / RAW}: is a file, where the simulator's folder is to be; remove it")
+    with tempfile.TemporaryDirectory(prefix=".sim-", dir=out) as temporary:
+        yield _Replaced(Path(temporary), out / RAW)
 
 
 def converted(scenario: Scenario, folder: Path) -> Scenario:
@@ -136,19 +191,20 @@ def converted(scenario: Scenario, folder: Path) -> Scenario:
     return replace(scenario, tenants=tuple(map(ready, scenario.tenants)))
 
 
-def _check_one(job: Job, costs: dict[str, Any]) -> None:
+def _check_one(what: Simulation, costs: dict[str, Any]) -> None:
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "given.json"
         with written(given):
-            given.write_text(json.dumps(description(job, costs)))
-        status = _fl_sim(job, ["-n", given], said.append, CHECK_S)
+            given.write_text(json.dumps(description(what, costs)))
+        status = _fl_sim(what.job, ["-n", given], said.append, CHECK_S)
     if status:
-        raise FairlaneError(_in_the_scenarios_words(job, given, said, status))
+        raise FairlaneError(_in_the_scenarios_words(what, given, said, status))
 
 
-def _in_the_scenarios_words(job: Job, given: Path, said: Sequence[str], status: int) -> str:
+def _in_the_scenarios_words(simulation: Simulation, given: Path, said: Sequence[str], status: int) -> str:
     """What fl-sim said, with the table and the key that a user wrote."""
+    job, drive = simulation.job, simulation.drive
     why = said[-1] if said else f"{PROGRAM.name} ended with exit status {status}"
     # It names either what it was given or the scenario, first of all: which may be called as a tenant is.
     why = re.sub(rf"^{PROGRAM.name}: ({re.escape(str(given))}|{re.escape(job.scenario.name)}): ", "", why)
@@ -157,19 +213,12 @@ def _in_the_scenarios_words(job: Job, given: Path, said: Sequence[str], status: 
     tenants, copies = job.scenario.tenants, job.scenario.at(job.point).tenants
     names = {copy.name: tenants[i % len(tenants)].name for i, copy in enumerate(copies)}
     if where == "drive":
-        own = job.profile == job.scenario.profile
-        key = DEVICE_KEYS.get(job.profile.kind, {}).get(key, key)
-        return f"{'[device]' if own else f'the drive {job.profile.name},'} {key}{blank}{rest}"
+        own = drive == job.scenario.profile
+        key = DEVICE_KEYS.get(drive.kind, {}).get(key, key)
+        return f"{'[device]' if own else f'the drive {drive.name},'} {key}{blank}{rest}"
     if where in names:
         return f"[[tenant]] {names[where]} {TENANT_KEYS.get(key, key)}{blank}{rest}"
     return why
-
-
-def measure(scenarios: Sequence[Scenario], out: Path, progress: Callable[[Progress], None]) -> list[Run]:
-    """Run each once, on its own drive and without a scheduler; OUT keeps what fl-sim was given and what it found."""
-    build()
-    jobs = [Job(what, what.profile, Variant("none", "none"), None, i) for i, what in enumerate(scenarios)]
-    return _run_all(jobs, out, load_costs(), progress)
 
 
 def check_knobs(knobs: Sequence[str]) -> None:
@@ -243,62 +292,68 @@ def build() -> None:
 # --- One run ---
 
 
-@dataclass
-class _Watch:
+class _Parts:
     """How far each of the runs is, 0..1; and whether they are to end."""
 
-    parts: list[float]
-    tell: Callable[[float], None]
-    stop: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, todo: Sequence[Simulation], tell: Tell) -> None:
+        self.parts = [0.0] * len(todo)
+        self.steps = [_step([other for other in todo if other.job.scenario is what.job.scenario]) for what in todo]
+        self.tell = tell
+        self.stop = threading.Event()
+        self.lock = threading.Lock()
 
     def set(self, i: int, part: float) -> None:
         with self.lock:
             self.parts[i] = part
-            self.tell(sum(self.parts) / len(self.parts))
+            self.tell(Progress(self.steps[i], sum(self.parts) / len(self.parts)))
 
 
-def _run_all(
-    jobs: Sequence[Job], folder: Path, costs: dict[str, Any], progress: Callable[[Progress], None]
-) -> list[Run]:
-    step = _step(jobs)
-    watch = _Watch([0.0] * len(jobs), lambda part: progress(Progress(step, part)))
+@contextmanager
+def _all_at_once(
+    todo: Sequence[Simulation], folders: Mapping[Path, _Replaced], costs: dict[str, Any], tell: Tell
+) -> Iterator[dict[str, Future[Run]]]:
+    """The runs, by their jobs' ids, each a process of its own; as many at a time as there are cores here."""
+    parts = _Parts(todo, tell)
     pool = ThreadPoolExecutor(os.cpu_count())
     with proc.unwinding_signals():
         try:
-            futures = [pool.submit(_run_one, job, folder, costs, watch, i) for i, job in enumerate(jobs)]
-            return [future.result() for future in futures]
+            yield {
+                what.job.id: pool.submit(_run_one, what, folders[what.job.out].folder, costs, parts, i)
+                for i, what in enumerate(todo)
+            }
         finally:
-            watch.stop.set()
+            parts.stop.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _step(jobs: Sequence[Job]) -> str:
-    """What is going on, for people."""
-    scenario, count = jobs[0].scenario, len(jobs)
-    what = f"{' and '.join(dict.fromkeys(job.variant.name for job in jobs))} on a simulated {jobs[0].profile.name}"
+def _step(same: Sequence[Simulation]) -> str:
+    """What is going on, for people: runs of one scenario."""
+    scenario, count = same[0].scenario, len(same)
+    names = dict.fromkeys(what.job.variant.name for what in same)
+    what = f"{' and '.join(names)} on a simulated {same[0].drive.name}"
     runs = f"{count} runs of" if count > 1 else "a run of"
     cores = f"{scenario.cores} core{'s' * (scenario.cores > 1)}"
     return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"
 
 
-def _run_one(job: Job, folder: Path, costs: dict[str, Any], watch: _Watch, number: int) -> Run:
+def _run_one(what: Simulation, folder: Path, costs: dict[str, Any], parts: _Parts, number: int) -> Run:
+    job = what.job
     given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
     with written(given):
-        given.write_text(json.dumps(description(job, costs), indent=1))
+        given.write_text(json.dumps(description(what, costs), indent=1))
     said: list[str] = []
 
     def line(text: str) -> None:
         if text.isdecimal():
-            watch.set(number, int(text) / 1000)
+            parts.set(number, int(text) / 1000)
         else:
             said.append(text)
 
-    status = _fl_sim(job, ["-p", "-o", found, given], line, LIMIT_S, watch.stop)
+    status = _fl_sim(job, ["-p", "-o", found, given], line, LIMIT_S, parts.stop)
     if status:
         if said and said[-1].endswith(tuple(f"cannot be written: {os.strerror(number)}" for number in NO_SPACE)):
             raise NoSpace(found)
-        why = _in_the_scenarios_words(job, given, said, status)
+        why = _in_the_scenarios_words(what, given, said, status)
         raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.variant.name}: {why}")
     return Results.load(found).runs[0]
 

@@ -1,83 +1,138 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The vm backend: boots a kernel under QEMU and runs the host backend inside it."""
+"""The vm backend: boots a kernel under QEMU and runs the host backend inside it.
+
+Jobs go in as a file, and each comes back as one when it is finished: both in the folder that the VM shares.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fairlane import proc
-from fairlane.backends.guest import JOBS, RESULTS, UNITS
+from fairlane.backends import guest
+from fairlane.backends.host import check_traces
+from fairlane.backends.job import Backend, Completing, Finished, Job, Pace, Tell, from_json, ignore, to_json
+from fairlane.backends.measuring import left_s
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import Scenario, to_dict
-from fairlane.experiment.results import Results
-from fairlane.isolbench.suite import Unit, to_json
-from fairlane.linux import knobs
+from fairlane.experiment.model import Profile, Scenario
+from fairlane.experiment.profiles import load_profile
+from fairlane.experiment.results import Results, Run
+from fairlane.linux import knobs, made_drives
 from fairlane.progress import Progress
-from fairlane.vm import kernels, lab_kernel
+from fairlane.vm import kernels, lab_kernel, qemu
 from fairlane.vm.guest import DMESG, MARK
 from fairlane.vm.kernels import Kernel
-from fairlane.vm.qemu import CONSOLE_LINES, CPUS, KERNEL, Finished, accel, known_accel, nvme_drive, run
+
+BOOT_S = 20.0
+OVERHEAD_S = 2.0  # of a job: cgroups, starting fio, collecting
+# The suite's drive: the P4500 of profiles/. For overhead as fast as it is, so that the CPU is what is short; for the
+# rest so much slower that an emulated CPU does not count.
+PROFILE, SLOW = "p4500", 100
+PARAMS = {"size": 8 << 30, "memory": 1 << 30}
+# While it is calibrated: so slow that an emulated CPU keeps up with it on a machine that does other things, too; and
+# for 80 ms of the drive's own time, in less of which its bursts of programs look like a speed that changes.
+CALIBRATED_SLOW = 200
 
 
-@dataclass(frozen=True)
-class Job:
-    """A scenario, the knobs to run it with, and the folder that everything it leaves goes to."""
+class Vm(Backend):
+    """A kernel of ours in a VM, on drives that are made there."""
 
-    scenario: Scenario
-    knobs: list[str]
-    out: Path
+    name = "vm"
+    usage = "vm"
+    options = ("kernel",)
+    placed = False
+    knobs = tuple(knobs.TABLE)
+    pace = Pace(quick=(2.0, 0.8), full=(30.0, 5.0), calibration=(16.0, 4.0))
+    # Slow enough to be the bottleneck even when the CPU is emulated.
+    replayed_on = 'profile = "p4500"\ntime_scale = 30\nsize = "8GiB"\nmemory = "1GiB"'
 
+    @property
+    def kernel(self) -> str:
+        return self.asked.kernel or qemu.KERNEL
 
-def run_scenarios(
-    jobs: Sequence[Job],
-    shared: Path,
-    progress: Callable[[Progress], None],
-    kernel_version: str = KERNEL,
-) -> list[Results]:
-    """Run the jobs one after the other in a VM, as the host backend does it there; their folders are `shared` or in it.
+    def for_knobs(self, names: Sequence[str]) -> Vm:
+        return Vm(self.place, replace(self.asked, kernel=self.asked.kernel or kernel_for(names)))
 
-    All in one boot, except that a QEMU device of its own takes one. The first job that fails ends it.
-    """
+    @property
+    def cores(self) -> int:
+        return qemu.CPUS
 
-    boot = ready(kernel_version, shared, progress)
-    found: list[Results] = []
-    for _device, group in groupby(jobs, key=_qemu_device):
-        found += _run_group(list(group), boot)
-    return found
+    def drives(self) -> tuple[Profile, Profile]:
+        profile = load_profile(PROFILE)
+        fast = replace(profile, params={**profile.params, **PARAMS})
+        return fast, replace(fast, params={**fast.params, "time_scale": SLOW})
+
+    def calibrated(self, profile: Profile) -> Profile:
+        return replace(profile, params={**profile.params, "time_scale": CALIBRATED_SLOW})
+
+    def check(self, _path: Path, scenario: Scenario, _knobs: Sequence[str]) -> None:
+        check_traces(scenario)
+
+    def identity(self, tell: Tell, out: Path) -> dict[str, Any]:
+        boot = ready(self.kernel, out, tell)
+        return {"kernel": boot.kernel.release, "accel": boot.accelerator}
+
+    def estimate_s(self, jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
+        return sum(job.seconds + OVERHEAD_S for job in jobs) + left_s(jobs, done) + (BOOT_S if jobs else 0)
+
+    def run(self, jobs: Sequence[Job], tell: Tell = ignore, done: Mapping[str, Run] = {}) -> Completing:
+        """All in one boot, except that a QEMU device of its own takes one. The first job that fails ends it.
+
+        The folders of the jobs are in one that the VM shares.
+        """
+        boot = ready(self.kernel, Path(os.path.commonpath([job.out.absolute() for job in jobs])), tell)
+        known, told = dict(done), set[str]()
+        for _device, group in groupby(jobs, key=_qemu_device):
+            for finished in converse(list(group), known, boot, tell):
+                results, profile = finished.results, finished.job.scenario.profile
+                results.backend, results.accel = self.name, boot.accelerator
+                results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
+                known.update((finished.job.id, run) for run in results.runs)
+                told |= {line for run in results.runs for line in run.bad_dmesg}
+                yield finished
+        # What it says when nothing runs any more, of no job.
+        log = boot.shared / DMESG
+        if late := [line for line in boot.complaints if line not in told]:
+            raise FairlaneError(
+                f"the VM's kernel complained, so its figures prove nothing; {log} has all{proc.tail(late)}"
+            )
 
 
 def kernel_for(names: Sequence[str]) -> str:
     """The kernel that has all of these knobs, as --kernel has it."""
-    return lab_kernel.NAME if any(knobs.TABLE[name].lab for name in names) else KERNEL
-
-
-def ready(kernel_version: str, shared: Path, progress: Callable[[Progress], None]) -> Boot:
-    """Have the kernel and our modules, and know how to run it."""
-
-    def say(text: str) -> None:
-        progress(Progress(text, 0.0))
-
-    kernel = lab_kernel.ensure(say) if kernel_version == lab_kernel.NAME else kernels.ensure(kernel_version, say)
-    modules = kernels.build_modules(kernel, say)
-    if known_accel() is None:
-        say("trying whether KVM works here")
-    return Boot(kernel, modules, accel(kernel), shared.resolve(), progress)
+    return lab_kernel.NAME if any(knobs.TABLE[name].lab for name in names) else qemu.KERNEL
 
 
 @dataclass(frozen=True)
 class Boot:
+    """A kernel that is ready to be booted."""
+
     kernel: Kernel
     modules: Path
     accelerator: str
     shared: Path
-    progress: Callable[[Progress], None]
+    complaints: list[str]  # of the kernels that were
+
+
+def ready(kernel_version: str, shared: Path, tell: Tell) -> Boot:
+    """Have the kernel and our modules, and know how to run it."""
+
+    def say(text: str) -> None:
+        tell(Progress(text, 0.0))
+
+    kernel = lab_kernel.ensure(say) if kernel_version == lab_kernel.NAME else kernels.ensure(kernel_version, say)
+    modules = kernels.build_modules(kernel, say)
+    if qemu.known_accel() is None:
+        say("trying whether KVM works here")
+    return Boot(kernel, modules, qemu.accel(kernel), shared.resolve(), [])
 
 
 def _qemu_device(job: Job) -> dict[str, Any] | None:
@@ -85,101 +140,72 @@ def _qemu_device(job: Job) -> dict[str, Any] | None:
     return profile.params if profile.kind == "qemu-nvme" else None
 
 
-def _listener(tell: Callable[[dict[str, Any]], None], errors: list[str]) -> Callable[[str], None]:
-    """For run()'s on_line: what the guest says goes to tell, or to errors."""
-
-    def on_line(line: str) -> None:
-        if line.startswith(MARK):
-            message = json.loads(line.removeprefix(MARK))
-            if "error" in message:
-                errors.append(message["error"])
-            else:
-                tell(message)
-
-    return on_line
-
-
-def _check_ended(finished: Finished, errors: list[str]) -> None:
-    if errors:
-        raise FairlaneError(errors[0])
-    if finished.status:
-        said = proc.tail(finished.console, CONSOLE_LINES)
-        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){said}")
-
-
-def _run_group(jobs: list[Job], boot: Boot) -> list[Results]:
-    boot.shared.mkdir(parents=True, exist_ok=True)
-    outs = [job.out.resolve() for job in jobs]
-    for out in outs:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / RESULTS).unlink(missing_ok=True)
-    todo = [
-        {"scenario": to_dict(job.scenario), "knobs": job.knobs, "out": str(out)}
-        for job, out in zip(jobs, outs, strict=True)
-    ]
-    (boot.shared / JOBS).write_text(json.dumps(todo, indent=1))
-    errors: list[str] = []
-
-    def tell(message: dict[str, Any]) -> None:
-        boot.progress(Progress(message["step"], message["fraction"]))
-
-    boot.progress(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
+def converse(jobs: Sequence[Job], done: Mapping[str, Run], boot: Boot, tell: Tell) -> Iterator[Finished]:
+    """Boot, and have the guest's half do the jobs, which leaves a file of each as it is finished."""
+    for job in jobs:
+        job.out.mkdir(parents=True, exist_ok=True)
+    jobs = [replace(job, out=job.out.resolve()) for job in jobs]
+    names = {name for job in jobs for name in (job.needs.most, job.needs.alone) if name}
+    known = {
+        name: {**asdict(run), "tenants": [{**asdict(tenant), "series": None} for tenant in run.tenants]}
+        for name, run in done.items()
+        if name in names or name.startswith("measured-")
+    }
+    file = boot.shared / guest.JOBS
+    file.write_text(json.dumps({"jobs": [to_json(job) for job in jobs], "done": known}))
+    tell(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
     with contextlib.ExitStack() as stack:
+        stack.callback(file.unlink, missing_ok=True)
         qemu_opts: list[str] = []
         fds: list[int] = []
         if params := _qemu_device(jobs[0]):
-            drive = nvme_drive(params["size"], params["max_ioqpairs"], params["iops"])
+            drive = qemu.nvme_drive(
+                params["size"], params["max_ioqpairs"], params["iops"], serial=made_drives.NVME_SERIAL
+            )
             qemu_opts, fds = stack.enter_context(drive)
-        finished = run(
-            [sys.executable, "-m", "fairlane.backends.guest", "scenarios", str(boot.shared)],
+        said = qemu.talk(
+            [sys.executable, "-m", "fairlane.backends.guest", str(boot.shared)],
             boot.kernel,
             boot.shared,
-            timeout_s=sum(time_limit(job.scenario, job.knobs) for job in jobs),
+            timeout_s=time_limit(jobs, done),
             qemu_opts=qemu_opts,
             pass_fds=fds,
-            on_line=_listener(tell, errors),
             accelerator=boot.accelerator,
-            cpus=max(CPUS, *(1 + core for job in jobs for tenant in job.scenario.tenants for core in tenant.cores), 0),
+            cpus=max(qemu.CPUS, *(1 + core for job in jobs for t in job.scenario.tenants for core in t.cores), 0),
             modules=boot.modules,
         )
-    _check_ended(finished, errors)
-    found = [Results.load(out / RESULTS) for out in outs]
-    for results, out in zip(found, outs, strict=True):
-        results.backend, results.accel = "vm", boot.accelerator
-        for result in results.runs:
-            result.bad_dmesg = result.bad_dmesg or finished.bad_dmesg
-        results.save(out / RESULTS)
-    if finished.bad_dmesg:
-        raise FairlaneError(
-            "the VM's kernel complained during the run, so its figures prove nothing; "
-            f"{boot.shared / DMESG} has all of it{proc.tail(finished.bad_dmesg)}"
-        )
-    return found
+        yield from _heard(stack.enter_context(contextlib.closing(said)), boot, tell)
 
 
-def run_units(todo: Sequence[Unit], boot: Boot, begun: Callable[[str], None]) -> None:
-    """Run them in one boot, as the host backend does it there; what it shares is the suite's run folder.
-
-    begun is told the id of each unit as it begins.
-    """
-    (boot.shared / UNITS).write_text(json.dumps([to_json(unit) for unit in todo]))
+def _heard(said: qemu.Talk, boot: Boot, tell: Tell) -> Iterator[Finished]:
+    """What the guest says, as long as it does."""
     errors: list[str] = []
+    while True:
+        try:
+            line = next(said)
+        except StopIteration as end:
+            finished: qemu.Finished = end.value
+            break
+        if not line.startswith(MARK):
+            continue
+        message = json.loads(line.removeprefix(MARK))
+        if "error" in message:
+            errors.append(message["error"])
+        elif "finished" in message:
+            file = boot.shared / message["finished"]
+            data = json.loads(file.read_text())
+            file.unlink()
+            yield Finished(from_json(data["job"]), Results.from_dict(data["results"]))
+        else:
+            tell(Progress(message["step"], message["fraction"]))
+    boot.complaints.extend(finished.bad_dmesg)
+    if errors:
+        raise FairlaneError(errors[0])
+    if finished.status:
+        last = proc.tail(finished.console, qemu.CONSOLE_LINES)
+        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){last}")
 
-    boot.progress(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
-    finished = run(
-        [sys.executable, "-m", "fairlane.backends.guest", "units", str(boot.shared), boot.accelerator],
-        boot.kernel,
-        boot.shared,
-        timeout_s=600 + 3 * sum(unit.seconds + 10 for unit in todo),
-        on_line=_listener(lambda message: begun(message["unit"]), errors),
-        accelerator=boot.accelerator,
-        modules=boot.modules,
-    )
-    (boot.shared / UNITS).unlink(missing_ok=True)
-    _check_ended(finished, errors)
 
-
-def time_limit(scenario: Scenario, knobs: list[str]) -> float:
-    """Seconds that a scenario may take in a VM, with plenty to spare: what is not done by then hangs."""
-    runs = len(knobs) * scenario.repeats * len(scenario.points)
-    return 300 + 3 * runs * (scenario.seconds + scenario.warmup + 10)
+def time_limit(jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
+    """Seconds that jobs may take in a VM, with plenty to spare: what is not done by then hangs."""
+    return 300 + 3 * (sum(job.seconds + 10 for job in jobs) + left_s(jobs, done))

@@ -16,30 +16,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from fairlane.backends import host, sim, vm
+from fairlane.backends.job import Backend, Job, Tell
+from fairlane.backends.measuring import OVERHEAD_S
+from fairlane.backends.scenario_runs import run_scenario
 from fairlane.calibration.price_file import DEPTH, DIGITS, Calibration, Kind, Mix
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import Profile, Scenario, TenantSpec
+from fairlane.experiment.model import Profile, Scenario, TenantSpec, Variant
 from fairlane.experiment.price_lists import NAMES, OPS, SIZES
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run
 from fairlane.linux import disks, fio, io_cost, knobs
 from fairlane.progress import Progress
-from fairlane.vm import qemu
 
 STATES = ("fresh", "steady", "as-is")
 CORES = 6  # the paper's
 PAGE = 16 << 10  # of a drive that does not say: the paper's choice for all of its three
-SIM_S, SIM_WARMUP_S = 2.0, 1.0  # of each mix: virtual time
-HOST_S, HOST_WARMUP_S = 10.0, 3.0
-# Of the virtual SSD in a VM: so slow that an emulated CPU keeps up with it on a machine that does other things, too;
-# and for 80 ms of the drive's own time, in less of which its bursts of programs look like a speed that changes.
-VM_TIME_SCALE, VM_S, VM_WARMUP_S = 200, 16.0, 4.0
 ROUNDS, WINDOW = 25, 5  # steady state: looked for in so many measurements, and found in so many in a row
 RANGE, SLOPE = 0.2, 0.1  # how far these may be apart, and their best line rise or fall, of their mean (SNIA PTS)
 NULL = Profile("none", "null_blk", "")  # of a scenario on a real drive
@@ -49,18 +44,20 @@ NULL = Profile("none", "null_blk", "")  # of a scenario on a real drive
 class Plan:
     """What is measured, where, for how long."""
 
-    on: str  # sim, vm or host
-    where: str  # the profile's name, or the device's
+    backend: Backend
     page: int  # bytes
     sizes: tuple[int, ...]
-    state: str = "fresh"  # of STATES
-    cores: int = CORES
-    seconds: float = SIM_S
-    warmup: float = SIM_WARMUP_S
+    state: str  # of STATES
+    cores: int
+    seconds: float
+    warmup: float
     profile: Profile = NULL
     io_cost: bool = True  # measure io.cost's coefficients, too
-    kernel: str = qemu.KERNEL
-    destroy_data: str | None = None
+
+    @property
+    def where(self) -> str:
+        """The profile's name, or the device's."""
+        return self.backend.place or ""
 
     @property
     def kinds(self) -> list[Kind]:
@@ -103,16 +100,15 @@ class Plan:
     @property
     def estimate_s(self) -> float | None:
         """How long it takes, but for preparing the drive; the simulator has its own time."""
-        each = self.seconds + self.warmup + host.OVERHEAD_S
-        return None if self.on == "sim" else len(self.loads()) * each
+        each = self.seconds + self.warmup + OVERHEAD_S
+        return None if self.backend.repeatable else len(self.loads()) * each
 
 
 # --- What to measure ---
 
 
 def plan(
-    on: str,
-    where: str | None,
+    backend: Backend,
     *,
     state: str = "fresh",
     page: int | None = None,
@@ -120,15 +116,14 @@ def plan(
     cores: int | None = None,
     seconds: float | None = None,
     io_cost: bool = True,
-    kernel: str = qemu.KERNEL,
-    destroy_data: str | None = None,
 ) -> Plan:
     """Complete what was asked for, or say what of it cannot be."""
+    on, where = backend.name, backend.place
     if not where:
         raise FairlaneError(f"--on {on}: of which drive? give its profile, such as {on}:p3700 (fairlane profiles)")
-    profile = NULL if on == "host" else _profile(load_profile(where), on, state)
+    profile = backend.calibrated(_in_state(load_profile(where), state)) if backend.modelled else NULL
     page = page or profile.params.get("page", PAGE)
-    largest = _largest(where) if on == "host" else SIZES[-1]
+    largest = SIZES[-1] if backend.modelled else _largest(where)
     taken = [size for size in SIZES if page <= size <= largest]
     if page not in taken:
         raise FairlaneError(f"a page of {page} bytes: must be a power of two from 512 bytes to {NAMES[max(SIZES)]}")
@@ -139,33 +134,29 @@ def plan(
                 f"--sizes: {size} bytes; {where} can be calibrated for {valid}, and less than a page is in proportion"
             )
     most = os.cpu_count() or 1
-    times = {"sim": (SIM_S, SIM_WARMUP_S), "vm": (VM_S, VM_WARMUP_S), "host": (HOST_S, HOST_WARMUP_S)}[on]
-    cores = cores or (max(2, min(CORES, most)) if on == "host" else CORES)
-    if on == "host" and cores > most:
+    cores = cores or (CORES if backend.modelled else max(2, min(CORES, most)))
+    if not backend.modelled and cores > most:
         raise FairlaneError(f"--cores {cores}: this machine has {most}")
+    usual_s, warmup = backend.pace.calibration
     return Plan(
-        on=on,
-        where=where,
+        backend=backend,
         page=page,
         sizes=tuple(sorted({page, *sizes})) if sizes else tuple(taken),
         state=state,
         cores=cores,
-        seconds=seconds or times[0],
-        warmup=times[1],
+        seconds=seconds or usual_s,
+        warmup=warmup,
         profile=profile,
         io_cost=io_cost,
-        kernel=kernel,
-        destroy_data=destroy_data,
     )
 
 
-def _profile(profile: Profile, on: str, state: str) -> Profile:
+def _in_state(profile: Profile, state: str) -> Profile:
     """The modelled drive in that state: fresh, it has no map, and so never collects."""
     if profile.kind != "ssd":
         return profile
     changed = {"fresh": {"map": 0}, "steady": {"precondition": 1}, "as-is": {}}[state]
-    slower = {"time_scale": VM_TIME_SCALE} if on == "vm" else {}
-    return replace(profile, params={**profile.params, **changed, **slower})
+    return replace(profile, params={**profile.params, **changed})
 
 
 def _largest(device: str) -> int:
@@ -177,79 +168,62 @@ def _largest(device: str) -> int:
 # --- Measuring ---
 
 
-def run(what: Plan, folder: Path, progress: Callable[[Progress], None]) -> Calibration:
+def run(what: Plan, folder: Path, tell: Tell) -> Calibration:
     """Calibrate; the folder is for whatever the backends leave, and empty at first."""
-    found = Calibration(what.page, what.state, what.cores, what.seconds, what.warmup, what.on)
+    found = Calibration(what.page, what.state, what.cores, what.seconds, what.warmup, what.backend.name)
     loads = what.loads()
-    with disks.claimed(what.where) if what.on == "host" else nullcontext():
-        if what.on == "host":
-            found.rounds = _prepare(what, folder, progress)
-        runs = _measured(what, loads, folder, found, progress)
-        # Where something else may have been in the way. The simulator would find the same again.
-        again = [i for i, run in enumerate(runs) if what.on != "sim" and not _is_steady(run)]
+    with nullcontext() if what.backend.modelled else disks.claimed(what.where):
+        if not what.backend.modelled:
+            found.rounds = _prepare(what, folder, tell)
+        runs = _measured(what, loads, folder, found, tell)
+        # Where something else may have been in the way. What is repeatable would be the same again.
+        again = [i for i, run in enumerate(runs) if not what.backend.repeatable and not _is_steady(run)]
         if again:
-            named = _named("measuring again what was not steady", progress)
+            named = _named("measuring again what was not steady", tell)
             repeated = _measured(what, [loads[i] for i in again], folder / "again", found, named)
             runs = [repeated[again.index(i)] if i in again else run for i, run in enumerate(runs)]
     conclude(found, what, runs)
     return found
 
 
-def _measured(
-    what: Plan, loads: Sequence[Scenario], folder: Path, found: Calibration, progress: Callable[[Progress], None]
-) -> list[Run]:
+def _measured(what: Plan, loads: Sequence[Scenario], folder: Path, found: Calibration, tell: Tell) -> list[Run]:
     """Run each load; what the backend says of machine and drive goes into `found`."""
-    if what.on == "sim":
-        found.machine, found.drive = {"simulated_cores": what.cores}, _drive(what.profile)
-        return sim.measure(loads, folder, _named("simulating mixes", progress))
-    if what.on == "vm":
-        jobs = [vm.Job(load, ["none"], folder / str(i)) for i, load in enumerate(loads)]
-        results = vm.run_scenarios(jobs, folder, progress, what.kernel)
-        _describe(found, results[-1])
-        found.drive = _drive(what.profile)
-        return [each.runs[0] for each in results]
+    jobs = [
+        Job(f"{i}", load, Variant("none", "none"), folder / str(i), about=load.name) for i, load in enumerate(loads)
+    ]
     runs = []
-    for i, load in enumerate(loads):
-
-        def tell(now: Progress, i: int = i, load: Scenario = load) -> None:
-            progress(Progress(load.name, (i + now.fraction) / len(loads)))
-
-        results_of_one = _on_host(what, load, folder / str(i), tell)
-        _describe(found, results_of_one)
-        runs += results_of_one.runs
+    with closing(what.backend.on_own_drives().run(jobs, tell)) as finished:
+        for each in finished:
+            runs += each.results.runs
+            _describe(found, what, each.results)
     return runs
 
 
-def _on_host(what: Plan, load: Scenario, folder: Path, progress: Callable[[Progress], None]) -> Results:
-    return host.run(load, what.where, ["none"], folder, progress, destroy_data=what.destroy_data)
+def _named(step: str, tell: Tell) -> Tell:
+    return lambda now: tell(Progress(step, now.fraction))
 
 
-def _named(step: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    return lambda now: progress(Progress(step, now.fraction))
-
-
-def _drive(profile: Profile) -> dict[str, Any]:
-    return {"profile": profile.name, "description": profile.description, **profile.params}
-
-
-def _describe(found: Calibration, results: Results) -> None:
+def _describe(found: Calibration, what: Plan, results: Results) -> None:
     found.kernel, found.accel = results.kernel, results.accel
-    found.machine, found.drive = results.machine, results.device
+    found.machine = {name: value for name, value in results.machine.items() if name != "costs_measured_on"}
+    profile = what.profile
+    modelled = {"profile": profile.name, "description": profile.description, **profile.params}
+    found.drive = modelled if what.backend.modelled else results.device
 
 
-def _prepare(what: Plan, folder: Path, progress: Callable[[Progress], None]) -> list[float]:
+def _prepare(what: Plan, folder: Path, tell: Tell) -> list[float]:
     """Bring a real drive into the state that is asked for; bytes/s of the rounds that it took to be steady."""
     reference = what.mix(Kind("write", what.page), 0)
-    target = disks.free_target(what.where, reference, what.destroy_data)
+    target = disks.free_target(what.where, reference, what.backend.asked.destroy_data)
     if what.state != "as-is":
-        fio.fill(target, lambda part: progress(Progress("writing all of the drive", part)))
+        fio.fill(target, lambda part: tell(Progress("writing all of the drive", part)))
     if what.state != "steady":
         return []
 
-    def one(name: str, tell: Callable[[Progress], None]) -> Run:
-        return _on_host(what, reference, folder / name, tell).runs[0]
+    def one(name: str, tell: Tell) -> Run:
+        return run_scenario(what.backend, reference, ["none"], folder / name, tell).runs[0]
 
-    return _until_steady(what.seconds, one, progress)
+    return _until_steady(what.seconds, one, tell)
 
 
 def _until_steady(

@@ -6,20 +6,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fairlane.commands.common import check_options, parse_on, print_json
+from fairlane.commands.common import backend_of, print_json
 from fairlane.isolbench import bench
-from fairlane.linux import disks
-from fairlane.pages import terminal
+from fairlane.pages import bench_page, terminal
 
 
 def main(args: argparse.Namespace) -> int:
-    backend, where = parse_on(args.on)
-    check_options(args, backend)
+    backend = backend_of(args)
+    backend.check_place()
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    if backend == "host":
-        disks.check_device(where or "")
-    what = bench.prepare(parts, names, args.on, backend, where, args.quick, args.kernel, args.out, args.destroy_data)
+    what = bench.prepare(parts, names, backend, args.quick, args.out)
     told = terminal.console(stderr=True)
     todo = len(what.todo)
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
@@ -32,10 +29,11 @@ def main(args: argparse.Namespace) -> int:
             print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
             return 130
     found = bench.finish(what)
+    page = bench_page.write(what, found)
     if args.json:
         print_json(found.summary)
         return 0
     out = terminal.console()
     terminal.verdict(found, out)
-    out.print(f"The report: {found.page}")
+    out.print(f"The report: {page}")
     return 0

@@ -11,27 +11,21 @@ from typing import TypeVar
 
 from fairlane import files
 from fairlane.calibration import calibrate, price_file
-from fairlane.commands.common import check_options, parse_on, print_json
+from fairlane.commands.common import backend_of, print_json
 from fairlane.errors import FairlaneError
 from fairlane.experiment import values
 from fairlane.pages import terminal
 from fairlane.progress import Progress
-from fairlane.vm import qemu
 
 
 def main(args: argparse.Namespace) -> int:
-    backend, where = parse_on(args.on, profile_in_vm=True)
-    check_options(args, backend)
     plan = calibrate.plan(
-        backend,
-        where,
+        backend_of(args, drive=True),
         state=args.state,
         page=_size("--page", args.page) if args.page else None,
         sizes=[_size("--sizes", size) for size in (args.sizes or "").split(",") if size],
         cores=_positive("--cores", args.cores),
         seconds=_positive("--seconds", args.seconds),
-        kernel=args.kernel or qemu.KERNEL,
-        destroy_data=args.destroy_data,
     )
     file = args.out or Path("out", f"cost-{plan.where}.toml")
     with files.new_file(file) as write:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
-from fairlane.backends import vm
-from fairlane.commands.common import REPORT, RESULTS, print_json
-from fairlane.experiment import expectations, scenario_file
-from fairlane.experiment.results import Results, check_folder
+from fairlane.backends.scenario_runs import ScenarioRun, run_scenarios
+from fairlane.backends.vm import Vm
+from fairlane.commands.common import REPORT, RESULTS, conclude, print_json
+from fairlane.experiment import scenario_file
+from fairlane.experiment.results import check_folder
 from fairlane.linux import knobs
 from fairlane.pages import scenario_page, terminal
 from fairlane.places import SCENARIOS
@@ -21,21 +21,15 @@ BASELINES = ("mqfq", "flashfq")
 KNOBS = tuple(k.name for k in knobs.TABLE.values() if not (k.lab or k.routes or k.name in BASELINES))
 
 
-def run(file: Path, page: Path, command: str) -> Results:
-    """Run scenarios/demo.toml under all KNOBS; writes the results to `file` and the report to `page`."""
-    what = scenario_file.load(SCENARIO)
-    names = list(KNOBS)
-    with terminal.progress("demo") as progress:
-        [results] = vm.run_scenarios([vm.Job(what, names, file.parent)], file.parent, progress)
-    expectations.conclude(what, results, names, command, file)
-    scenario_page.write([results], page)
-    return results
-
-
 def main(args: argparse.Namespace) -> int:
-    page = args.out / REPORT
+    """Run scenarios/demo.toml under all KNOBS; leaves its results and a report."""
+    file, page = args.out / RESULTS, args.out / REPORT
     check_folder(args.out, RESULTS, REPORT)
-    results = run(args.out / RESULTS, page, args.command_line)
+    backend, demo = Vm(), ScenarioRun(scenario_file.load(SCENARIO), KNOBS, args.out)
+    with terminal.progress("demo") as progress:
+        [(_, results)] = run_scenarios(backend, [demo], progress)
+    conclude(demo, results, backend, args.command_line, file)
+    scenario_page.write([results], page)
     if args.json:
         print_json(asdict(results))
         return 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import argparse
 
-from fairlane.backends import host
-from fairlane.commands.common import parse_on, print_json
+from fairlane.backends import host, table
+from fairlane.backends.host import Host
+from fairlane.commands.common import print_json
 from fairlane.errors import FairlaneError
 from fairlane.linux import knobs
 from fairlane.pages import terminal
@@ -26,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _device(on: str) -> str:
-    backend, where = parse_on(on)
-    if backend != "host" or where is None:
+    backend = table.named(on)
+    if not isinstance(backend, Host):
         raise FairlaneError(f"--on {on}: must be host:DEV here, such as host:nvme0n1")
-    return where
+    return backend.device

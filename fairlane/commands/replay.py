@@ -13,20 +13,13 @@ from pathlib import Path
 
 from fairlane import files
 from fairlane.commands import run
-from fairlane.commands.common import RESULTS, SCENARIO, parse_on, print_json
+from fairlane.commands.common import RESULTS, SCENARIO, backend_of, knobs_of, print_json
 from fairlane.errors import FairlaneError
 from fairlane.experiment import traces
 from fairlane.experiment.model import WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN
 from fairlane.experiment.results import check_folder
 from fairlane.experiment.traces import Replayed
 from fairlane.pages import terminal
-
-# In a VM slow enough to be the bottleneck even when the CPU is emulated; a real drive is what it is.
-DRIVE = {
-    "sim": 'profile = "p4500"',
-    "vm": 'profile = "p4500"\ntime_scale = 30\nsize = "8GiB"\nmemory = "1GiB"',
-    "host": 'profile = "p4500" # not looked at: the drive is a real one',
-}
 
 
 def parse(argument: str) -> tuple[Path, int]:
@@ -64,12 +57,10 @@ def _name(path: Path, taken: Sequence[str]) -> str:
     return f"{name}-{number}" if number > 1 else name
 
 
-def scenario_text(
-    traces: Sequence[Replayed], backend: str, speed: str, threads: int, depth: int, seconds: float
-) -> str:
+def scenario_text(traces: Sequence[Replayed], device: str, speed: str, threads: int, depth: int, seconds: float) -> str:
     """The scenario, as a file."""
     run = f"[run]\nseconds = {seconds:g}\n"
-    parts = [f'description = "Traces replayed at {speed} speed"\n', run, f"[device]\n{DRIVE[backend]}\n"]
+    parts = [f'description = "Traces replayed at {speed} speed"\n', run, f"[device]\n{device}\n"]
     for each in traces:
         file = json.dumps(str(each.path), ensure_ascii=False)
         parts.append(
@@ -80,7 +71,7 @@ def scenario_text(
 
 
 def main(args: argparse.Namespace) -> int:
-    backend, _ = parse_on(args.on)
+    backend, names = knobs_of(args.knobs, backend_of(args))
     if not args.summary:
         check_folder(args.out, RESULTS, SCENARIO)
     found = look(args.traces, args.format, args.skip_bad, None if args.summary else args.out / "traces")
@@ -96,6 +87,5 @@ def main(args: argparse.Namespace) -> int:
         return 0
     file = args.out / SCENARIO
     with files.new_file(file) as write:
-        write(scenario_text(found, backend, args.speed, args.threads, args.depth, args.seconds))
-    args.scenarios, args.check, args.cost = [file], False, None
-    return run.main(args)
+        write(scenario_text(found, backend.replayed_on, args.speed, args.threads, args.depth, args.seconds))
+    return run.run(run.Asked([file], backend, names, args.out, args.command_line, json=args.json))

@@ -11,7 +11,7 @@ from fairlane.commands.common import COMPARED, REPORT, RESULTS
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import PLAN, Results
 from fairlane.isolbench import bench, compare
-from fairlane.pages import compare_page, scenario_page, template, terminal
+from fairlane.pages import bench_page, compare_page, scenario_page, template, terminal
 
 
 def main(args: argparse.Namespace) -> int:
@@ -32,10 +32,11 @@ def main(args: argparse.Namespace) -> int:
     if suites:
         if args.out:
             raise FairlaneError(f"{suites[0]} is a run of the suite: its report is made by itself, and in its folder")
-        made = bench.finish(bench.load(suites[0]))
+        suite = bench.load(suites[0])
+        made = bench.finish(suite)
         if made.evidence.missing:
             print(f"fairlane: {made.advice}", file=sys.stderr)
-        print(made.page)
+        print(bench_page.write(suite, made))
         return 0
     files = [file for path in args.results for file in _files(path)]
     first = args.results[0] if args.results[0].is_dir() else args.results[0].parent

@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlane.backends import sim, vm
+from fairlane.backends.job import Backend, Options
+from fairlane.backends.scenario_runs import ScenarioRun, run_scenarios
+from fairlane.backends.sim import Simulator
+from fairlane.backends.vm import Vm
 from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations, scenario_file
 from fairlane.experiment.model import Scenario
@@ -33,43 +36,33 @@ BOTH = "both.json"
 def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str, reuse: bool) -> str:
     """Run the scenarios on both and return the table; OUT/sim and OUT/vm keep the results."""
     scenarios = [_with_the_vms_cores(scenario_file.load(file)) for file in files]
-    sim.check_knobs(names)
+    simulator = Simulator()
+    simulator.check_knobs(names)
     other = [what.name for what in scenarios if what.profile.kind != "ssd"]
     if other:
         raise FairlaneError(f"{', '.join(other)}: not on a modelled SSD, so there is nothing to compare")
     for file, what in zip(files, scenarios, strict=True):
-        sim.check(file, what, None, names)
-    for where in ("sim", "vm"):
-        check_folder(out / where)
-    files_of = {where: [out / where / what.name / RESULTS for what in scenarios] for where in ("sim", "vm")}
-    for where, run in (("sim", _on_sim), ("vm", _in_vm)):
-        if not (reuse and all(file.is_file() for file in files_of[where])):
-            folders = [file.parent for file in files_of[where]]
-            found = run(scenarios, names, folders, out / where, kernel)
-            for what, results, file in zip(scenarios, found, files_of[where], strict=True):
-                expectations.conclude(what, results, names, shlex.join(sys.argv), file)
-    rows = beside(*([Results.load(file) for file in files_of[where]] for where in ("sim", "vm")))
+        simulator.check(file, what, names)
+    backends: list[Backend] = [simulator, Vm(None, Options(kernel=kernel))]
+    for backend in backends:
+        check_folder(out / backend.name)
+    runs = {
+        each.name: [ScenarioRun(what, names, out / each.name / what.name) for what in scenarios] for each in backends
+    }
+    for backend in backends:
+        mine = runs[backend.name]
+        if not (reuse and all((run.out / RESULTS).is_file() for run in mine)):
+            with terminal.progress(backend.name) as progress:
+                for run, results in run_scenarios(backend, mine, progress):
+                    command = shlex.join(sys.argv)
+                    expectations.conclude(run.scenario, results, names, command, run.out / RESULTS, backend.knobs)
+    rows = beside(*([Results.load(run.out / RESULTS) for run in mine] for mine in runs.values()))
     (out / BOTH).write_text(json.dumps(rows, indent=1) + "\n")
     return table(rows)
 
 
 def _with_the_vms_cores(what: Scenario) -> Scenario:
     return replace(what, cores=qemu.CPUS)
-
-
-def _on_sim(
-    scenarios: Sequence[Scenario], names: Sequence[str], folders: Sequence[Path], _out: Path, _kernel: str
-) -> list[Results]:
-    with terminal.progress("simulator") as progress:
-        return [sim.run(what, None, names, folder, progress) for what, folder in zip(scenarios, folders, strict=True)]
-
-
-def _in_vm(
-    scenarios: Sequence[Scenario], names: Sequence[str], folders: Sequence[Path], out: Path, kernel: str
-) -> list[Results]:
-    jobs = [vm.Job(what, list(names), folder) for what, folder in zip(scenarios, folders, strict=True)]
-    with terminal.progress("VM") as progress:
-        return vm.run_scenarios(jobs, out, progress, kernel)
 
 
 HEADINGS = ("scenario", "scheduler", "IOPS: simulator", "VM", "against none: simulator", "VM")

@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlane import proc
 from fairlane.backends import fl_sim, sim
+from fairlane.backends.job import Job
 from fairlane.drive_models import published_figures
 from fairlane.drive_models.beside import BOTH, DOCS, Row
 from fairlane.errors import FairlaneError
@@ -96,8 +97,8 @@ def collapse(state: str) -> list[tuple[float, float]]:
 
 def _simulated(what: Scenario, costs: dict[str, int] | None = None) -> Run:
     """The scenario under no scheduler, on its own drive; costs are the host's, by default the measured ones."""
-    job = fl_sim.Job(what, what.profile, Variant(BASELINE, BASELINE), None, 0)
-    given = fl_sim.description(job, fl_sim.load_costs())
+    job = Job(what.name, what, Variant(BASELINE, BASELINE), Path())
+    given = fl_sim.description(fl_sim.Simulation(job, what, what.profile), fl_sim.load_costs())
     with tempfile.TemporaryDirectory() as folder:
         file, found = Path(folder, "given.json"), Path(folder, "found.json")
         file.write_text(json.dumps(given | ({"costs": costs} if costs else {})))

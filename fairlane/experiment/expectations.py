@@ -11,25 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
-from fairlane.backends import sim
 from fairlane.experiment.figures import jain
-from fairlane.experiment.model import COST_FIGURES, Expect, Scenario, below, shares
+from fairlane.experiment.model import COST_FIGURES, KNOBS, Expect, Scenario, below, shares
 from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant
 
 Point = int | None
 OF_SHARES = ("fairness_index", "share_error", "cost_fairness_index", "cost_share_error")
 
 
-def evaluate(scenario: Scenario, results: Results, asked: Sequence[str]) -> list[Outcome]:
+def evaluate(scenario: Scenario, results: Results, asked: Sequence[str], has: Sequence[str] = KNOBS) -> list[Outcome]:
     """One outcome for each [[expect]] whose knobs the backend has; asked are the knobs that were to run."""
-    return [_judge(e, scenario, results, asked) for e in scenario.expects if not _absent(e, scenario, results)]
+    return [_judge(e, scenario, results, asked) for e in scenario.expects if not _absent(e, scenario, has)]
 
 
-def _absent(expect: Expect, scenario: Scenario, results: Results) -> list[str]:
+def _absent(expect: Expect, scenario: Scenario, has: Sequence[str]) -> list[str]:
     """The knobs that it is about and that can never run there."""
-    if results.backend != "sim":
-        return []
-    known = {run.name for knob in sim.KNOBS for run in scenario.runs_of(knob)}
+    known = {run.name for knob in has for run in scenario.runs_of(knob)}
     return [knob for knob in (expect.knob, expect.of) if knob and knob not in known]
 
 
@@ -48,12 +45,19 @@ def parts(scenario: Scenario) -> list[Part] | None:
     return [Part(start, stop, shares(scenario, _active(scenario, start, stop))) for start, stop in spans]
 
 
-def conclude(scenario: Scenario, results: Results, asked: Sequence[str], command: str, file: Path) -> None:
-    """Complete what a backend returned, by the outcomes and by how to get it again, and write it."""
-    results.expects = evaluate(scenario, results, asked)
+def conclude(
+    scenario: Scenario,
+    results: Results,
+    asked: Sequence[str],
+    command: str,
+    file: Path,
+    has: Sequence[str] = KNOBS,
+) -> None:
+    """Complete what a backend that has those knobs returned, by the outcomes and by how to get it again; write it."""
+    results.expects = evaluate(scenario, results, asked, has)
     for run in results.runs:
         run.parts = parts(scenario.at(run.point["cgroups"] if run.point else None))
-    absent = list(dict.fromkeys(knob for expect in scenario.expects for knob in _absent(expect, scenario, results)))
+    absent = list(dict.fromkeys(knob for expect in scenario.expects for knob in _absent(expect, scenario, has)))
     if absent:
         results.notes.append(f"The simulator has no {', '.join(absent)}; what the scenario expects of it is left out.")
     nothing = list(dict.fromkeys(run.knob for run in results.runs if not run.total_iops))
@@ -63,9 +67,6 @@ def conclude(scenario: Scenario, results: Results, asked: Sequence[str], command
             " (time_scale)."
         )
     results.command = command
-    if results.backend == "vm":
-        profile = scenario.profile
-        results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
     results.save(file)
 
 

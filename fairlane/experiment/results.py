@@ -127,13 +127,17 @@ class Results:
         """The knobs that ran, in the order in which they first did."""
         return list(dict.fromkeys(run.knob for run in self.runs))
 
-    def save(self, path: Path) -> None:
-        """Write the file whole or not at all."""
+    def to_dict(self) -> dict[str, Any]:
+        """As in the file."""
         data = asdict(self)
         for run in data["runs"]:
             if run["point"] is None:
                 del run["point"]
-        write_json(path, data)
+        return data
+
+    def save(self, path: Path) -> None:
+        """Write the file whole or not at all."""
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: Path, todo: str = "run the scenario again") -> Results:
@@ -149,11 +153,16 @@ class Results:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise FairlaneError(f"{path}: not a results file of schema {SCHEMA}, which is this version's; {todo}")
         try:
-            data["runs"] = [_run(run) for run in data["runs"]]
-            data["expects"] = [Outcome(**outcome) for outcome in data.get("expects", [])]
-            return cls(**data)
+            return cls.from_dict(data)
         except (KeyError, TypeError) as error:
             raise FairlaneError(f"{path}: not a complete results file ({error}); {todo}") from error
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Results:
+        """What to_dict() made."""
+        runs = [run_from_dict(run) for run in data["runs"]]
+        expects = [Outcome(**outcome) for outcome in data.get("expects", [])]
+        return cls(**{**data, "runs": runs, "expects": expects})
 
 
 def check_folder(folder: Path, *files: str) -> None:
@@ -174,7 +183,7 @@ def check_folder(folder: Path, *files: str) -> None:
             raise FairlaneError(f"{folder / name}: is a folder, not a file; choose another folder with --out")
 
 
-def _run(data: dict[str, Any]) -> Run:
+def run_from_dict(data: dict[str, Any]) -> Run:
     parts = data.get("parts")
     tenants = [_tenant(tenant) for tenant in data["tenants"]]
     return Run(**{**data, "tenants": tenants, "parts": None if parts is None else [Part(**part) for part in parts]})

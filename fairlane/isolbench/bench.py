@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import json
-import platform
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fairlane import __version__
-from fairlane.backends import host, sim, vm
+from fairlane.backends import table
+from fairlane.backends.job import Backend, Job, Needs, Options
 from fairlane.errors import FairlaneError
+from fairlane.experiment.model import Variant
 from fairlane.experiment.results import PLAN, Results
 from fairlane.files import write_json
 from fairlane.isolbench import suite, verdict
@@ -24,16 +25,10 @@ from fairlane.isolbench.run_folder import Store, room
 from fairlane.isolbench.suite import Unit
 from fairlane.isolbench.suite_figures import Evidence
 from fairlane.isolbench.verdict import Mark
-from fairlane.linux import disks, io_cost, knobs
-from fairlane.pages import bench_page
 from fairlane.progress import Progress
 
-RESULTS, REPORT = "results.json", "report.html"
+VERDICT = "verdict.json"
 ASKED = {"parts": "--suite", "knobs": "--knobs", "on": "--on", "kernel": "--kernel", "version": "the version"}
-MODEL_S = host.MEASURE_S * (io_cost.STEPS + 3)  # io.cost's model, and its speed
-BOOT_S = 20.0
-SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
-OVERHEAD_S = {"vm": 2.0, "host": 1.5}  # of a unit: cgroups, starting fio, collecting
 
 
 @dataclass(frozen=True)
@@ -52,8 +47,7 @@ class Plan:
 @dataclass(frozen=True)
 class Bench:
     plan: Plan
-    backend: str
-    where: str | None
+    backend: Backend
     units: list[Unit]
     store: Store
 
@@ -73,36 +67,22 @@ class Bench:
         return shlex.join([*words, "--out", str(self.store.folder)])
 
 
-def prepare(
-    parts: Sequence[str],
-    names: Sequence[str] | None,
-    on: str,
-    backend: str,
-    where: str | None,
-    quick: bool,
-    kernel: str | None,
-    out: Path,
-    destroy_data: str | None = None,
-) -> Bench:
+def prepare(parts: Sequence[str], names: Sequence[str] | None, backend: Backend, quick: bool, out: Path) -> Bench:
     """Check what was asked for and open the run folder; nothing is started yet."""
     suite.check_parts(parts)
-    known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
     if names is not None:
-        if not names:
-            raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")
-        knobs.check_names(names)
-        if backend == "sim":
-            sim.check_knobs(names)
+        backend.check_knobs(names)
     parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
-    asked = [name for name in known if names is None or name in names]
-    if backend == "vm" and kernel is None:
-        kernel = vm.kernel_for(asked)
+    asked = [name for name in backend.knobs if names is None or name in names]
+    backend = backend.for_knobs(asked)
     how = suite.scale(quick, backend)
-    units = suite.units(parts, asked, how, suite.drives(backend, where))
-    if backend == "sim":  # which has a scheduler and its weights, and so no knob that could be idle
+    units = suite.units(parts, asked, how, backend.drives())
+    if not backend.idle:
         units = [unit for unit in units if not unit.tuning.idle]
-    plan = Plan(tuple(parts), tuple(asked), on, how.name, kernel, destroy_data=destroy_data)
-    bench = Bench(plan, backend, where, units, Store.of(out, units[-1]))
+    plan = Plan(
+        tuple(parts), tuple(asked), backend.on, how.name, backend.kernel, destroy_data=backend.asked.destroy_data
+    )
+    bench = Bench(plan, backend, units, Store(out))
     _open(bench)
     return bench
 
@@ -115,13 +95,13 @@ def _open(bench: Bench) -> None:
     out = bench.store.folder
     file = out / PLAN
     data = json.loads(json.dumps({**bench.plan.__dict__, "units": [suite.to_json(unit) for unit in bench.units]}))
-    if (out / RESULTS).exists() and not file.exists():
+    if (out / "results.json").exists() and not file.exists():
         raise FairlaneError(
             f"{out}: holds results of another kind of run than `fairlane bench`; choose another folder with --out"
         )
     if not file.exists() or not any((out / "units").glob("*.json")):
         with room(out):
-            bench.store.forget("io.cost")  # which was measured for an older plan
+            bench.store.forget_measured()  # for an older plan
             write_json(file, data)
         return
     try:
@@ -162,43 +142,42 @@ def load(out: Path) -> Bench:
         plan = Plan(**{**data, "parts": tuple(data["parts"]), "knobs": tuple(data["knobs"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FairlaneError(f"{out}: not a folder that `fairlane bench --out` wrote ({error})") from error
-    backend, _, where = plan.on.partition(":")
-    return Bench(plan, backend, where or None, units, Store.of(out, units[-1]))
+    return Bench(plan, table.named(plan.on, Options(plan.kernel, plan.destroy_data)), units, Store(out))
 
 
 # --- Running ---
 
 
+def job(bench: Bench, unit: Unit) -> Job:
+    """The unit as a backend takes it."""
+    return Job(
+        unit.id,
+        unit.scenario,
+        Variant(unit.knob, unit.knob),
+        bench.store.raw / unit.id,
+        tuning=unit.tuning,
+        needs=Needs(unit.baseline, unit.alone, suite.standard(bench.units[-1].scenario)),
+    )
+
+
 def estimate_s(bench: Bench) -> float:
     """Roughly how long the units that are left take."""
-    todo = bench.todo
-    if bench.backend == "sim":
-        return sum(SIM_SPEED * unit.seconds for unit in todo)
-    each: float = sum(unit.seconds + OVERHEAD_S[bench.backend] for unit in todo)
-    model = any("io_cost" in knobs.TABLE[unit.knob].needs for unit in todo) and not bench.store.kept("io.cost")
-    return each + MODEL_S * model + (BOOT_S if bench.backend == "vm" and todo else 0)
+    return bench.backend.estimate_s([job(bench, unit) for unit in bench.todo], bench.store.measured())
 
 
 def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
-    """Run what has not run."""
-    todo = bench.todo
-    if not todo:
+    """Run what has not run. Each unit is in the run folder as soon as it is finished."""
+    if not bench.todo:
         return
-    watch = _Watch(bench, progress)
-    for unit in todo:
-        bench.store.path(unit.id).parent.mkdir(parents=True, exist_ok=True)
-    if bench.backend == "sim":
-        with room(bench.store.folder):
-            _simulate(bench, todo, watch)
-    elif bench.backend == "vm":
-        assert bench.plan.kernel
-        boot = vm.ready(bench.plan.kernel, bench.store.folder, lambda now: watch.say(now.step))
-        _check_same(bench, {"kernel": boot.kernel.release, "accel": boot.accelerator})
-        vm.run_units(todo, boot, watch.unit)
-    else:
-        device = bench.where or ""
-        _check_same(bench, {"kernel": platform.release(), **disks.identity(device)})
-        host.run_units(todo, device, bench.store, lambda u: watch.unit(u.id), destroy_data=bench.plan.destroy_data)
+    store, told = bench.store, _Told(bench, progress)
+    _check_same(bench, bench.backend.identity(told.step, store.raw))
+    jobs = [job(bench, unit) for unit in bench.todo]
+    needed = {name for each in jobs for name in (each.needs.most, each.needs.alone) if name}
+    done = {name: run for name in needed if (run := store.run(name))} | store.measured()
+    with room(store.folder), closing(bench.backend.run(jobs, told.step, done)) as finished:
+        for each in finished:
+            store.save(each.job.id, each.results)
+            told.finished(each.job.id)
 
 
 def _check_same(bench: Bench, now: Mapping[str, Any]) -> None:
@@ -218,70 +197,42 @@ def _check_same(bench: Bench, now: Mapping[str, Any]) -> None:
         )
 
 
-class _Watch:
-    """Progress over all units, and when it will be over."""
+class _Told:
+    """What is said of the progress: which of all units is being run, and when it will be over."""
 
     def __init__(self, bench: Bench, progress: Callable[[Progress], None]) -> None:
         self.total = len(bench.units)
-        self.lengths = {unit.id: unit.seconds + OVERHEAD_S.get(bench.backend, 0.0) for unit in bench.todo}
-        self.progress, self.done = progress, self.total - len(bench.todo)
+        self.left = {unit.id: unit.seconds for unit in bench.todo}
+        self.all_s = sum(self.left.values())
+        self.progress = progress
         self.started: float | None = None
-        self.spent = 0.0
 
-    def say(self, text: str) -> None:
-        self.progress(Progress(text, self.done / self.total))
+    def step(self, now: Progress) -> None:
+        """What the backend says: before the first unit, of what it prepares; after that, the unit says it all."""
+        if self.started is None and now.fraction > 0:
+            self._unit()
+        elif self.started is None:
+            self.progress(Progress(now.step, self._done / self.total))
 
-    def unit(self, unit_id: str) -> None:
-        """That unit is begun; all before it are done."""
+    @property
+    def _done(self) -> int:
+        return self.total - len(self.left)
+
+    def finished(self, unit_id: str) -> None:
+        self.left.pop(unit_id, None)
+        if self.left:
+            self._unit()
+
+    def _unit(self) -> None:
+        """The next of those that are left is begun."""
         now = time.monotonic()
-        left = sum(self.lengths.values()) - self.spent
         if self.started is None:
             self.started = now
-        rate = (now - self.started) / self.spent if self.spent else 1.0
-        minutes = left * rate / 60
-        self.spent += self.lengths.get(unit_id, 0.0)
-        self.progress(
-            Progress(
-                f"{self.done + 1} of {self.total}: {unit_id} (about {minutes:.0f} min left)", self.done / self.total
-            )
-        )
-        self.done += 1
-
-
-def _simulate(bench: Bench, todo: Sequence[Unit], watch: _Watch) -> None:
-    """Knobs with the same load at once, each on a core of this machine."""
-    for same in _alike(todo):
-        watch.unit(same[0].id)
-        unit = same[0]
-        folder = bench.store.raw / unit.id.replace(f".{unit.knob}.", ".")
-        lacking = {u.knob: why for u in same if (why := sim.unavailable(u.knob, unit.scenario.profile))}
-        usable = [u for u in same if u.knob not in lacking]
-        for each in same:
-            if each not in usable:
-                none = Results(each.scenario.name, "sim", each.scenario.seed, __version__)
-                bench.store.save(each, replace(none, unavailable={each.knob: lacking[each.knob]}))
-        if usable:
-            found = sim.run(unit.scenario, None, [u.knob for u in usable], folder, lambda _now: None)
-            for each, run in zip(usable, found.runs, strict=True):
-                own = {each.knob: found.config[each.knob]}
-                bench.store.save(each, replace(found, runs=[run], config=own, unavailable={}))
-        watch.done += len(same) - 1
-
-
-def _alike(todo: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """Units of the same scenario and of different knobs."""
-
-    def key(unit: Unit) -> tuple[str, str, float, str]:
-        return unit.part, unit.experiment, unit.x or 0.0, repr(unit.scenario)
-
-    for _key, group in groupby(sorted(todo, key=key), key=key):
-        rest = list(group)
-        while rest:
-            names: dict[str, Unit] = {}
-            for unit in rest:
-                names.setdefault(unit.knob, unit)
-            yield list(names.values())
-            rest = [unit for unit in rest if unit not in names.values()]
+        left_s = sum(self.left.values())
+        ran_s = self.all_s - left_s
+        minutes = left_s * ((now - self.started) / ran_s if ran_s else 1.0) / 60
+        text = f"{self._done + 1} of {self.total}: {next(iter(self.left))} (about {minutes:.0f} min left)"
+        self.progress(Progress(text, self._done / self.total))
 
 
 # --- What it comes to ---
@@ -293,7 +244,6 @@ class Found:
     marks: dict[str, dict[str, Mark]]
     advice: str
     summary: dict[str, Any]
-    page: Path
 
 
 def results(bench: Bench) -> dict[str, Results]:
@@ -302,15 +252,10 @@ def results(bench: Bench) -> dict[str, Results]:
 
 
 def finish(bench: Bench) -> Found:
-    """Judge what is there; leaves results.json and report.html in the run folder."""
+    """Judge what is there; leaves verdict.json in the run folder."""
     evidence = Evidence(bench.units, results(bench))
     found = verdict.marks(evidence)
     summary = {"schema": 1, "command": bench.command, **vars(bench.plan), **verdict.summary(evidence)}
-    page = bench.store.folder / REPORT
     with room(bench.store.folder):
-        write_json(bench.store.folder / RESULTS, summary)
-        page.write_text(
-            bench_page.render(vars(bench.plan), bench.command, evidence, found, summary["advice"]),
-            encoding="utf-8",
-        )
-    return Found(evidence, found, summary["advice"], summary, page)
+        write_json(bench.store.folder / VERDICT, summary)
+    return Found(evidence, found, summary["advice"], summary)

@@ -16,15 +16,14 @@ Tenants named `prio` have priority; those named `be` and a number do with what i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fairlane.backends.job import Backend
 from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import Profile, Scenario, TenantSpec, from_dict, to_dict
-from fairlane.experiment.profiles import load_profile
 from fairlane.linux.knobs import BY_WEIGHT, CLASS_FIRST, CLASS_LAST, CLASS_MIDDLE, Tuning
 
 PARTS = {"d1": "overhead", "d2": "fairness", "d3": "trade-off", "d4": "bursts"}
@@ -33,11 +32,7 @@ PRIO = "prio"
 HEAVY, LIGHT = 1000, 100  # weights of a tenant with priority in d4, and of those without
 BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
-# The drive in a VM: the P4500 of profiles/. For overhead as fast as it is, so that the CPU is what is short; for the
-# rest so much slower that an emulated CPU does not count.
-VM_PROFILE, VM_SLOW = "p4500", 100
-VM_PARAMS = {"size": 8 << 30, "memory": 1 << 30}
-SIM_PROFILE, SIM_CORES = "p4500", 16
+SIM_CORES = 16  # of a simulated host
 
 
 @dataclass(frozen=True)
@@ -55,16 +50,15 @@ class Scale:
     bursts: tuple[float, ...]  # d4: s
 
 
-def scale(quick: bool, backend: str) -> Scale:
-    cores = {"sim": SIM_CORES, "vm": 2}.get(backend, os.cpu_count() or 1)
+def scale(quick: bool, backend: Backend) -> Scale:
+    cores, pace = backend.cores, backend.pace
     if quick:
-        batch = (1, 2 * cores) if backend != "sim" else (1, cores)
-        long = {"sim": (0.4, 0.2), "vm": (2.0, 0.8)}.get(backend, (3.0, 1.0))
-        return Scale("quick", *long, (1, 16), batch, (2, 16), (64 * KIB, 256 * KIB), 3, (0.2, 1.0))
+        batch = (1, pace.batch_per_core * cores)
+        return Scale("quick", *pace.quick, (1, 16), batch, (2, 16), (64 * KIB, 256 * KIB), 3, (0.2, 1.0))
     powers = tuple(2**n for n in range(9))
     return Scale(
         "full",
-        *((3.0, 0.5) if backend == "sim" else (30.0, 5.0)),
+        *pace.full,
         powers,
         tuple(n for n in powers if n <= 4 * cores),
         (2, 4, 8, 16, 32, 64),
@@ -85,7 +79,6 @@ class Unit:
     setting: str
     scenario: Scenario
     tuning: Tuning = BY_WEIGHT
-    target_of_alone: float | None = None  # io.latency: its target, relative to the tenant's median latency alone
     baseline: str | None = None  # the unit that says how much this load moves under `none`
     alone: str | None = None  # the unit in which the tenant with priority is alone
 
@@ -110,19 +103,6 @@ def from_json(data: Mapping[str, Any]) -> Unit:
     if tuning["classes"]:
         tuning["classes"] = tuple(tuning["classes"])
     return Unit(**{**data, "scenario": from_dict(data["scenario"]), "tuning": Tuning(**tuning)})
-
-
-def drives(backend: str, where: str | None) -> tuple[Profile, Profile]:
-    """The drive for overhead, and that for all else."""
-    if backend == "host":
-        drive = Profile(where or "", "host", "a real drive")
-        return drive, drive
-    if backend == "sim":
-        drive = load_profile(where or SIM_PROFILE)
-        return drive, drive
-    profile = load_profile(VM_PROFILE)
-    fast = replace(profile, params={**profile.params, **VM_PARAMS})
-    return fast, replace(fast, params={**fast.params, "time_scale": VM_SLOW})
 
 
 def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[Profile, Profile]) -> list[Unit]:
@@ -267,7 +247,6 @@ class Setting:
     name: str
     weight: int = LIGHT  # of the tenant with priority
     tuning: Tuning = BY_WEIGHT
-    target_of_alone: float | None = None
 
 
 def settings(knob: str, count: int) -> list[Setting]:
@@ -288,7 +267,7 @@ def _settings(knob: str) -> list[Setting]:
             return [Setting(f"others at {f:.0%}", tuning=Tuning(first=PRIO, others=f)) for f in fractions]
         case "io.latency":
             targets = (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0)
-            return [Setting(f"{t:g} x alone", tuning=Tuning(first=PRIO), target_of_alone=t) for t in targets]
+            return [Setting(f"{t:g} x alone", tuning=Tuning(first=PRIO, target_of_alone=t)) for t in targets]
         case "io.prio.class":
             classes = ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST))
             return [Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair)) for pair in classes]
@@ -308,7 +287,7 @@ def burst_setting(knob: str) -> Setting:
             others = BEST_EFFORT * LIGHT / (BEST_EFFORT * LIGHT + HEAVY)
             return Setting(f"others at {others:.0%}", tuning=Tuning(first=PRIO, others=others))
         case "io.latency":
-            return Setting("2 x alone", tuning=Tuning(first=PRIO), target_of_alone=2.0)
+            return Setting("2 x alone", tuning=Tuning(first=PRIO, target_of_alone=2.0))
         case "io.prio.class":
             pair = (CLASS_FIRST, CLASS_MIDDLE)
             return Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair))
@@ -324,7 +303,6 @@ def _prioritised(name: str, setting: Setting, first: Unit, tenants: Sequence[Ten
         setting=setting.name,
         scenario=replace(first.scenario, tenants=tuple(tenants)),
         tuning=setting.tuning,
-        target_of_alone=setting.target_of_alone,
         baseline=None if name == BASELINE else first.id,
     )
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from fairlane.experiment.model import Scenario, TenantSpec
-from fairlane.linux import disks, fio, fio_logs
 
 SECONDS, WARMUP = 1.5, 0.5
 ROUNDS = 2
@@ -32,28 +30,6 @@ JOBS = min(4, os.cpu_count() or 1)
 STEPS = ROUNDS * len(COEFFICIENTS)
 
 
-def io_cost_model(scenario: Scenario, target: disks.Target, out: Path, progress: Callable[[str, float], None]) -> str:
-    """Measure the line for io.cost.model; progress gets the coefficient's name and 0..1 of it all.
-
-    A scenario that only reads leaves the device's contents alone: writes, of which it has none, cost what reads do.
-    """
-    values = dict.fromkeys(COEFFICIENTS, 1)
-    for i, name in enumerate([*COEFFICIENTS] * ROUNDS):
-        rw, bs, _ = COEFFICIENTS[name]
-        if rw.endswith("write") and not scenario.writes:
-            values[name] = values["r" + name[1:]]
-            continue
-
-        def tell(part: float, i: int = i, name: str = name) -> None:
-            progress(name, (i + part) / STEPS)
-
-        load = replace(coefficient(name, JOBS), bs=max(bs, target.block))
-        measured = _measure(replace(scenario, tenants=(load,), groups=()), target, out / f"measure-{name}", tell)
-        per_s = measured.bytes_per_s if name.endswith("bps") else measured.ios / measured.seconds
-        values[name] = max(values[name], round(per_s))
-    return io_cost_line(values)
-
-
 def coefficient(name: str, jobs: int) -> TenantSpec:
     """The load that measures that coefficient, on an otherwise idle device."""
     rw, bs, iodepth = COEFFICIENTS[name]
@@ -63,11 +39,6 @@ def coefficient(name: str, jobs: int) -> TenantSpec:
 def io_cost_line(values: Mapping[str, int]) -> str:
     """What io.cost.model takes after MAJ:MIN."""
     return "ctrl=user model=linear " + " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def most(scenario: Scenario, target: disks.Target, out: Path, progress: Callable[[float], None]) -> float:
-    """bytes/s of the scenario's own mix with no knob and no cgroups."""
-    return _measure(busy(scenario), target, out / "measure-most", progress).bytes_per_s
 
 
 def busy(scenario: Scenario) -> Scenario:
@@ -85,11 +56,9 @@ def busy(scenario: Scenario) -> Scenario:
         )
         for tenant in scenario.tenants
     )
-    return replace(scenario, tenants=tenants, seconds=SECONDS, warmup=WARMUP)
+    return short(replace(scenario, tenants=tenants))
 
 
-def _measure(
-    scenario: Scenario, target: disks.Target, out: Path, progress: Callable[[float], None]
-) -> fio_logs.Measured:
-    short = replace(scenario, seconds=SECONDS, warmup=WARMUP)
-    return fio.run(short, target, out, cgroups={}, seed=scenario.seed, progress=progress)
+def short(scenario: Scenario) -> Scenario:
+    """The scenario for a short measurement."""
+    return replace(scenario, seconds=SECONDS, warmup=WARMUP, repeats=1)

@@ -7,12 +7,12 @@ import errno
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import KNOBS, OURS, Scenario, TenantSpec, shares
+from fairlane.experiment.model import KNOBS, OURS, Scenario, TenantSpec, Variant, shares
 from fairlane.linux.cgroups import Tree
 from fairlane.proc import shielded
 
@@ -51,6 +51,7 @@ class Need:
 
     io_cost: IoCost | None = None
     bytes_per_s: float | None = None  # the most that the scenario's own mix moves without any knob
+    alone_us: float | None = None  # the median latency of the first tenant when it is alone
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Tuning:
     first: str | None = None  # the tenant that goes before all others, for what follows
     others: float | None = None  # io.max: the fraction of the maximum that the others may use together
     target_us: int | None = None  # io.latency: of the first tenant, and of no other
+    target_of_alone: float | None = None  # the same, relative to its median latency when it is alone
     classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
     vrate: int | None = None  # io.cost: the percentage of the model's speed to run at
 
@@ -79,6 +81,7 @@ class Setting:
     scenario: Scenario
     need: Need
     tuning: Tuning = BY_WEIGHT
+    tunables: Mapping[str, int] = field(default_factory=dict)  # of the scheduler, beside those of the scenario
 
     def weights(self, file: str, scale: Callable[[int], int] = int) -> dict[str, Any]:
         """Write every cgroup's weight into that file of it."""
@@ -140,7 +143,7 @@ TABLE = {
             "none",
             "a latency target per cgroup: what it would have with its share of the measured maximum",
             ("io.latency",),
-            needs=("bytes_per_s",),
+            needs=("bytes_per_s", "alone_us"),
             lab=True,
         ),
         Knob(
@@ -179,6 +182,15 @@ TABLE = {
 assert tuple(TABLE) == KNOBS
 
 
+def not_played(variant: Variant) -> str | None:
+    """What of the variant no kernel can be asked for, or None."""
+    if variant.low_latency:
+        return f"{variant.name} is without a block layer, which only the simulator's host can be (--on sim)"
+    if variant.set and TABLE[variant.knob].scheduler == "none":
+        return f"{variant.name} sets tunables of {variant.knob}, which has none; leave out its `set`"
+    return None
+
+
 def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in TABLE:
@@ -215,7 +227,7 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
         config: dict[str, Any] = {"scheduler": knob.scheduler}
         match knob.name:
             case "bfq":
-                yield config | _bfq(setting)
+                yield config | _bfq(setting) | _tunables(setting, "bfq")
             case "io.max":
                 yield config | _io_max(setting)
             case "io.prio.class":
@@ -227,8 +239,8 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
                     yield config | lines | setting.weights("io.weight")
             case name if name in OURS:
                 yield config | setting.weights("io.fairlane.weight") | _prices(setting, name) | _tunables(setting, name)
-            case _:
-                yield config
+            case name:
+                yield config | _tunables(setting, name)
 
 
 # --- The parts ---
@@ -328,7 +340,7 @@ def _prices(setting: Setting, name: str) -> dict[str, str]:
 
 def _tunables(setting: Setting, name: str) -> dict[str, int]:
     """What the scenario sets of that scheduler's tunables."""
-    values = setting.scenario.tunables.get(name, {})
+    values = {**setting.scenario.tunables.get(name, {}), **setting.tunables}
     for key, value in values.items():
         _write(_variables(setting.device, name) / key, str(value))
     return values
@@ -403,8 +415,8 @@ def _io_latency(setting: Setting) -> dict[str, Any]:
     targets = {}
     if tuning.slack:
         targets = dict.fromkeys((t.name for t in scenario.tenants), SLACK_US)
-    elif tuning.target_us is not None and tuning.first is not None:
-        targets = {tuning.first: tuning.target_us}
+    elif tuning.first is not None and (target_us := _target_us(setting)) is not None:
+        targets = {tuning.first: target_us}
     else:
         assert setting.need.bytes_per_s is not None
         for tenant in scenario.tenants:
@@ -414,6 +426,14 @@ def _io_latency(setting: Setting) -> dict[str, Any]:
     for name, target in targets.items():
         _write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
     return {"io.latency": {name: f"target={target}" for name, target in targets.items()}}
+
+
+def _target_us(setting: Setting) -> int | None:
+    """Of the first tenant alone."""
+    tuning, need = setting.tuning, setting.need
+    if tuning.target_of_alone is None or need.alone_us is None:
+        return tuning.target_us
+    return max(1, round(need.alone_us * tuning.target_of_alone))
 
 
 def _requests(device: str, bs: int) -> int:

@@ -6,16 +6,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fairlane.experiment.results import Run
 from fairlane.formats import flat, fmt_iops, fmt_rate, fmt_us
+from fairlane.isolbench.bench import Bench, Found
+from fairlane.isolbench.run_folder import room
 from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, Point, front, latency, setup, where
 from fairlane.isolbench.verdict import LIMITS, Mark
 from fairlane.pages.plot import Axis, Curve, Plot, decades, draw, knob_colour, linear, nice, points_of
 from fairlane.pages.template import template
 
+REPORT = "report.html"
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 TIMELINE_BIN_S = 0.02
 
@@ -308,6 +312,15 @@ def _config(plan: Mapping[str, Any], e: Evidence) -> list[tuple[str, list[tuple[
             first[name] = values
         seen.add(knob)
     return [(name, flat(values)) for name, values in first.items() if values]
+
+
+def write(bench: Bench, found: Found) -> Path:
+    """Write report.html into the run folder."""
+    page = bench.store.folder / REPORT
+    with room(bench.store.folder):
+        text = render(vars(bench.plan), bench.command, found.evidence, found.marks, found.advice)
+        page.write_text(text, encoding="utf-8")
+    return page
 
 
 def render(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The VM backend: boots a kernel under QEMU on a copy-on-write view of this machine and runs something inside it.
+"""Boots a kernel under QEMU on a copy-on-write view of this machine and runs something inside it.
 
 The guest sees this machine's file system (changes to it are lost at the end), so the project, its Python and fio are
 simply there; one folder is shared for writing. The guest's own half is guest.py. A VM never outlives this process's
@@ -13,17 +13,18 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.linux.made_drives import NVME_SERIAL
 from fairlane.vm import dmesg, kernels
 from fairlane.vm.guest import STATUS, UP
 from fairlane.vm.kernels import Kernel
@@ -54,49 +55,62 @@ class Finished:
     console: list[str]  # the last of what it and the kernel said
 
 
-class _Watch:
-    """What has been seen of a VM so far, and until when the next thing has to happen."""
+class _Console:
+    """What has been heard of a VM so far, and until when the next thing has to happen."""
 
-    def __init__(self, on_line: OnLine, timeout_s: float, boot_s: float, silent_s: float) -> None:
-        self.on_line, self.timeout_s = on_line, timeout_s
-        self.console: deque[str] = deque(maxlen=500)
+    def __init__(self, timeout_s: float, boot_s: float, silent_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.lines: deque[str] = deque(maxlen=500)
         self.up = False
         self._booting_until = time.monotonic() + boot_s
         self._until = time.monotonic() + silent_s
 
-    def deadline(self) -> float:
-        return self._until
+    def listen(self, process: subprocess.Popen[bytes]) -> Iterator[str]:
+        """What the program in the VM says, to its end."""
+        for text, from_console in proc.each_line(process, lambda: self._until):
+            if not self.up:
+                self._until = self._booting_until
+            if not from_console and text == UP:
+                self.up = True
+                self._until = time.monotonic() + self.timeout_s
+                continue
+            self.lines.append(text)
+            if not from_console:
+                yield text
 
-    def line(self, text: str, from_console: bool) -> None:
-        if not self.up:
-            self._until = self._booting_until
-        if not from_console and text == UP:
-            self.up = True
-            self._until = time.monotonic() + self.timeout_s
-            return
-        self.console.append(text)
-        if not from_console:
-            self.on_line(text)
+
+Talk = Generator[str, None, Finished]
 
 
 def run(
+    argv: Sequence[str], kernel: Kernel, shared: Path, *, on_line: OnLine = lambda _line: None, **how: Any
+) -> Finished:
+    """What talk() does, with each line handed to on_line."""
+    said = talk(argv, kernel, shared, **how)
+    while True:
+        try:
+            on_line(next(said))
+        except StopIteration as end:
+            return cast(Finished, end.value)
+
+
+def talk(
     argv: Sequence[str],
     kernel: Kernel,
     shared: Path,
     *,
     timeout_s: float,
     qemu_opts: Sequence[str] = (),
-    on_line: OnLine = lambda _line: None,
     accelerator: str | None = None,
     boot_s: float = BOOT_S,
     boots: int = BOOTS,
     cpus: int = CPUS,
     modules: Path | None = None,
     pass_fds: Sequence[int] = (),
-) -> Finished:
+) -> Talk:
     """Boot the kernel and run argv in it as root, with `shared` writable at the same path as here.
 
-    Each line that argv prints on stdout goes to on_line as it comes. Our modules in `modules` are loaded first.
+    Each line that argv prints on stdout is yielded as it comes. Our modules in `modules` are loaded first.
     A boot may take boot_s, and is tried `boots` times if it hangs; timeout_s counts from then on. Raises VmError when
     there is no end to report; leaves dmesg.txt in `shared`.
     """
@@ -109,28 +123,28 @@ def run(
     # Should we be killed outright, `timeout` still ends QEMU.
     command = ["timeout", "--kill-after=5", f"{boot_s + timeout_s + 30:.0f}", *command]
     for left in reversed(range(boots)):
-        watch = _Watch(on_line, timeout_s, boot_s, SILENT_S if accelerator == "kvm" else boot_s)
+        console = _Console(timeout_s, boot_s, SILENT_S if accelerator == "kvm" else boot_s)
         try:
             with proc.group(command, env=_env(), pass_fds=pass_fds) as process:
-                proc.lines(process, watch.line, watch.deadline)
+                yield from console.listen(process)
             break
         except proc.TimedOut:
-            if watch.up or not left:
-                raise _died(kernel, watch, "was not done in time" if watch.up else "did not boot in time") from None
+            if console.up or not left:
+                raise _died(kernel, console, "was not done in time" if console.up else "did not boot in time") from None
         except FileNotFoundError as error:
             raise FairlaneError(f"{command[0]} is not installed; run `make setup`") from error
     try:
         status = json.loads((shared / STATUS).read_text())
     except (OSError, ValueError):
-        raise _died(kernel, watch, "died half way" if watch.up else "did not boot") from None
+        raise _died(kernel, console, "died half way" if console.up else "did not boot") from None
     (shared / STATUS).unlink()
-    return Finished(status["status"], status["bad_dmesg"], list(watch.console))
+    return Finished(status["status"], status["bad_dmesg"], list(console.lines))
 
 
-def _died(kernel: Kernel, watch: _Watch, how: str) -> VmError:
-    reasons = "".join(f"\n    {line}" for line in dmesg.bad(watch.console)[:3])
+def _died(kernel: Kernel, console: _Console, how: str) -> VmError:
+    reasons = "".join(f"\n    {line}" for line in dmesg.bad(console.lines)[:3])
     why = f"; its kernel said:{reasons}\n" if reasons else ""
-    return VmError(f"the VM with kernel {kernel.release} {how}{why}{proc.tail(list(watch.console), CONSOLE_LINES)}")
+    return VmError(f"the VM with kernel {kernel.release} {how}{why}{proc.tail(list(console.lines), CONSOLE_LINES)}")
 
 
 def _command(
@@ -170,7 +184,9 @@ def _env() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def nvme_drive(size: int, max_ioqpairs: int, iops: int = 0) -> Iterator[tuple[list[str], list[int]]]:
+def nvme_drive(
+    size: int, max_ioqpairs: int, iops: int = 0, serial: str = "fairlane"
+) -> Iterator[tuple[list[str], list[int]]]:
     """QEMU's options for an NVMe device on a sparse file, and the descriptors that they name.
 
     The device does at most that many I/Os per second; 0: as many as it can. The file has no name, so that nothing of it
@@ -181,7 +197,7 @@ def nvme_drive(size: int, max_ioqpairs: int, iops: int = 0) -> Iterator[tuple[li
         drive = f"file=/dev/fd/{file.fileno()},if=none,id=fairlane,format=raw,cache=unsafe,discard=unmap"
         if iops:
             drive += f",throttling.iops-total={iops}"
-        device = f"nvme,serial={NVME_SERIAL},drive=fairlane,max_ioqpairs={max_ioqpairs}"
+        device = f"nvme,serial={serial},drive=fairlane,max_ioqpairs={max_ioqpairs}"
         yield ["-drive", drive, "-device", device], [file.fileno()]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import cli
+from fairlane.backends.sim import Simulator
 from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.formats import Pair
 from fairlane.isolbench import bench, compare
@@ -24,7 +25,7 @@ def run_of(
     out: Path, of_none: float = 1.0, p99: float = 100.0, names: Sequence[str] = (OURS,), parts: str = "d1 d2 d3"
 ) -> bench.Bench:
     """A finished run: none moves 1 GB/s, every other knob so much of that, with that P99 of the priority tenant."""
-    what = bench.prepare(parts.split(), names, "sim", "sim", None, True, None, out)
+    what = bench.prepare(parts.split(), names, Simulator(), True, out)
     for unit in what.units:
         rate = 1e9 * (1.0 if unit.knob == "none" else of_none)
         p99_us = p99 / 2 if unit.experiment == "alone" else p99
@@ -34,7 +35,7 @@ def run_of(
             for t in specs
         ]
         run = Run(unit.knob, 0, 1.0, tenants, rate, 1, 1.0, 9.0)
-        what.store.save(unit, Results(unit.scenario.name, "sim", 1, "0", runs=[run], device={"profile": "p4500"}))
+        what.store.save(unit.id, Results(unit.scenario.name, "sim", 1, "0", runs=[run], device={"profile": "p4500"}))
     return what
 
 
@@ -111,7 +112,7 @@ def test_a_run_of_the_suite_is_compared_with_one_other_and_nothing_else(
     given: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in "abc":
-        bench.prepare(["d3"], [OURS], "sim", "sim", None, True, None, tmp_path / name)
+        bench.prepare(["d3"], [OURS], Simulator(), True, tmp_path / name)
     assert cli.main(["report", *(str(tmp_path / name) for name in given)]) == 2
     assert capsys.readouterr().err == (
         f"fairlane: {tmp_path / 'a'} is a run of the suite, which is compared with one other run of the suite and"
@@ -121,7 +122,7 @@ def test_a_run_of_the_suite_is_compared_with_one_other_and_nothing_else(
 
 def test_two_runs_of_which_nothing_is_done_are_a_page_all_the_same(tmp_path: Path) -> None:
     for name in "ab":
-        bench.prepare(["d3"], [OURS], "sim", "sim", None, True, None, tmp_path / name)
+        bench.prepare(["d3"], [OURS], Simulator(), True, tmp_path / name)
     page = tmp_path / "x" / "<b>.html"
     assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(page)]) == 0
     assert "no mark is in both" in page.read_text()

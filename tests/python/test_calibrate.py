@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from fairlane import cli, files
-from fairlane.backends import host, vm
+from fairlane.backends import vm
+from fairlane.backends.host import Host
+from fairlane.backends.job import Completing, Finished, Job, Options
+from fairlane.backends.table import named
+from fairlane.backends.vm import Vm
 from fairlane.calibration import calibrate, price_file
 from fairlane.calibration.calibrate import Plan
 from fairlane.calibration.price_file import Calibration, Kind
@@ -60,7 +64,7 @@ def played(what: Plan, read_cost: float = 0.5) -> list[Run]:
 
 
 def small() -> Plan:
-    return calibrate.plan("sim", "p3700", sizes=[PAGE, 2 * PAGE], cores=3)
+    return calibrate.plan(named("sim:p3700"), sizes=[PAGE, 2 * PAGE], cores=3)
 
 
 def calibrated(runs: Sequence[Run] | None = None) -> Calibration:
@@ -70,7 +74,7 @@ def calibrated(runs: Sequence[Run] | None = None) -> Calibration:
 
 
 def test_the_papers_throughputs_give_the_papers_costs() -> None:
-    what = calibrate.plan("sim", "p3700", sizes=[PAGE])
+    what = calibrate.plan(named("sim:p3700"), sizes=[PAGE])
     assert what.kinds == [Kind("read", PAGE)]
     runs = []
     for k, (writes, reads) in enumerate(TABLE_2):
@@ -145,7 +149,7 @@ def test_steady_state_is_as_defined_for_drives(rates: list[float], is_steady: bo
 
 
 def test_all_powers_of_two_from_a_page_on_are_measured_both_ways() -> None:
-    kinds = calibrate.plan("sim", "p3700").kinds
+    kinds = calibrate.plan(named("sim:p3700")).kinds
     assert len(kinds) == 13
     assert {kind.size for kind in kinds} == {PAGE << i for i in range(7)}
 
@@ -183,7 +187,7 @@ def test_a_drive_is_overwritten_with_consent_only(
     assert cli.main(["calibrate", "--on", "host:sdx", "--cores", "1", "--out", str(out)]) == 2
     assert "add --destroy-data sdx" in capsys.readouterr().err
     assert not out.exists()
-    assert max(calibrate.plan("host", "sdx", cores=1).sizes) == 64 << 10
+    assert max(calibrate.plan(named("host:sdx"), cores=1).sizes) == 64 << 10
 
 
 def test_the_drive_is_written_once_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,21 +270,21 @@ def test_a_disk_that_is_really_full_is_the_same_sentence(tmp_path: Path, monkeyp
 
 
 def test_in_a_vm_the_drive_is_slowed_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    what = calibrate.plan("vm", "p3700", sizes=[PAGE], cores=2)
-    seen: list[vm.Job] = []
+    what = calibrate.plan(Vm("p3700"), sizes=[PAGE], cores=2)
+    seen: list[Job] = []
 
-    def run_scenarios(jobs: list[vm.Job], shared: Path, _progress: object, _kernel: str) -> list[Results]:
+    def run(_vm: Vm, jobs: list[Job], _tell: object) -> Completing:
         seen.extend(jobs)
-        assert all(job.out.is_relative_to(shared) and job.knobs == ["none"] for job in jobs)
-        runs = played(what)
-        return [Results("x", "vm", 1, "0", "6.1.0", "tcg", [run], machine={"cpus": 2}) for run in runs]
+        assert all(job.out.is_relative_to(tmp_path) and job.variant.knob == "none" for job in jobs)
+        for job, run in zip(jobs, played(what), strict=True):
+            yield Finished(job, Results("x", "vm", 1, "0", "6.1.0", "tcg", [run], machine={"cpus": 2}))
 
-    monkeypatch.setattr(vm, "run_scenarios", run_scenarios)
+    monkeypatch.setattr(Vm, "run", run)
     found = calibrate.run(what, tmp_path, lambda _now: None)
     assert len(seen) == 3 + 6
     assert not list(found.doubts())
-    assert {job.scenario.profile.params["time_scale"] for job in seen} == {calibrate.VM_TIME_SCALE}
-    assert found.drive["time_scale"] == calibrate.VM_TIME_SCALE
+    assert {job.scenario.profile.params["time_scale"] for job in seen} == {vm.CALIBRATED_SLOW}
+    assert found.drive["time_scale"] == vm.CALIBRATED_SLOW
     assert (found.kernel, found.accel, found.machine) == ("6.1.0", "tcg", {"cpus": 2})
     assert found.price["read"]["16KiB"] == pytest.approx(0.5, abs=1e-3)
 
@@ -303,14 +307,16 @@ def test_a_real_drive_is_measured_load_by_load(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(disks, "claimed", claimed)
     monkeypatch.setattr(fio, "fill", fill)
-    what = calibrate.plan("host", "sdx", cores=1, state="steady", destroy_data="sdx")
+    what = calibrate.plan(named("host:sdx", Options(destroy_data="sdx")), cores=1, state="steady")
     runs = iter([run_of(what.loads()[0], [1000.0])] * 5 + played(what))
 
-    def run(_what: Scenario, device: str, names: list[str], _out: Path, _tell: object, *, destroy_data: str) -> Results:
-        assert (device, names, destroy_data, held) == ("sdx", ["none"], "sdx", ["sdx"])
-        return Results("x", "host:sdx", 1, "0", "6.1.0", runs=[next(runs)], device={"name": "sdx"})
+    def run(backend: Host, jobs: list[Job], _tell: object) -> Completing:
+        for job in jobs:
+            assert (backend.device, job.variant.knob, backend.asked.destroy_data) == ("sdx", "none", "sdx")
+            assert held == ["sdx"]
+            yield Finished(job, Results("x", "host:sdx", 1, "0", "6.1.0", runs=[next(runs)], device={"name": "sdx"}))
 
-    monkeypatch.setattr(host, "run", run)
+    monkeypatch.setattr(Host, "run", run)
     found = calibrate.run(what, tmp_path, lambda _now: None)
     assert len(filled) == 1
     assert found.rounds == [1000.0] * 5
@@ -319,11 +325,11 @@ def test_a_real_drive_is_measured_load_by_load(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_was_not_steady_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    what = calibrate.plan("vm", "p3700", sizes=[PAGE], cores=2)
+    what = calibrate.plan(Vm("p3700"), sizes=[PAGE], cores=2)
     disturbed, loads, good = {1, 4}, what.loads(), played(what)
     asked: list[list[str]] = []
 
-    def run_scenarios(jobs: list[vm.Job], _shared: Path, _progress: object, _kernel: str) -> list[Results]:
+    def run(_vm: Vm, jobs: list[Job], _tell: object) -> Completing:
         asked.append([job.scenario.name for job in jobs])
         numbers = [next(i for i, load in enumerate(loads) if load == job.scenario) for job in jobs]
         runs = [
@@ -332,9 +338,10 @@ def test_what_was_not_steady_is_measured_again(tmp_path: Path, monkeypatch: pyte
             else good[i]
             for i in numbers
         ]
-        return [Results("x", "vm", 1, "0", runs=[run]) for run in runs]
+        for job, run in zip(jobs, runs, strict=True):
+            yield Finished(job, Results("x", "vm", 1, "0", runs=[run]))
 
-    monkeypatch.setattr(vm, "run_scenarios", run_scenarios)
+    monkeypatch.setattr(Vm, "run", run)
     found = calibrate.run(what, tmp_path, lambda _now: None)
     assert asked[1:] == [[loads[i].name for i in sorted(disturbed)]]
     assert found.price["read"]["16KiB"] == pytest.approx(0.5, abs=1e-3)

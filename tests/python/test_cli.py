@@ -2,12 +2,14 @@
 """The command line: exit codes, what goes to stdout and what to stderr. The backend is played by made-up figures."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fairlane import cli
 from fairlane.backends import sim, vm
+from fairlane.backends.job import Finished, Job, Tell
 from fairlane.commands import demo
 from fairlane.errors import FairlaneError
 from fairlane.experiment import scenario_file
@@ -16,6 +18,7 @@ from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.linux import knobs
 from fairlane.places import ROOT, SCENARIOS
 from fairlane.progress import Progress
+from fairlane.vm.kernels import Kernel
 
 FIG1 = str(SCENARIOS / "kyber-fairness" / "fig1.toml")
 SWEEP = str(SCENARIOS / "kyber-fairness" / "fig6.toml")
@@ -28,20 +31,16 @@ class Backend:
         self.totals = {"none": 1000.0, "bfq": 300.0}
         self.error: BaseException | None = None
 
-    def __call__(self, jobs: list[vm.Job], shared: Path, progress: object, _kernel: str = "6.1") -> list[Results]:
+    def __call__(self, jobs: list[Job], _known: object, _boot: object, tell: Tell) -> Iterator[Finished]:
         if self.error:
             raise self.error
-        assert callable(progress)
-        progress(Progress("booting [1]", 0.5))
-        assert all(job.out.is_relative_to(shared) for job in jobs)
-        return [self.results(job.scenario, job.knobs, job.out) for job in jobs]
-
-    def results(self, what: Scenario, names: list[str], out: Path) -> Results:
-        out.mkdir(parents=True, exist_ok=True)
-        runs = [self.run(what.at(n), name, n) for n in what.points for name in names]
-        found = Results(what.name, "vm", 1, "0", "6.1", "tcg", runs, unavailable={"io.cost": "not in [this] kernel"})
-        found.save(out / "results.json")
-        return found
+        tell(Progress("booting [1]", 0.5))
+        for job in jobs:
+            what = job.scenario.at(job.point)
+            run = self.run(what, job.variant.name, job.point)
+            runs = [run] if job.variant.knob != "io.cost" else []
+            lacking = {"io.cost": "not in [this] kernel"}
+            yield Finished(job, Results(what.name, "host:x", 1, "0", "6.1", runs=runs, unavailable=lacking))
 
     def run(self, what: Scenario, knob: str, cgroups: int | None) -> Run:
         total = self.totals.get(knob, 990.0)
@@ -55,8 +54,11 @@ class Backend:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """What the guest would hand over."""
     found = Backend()
-    monkeypatch.setattr(vm, "run_scenarios", found)
+    boot = vm.Boot(Kernel("6.1.0-1-amd64", Path("/nowhere")), Path("/nowhere"), "tcg", Path("/nowhere"), [])
+    monkeypatch.setattr(vm, "ready", lambda *_args: boot)
+    monkeypatch.setattr(vm, "converse", found)
     return found
 
 

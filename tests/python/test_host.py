@@ -4,24 +4,26 @@
 import errno
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlane.backends import host
+from fairlane.backends.host import Host
+from fairlane.backends.job import Job, Options
+from fairlane.backends.measuring import Measuring
+from fairlane.backends.scenario_runs import run_scenario
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec
+from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, Variant
 from fairlane.experiment.price_lists import PriceList
-from fairlane.experiment.results import Run, Series
-from fairlane.isolbench import suite
-from fairlane.isolbench.run_folder import Store
-from fairlane.linux import cgroups, disks, fio_logs, io_cost, knobs
+from fairlane.experiment.results import Results, Run, Series
+from fairlane.isolbench import bench
+from fairlane.linux import cgroups, disks, fio, fio_logs, io_cost, knobs
 from fairlane.linux.cgroups import Tree
 from fairlane.proc import terminable
-from fairlane.progress import Steps
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
@@ -150,16 +152,20 @@ def test_a_drive_whose_mount_is_not_to_be_seen_is_in_use(node: str, proc: Path) 
     assert disks.free_target("sdx", WHAT, "sdx")
 
 
+def run_host(device: str, *names: str, out: Path = Path("/nowhere"), **how: Any) -> Results:
+    return run_scenario(Host(device, Options(destroy_data=device), **how), WHAT, names, out)
+
+
 def run_on(node: str, look: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **how: Any) -> None:
     """A run, and look() in the middle of it."""
 
-    def measured(job: host._Job, *_args: object) -> host._Got:
+    def measured(job: Job, *_args: object) -> host._Got:
         look()
-        return host._Got(Run(job.knob.name, 0, 1.0, [], 0, 0, 1.0, None), {})
+        return host._Got(Run(job.variant.name, 0, 1.0, [], 0, 0, 1.0, None), {})
 
     monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
     monkeypatch.setattr(host, "_measured", measured)
-    host.run(WHAT, "sdx", ["none"], tmp_path, lambda _now: None, destroy_data="sdx", **how)
+    run_host("sdx", "none", "mq-deadline", out=tmp_path, **how)
 
 
 def test_a_second_run_on_a_drive_is_refused(node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -179,8 +185,8 @@ def test_a_second_suite_on_a_drive_is_refused(node: str, monkeypatch: pytest.Mon
         return dict.fromkeys(names, "this kernel has none")
 
     monkeypatch.setattr(host, "available", available)
-    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "sdx"))
-    host.run_units(todo, "sdx", Store.of(tmp_path, todo[-1]), lambda _unit: None, destroy_data="sdx")
+    what = bench.prepare(["d2"], ["bfq"], Host("sdx", Options(destroy_data="sdx")), True, tmp_path)
+    bench.run(what, lambda _now: None)
 
 
 def test_a_drive_that_is_renewed_can_go_away_meanwhile(
@@ -213,18 +219,18 @@ def test_reading_asks_for_nothing() -> None:
 @pytest.mark.parametrize("name", ["nothing", "", "..", "sdx/queue"])
 def test_an_unknown_drive_is_refused(name: str) -> None:
     with pytest.raises(FairlaneError, match="no block device"):
-        host.run(WHAT, name, ["none"], Path("/nowhere"), lambda _: None)
+        run_host(name, "none")
 
 
 def test_a_drive_without_schedulers_such_as_zram_is_refused(device: Path) -> None:
     (device / "queue/nr_requests").unlink()
     with pytest.raises(FairlaneError, match=r"^sdx has no I/O scheduler, as its driver does without; give another dri"):
-        host.run(WHAT, "sdx", ["none"], Path("/nowhere"), lambda _: None)
+        run_host("sdx", "none")
 
 
 def test_an_unknown_knob_is_refused_and_the_valid_ones_are_listed() -> None:
     with pytest.raises(FairlaneError, match="unknown knob 'cfq'; valid are none, mq-deadline"):
-        host.run(WHAT, "sdx", ["none", "cfq"], Path("/nowhere"), lambda _: None)
+        run_host("sdx", "none", "cfq")
 
 
 # --- Knobs ---
@@ -402,25 +408,51 @@ def test_an_io_cost_that_was_off_or_not_there_is_left_alone(device: Path, tree: 
     assert (qos.read_text() if qos.exists() else None) == said
 
 
-def test_a_drive_s_most_is_measured_without_the_io_cost_that_was_on(
+def test_what_a_knob_is_set_from_is_measured_without_the_io_cost_that_was_on(
     device: Path, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     qos = tree.mount / "io.cost.qos"
     qos.write_text("8:16 enable=1 ctrl=auto\n")
-    monkeypatch.setattr(cgroups, "find_mount", lambda: tree.mount)
     seen: list[str] = []
 
-    def look(*_args: object) -> None:
-        seen.append(qos.read_text())
+    @contextmanager
+    def made(_groups: object, tenants: tuple[TenantSpec, ...]) -> Iterator[Tree]:
+        paths = {tenant.name: tree.top / tenant.name for tenant in tenants}
+        for path in paths.values():
+            path.mkdir(exist_ok=True)
+            (path / "io.stat").touch()
+        yield Tree(tree.mount, tree.top, paths, {tenant.name: tenant for tenant in tenants})
 
-    monkeypatch.setattr(io_cost, "most", look)
-    monkeypatch.setattr(io_cost, "io_cost_model", look)
+    def look(what: Scenario, *_args: object, **_named: object) -> fio_logs.Measured:
+        seen.append(qos.read_text())
+        loads = {t.name: fio_logs.Load(1e6, 0, 9, {}, Series(10, [])) for t in what.tenants}
+        return fio_logs.Measured(1.0, loads, None)
+
+    monkeypatch.setattr(cgroups, "tree", made)
+    monkeypatch.setattr(fio, "run", look)
     target = disks.Target(Path("/dev/sdx"), 1 << 20, 512)
-    bench = host._Bench(WHAT, "sdx", target, tmp_path, Steps(1.0, lambda _now: None))
-    host._needs(bench, ["io.max"])
-    host._io_cost_model(bench)
-    assert seen == ["8:16 enable=0"] * 2
+
+    def complete(job: Job, need: knobs.Need) -> Run:
+        return host._measured(job, target, need, lambda _part: None).run
+
+    measuring = Measuring(complete, {}, writes=True)
+    most, model = (Job(name, WHAT, Variant(name, name), tmp_path) for name in ("io.max", "io.cost"))
+    assert measuring.need(most).bytes_per_s == 2e6
+    measuring._io_cost_model(model)
+    assert seen == ["8:16 enable=0"] * 13
     assert qos.read_text() == "8:16 enable=1 ctrl=auto"
+
+
+def test_a_variant_sets_its_scheduler_and_what_cannot_be_played_is_refused_by_name(device: Path, tree: Tree) -> None:
+    (device / "queue/iosched/slots").write_text("3\n")
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(), tunables={"slots": 64})
+    with knobs.applied(knobs.TABLE["bfq"], setting) as config:
+        assert (device / "queue/iosched/slots").read_text() == "64"
+        assert config["slots"] == 64
+    assert (device / "queue/iosched/slots").read_text() == "3"
+    assert knobs.not_played(Variant("bfq-64", "bfq", {"slots": 64})) is None
+    assert (knobs.not_played(Variant("fast", "d2fq", low_latency=True)) or "").startswith("fast is without a block")
+    assert (knobs.not_played(Variant("max-64", "io.max", {"x": 1})) or "").startswith("max-64 sets tunables of io.max")
 
 
 @pytest.mark.usefixtures("device")
@@ -603,9 +635,11 @@ def test_a_suite_undoes_everything_also_when_it_ends_while_it_looks_at_the_host(
 
     monkeypatch.setattr(host, "available", available)
     monkeypatch.setattr(disks, "free_target", lambda *_args: disks.Target(Path("/dev/x"), 1 << 30, 512))
-    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+    monkeypatch.setattr(disks, "describe", lambda *_args: {})
+    monkeypatch.setattr(disks, "identity", lambda *_args: {})
+    what = bench.prepare(["d2"], ["bfq"], Host("x"), True, tmp_path)
     with pytest.raises(SystemExit):
-        host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
+        bench.run(what, lambda _now: None)
 
 
 def test_looking_at_a_host_undoes_everything_also_after_sigterm(
@@ -626,17 +660,10 @@ def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
     trace.write_text("0 0 0 8 1\n10 0 0 8 1\n20 0 0 16 1\n30 0 0 32 0\n")  # reads of 4, 4 and 8 KiB, a write of 16
     player = TenantSpec("p", trace=str(trace), speed="full")
     prices = PriceList("x", 4096, tuple(range(1, 13)), tuple(10 * n for n in range(1, 13)))
-    job = host._Job(
-        replace(WHAT, tenants=(player,), cost=prices),
-        "sdx",
-        disks.Target(Path("/dev/sdx"), 1 << 30, 512),
-        knobs.TABLE["none"],
-        None,
-        0,
-    )
+    target = disks.Target(Path("/dev/sdx"), 1 << 30, 512)
     load = fio_logs.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
     wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
-    assert host._cost_per_s(job, player, load, 2.0) == pytest.approx(wanted / 2)
+    assert host._cost(prices, player, load, target) == pytest.approx(wanted)
 
 
 def test_a_trace_is_played_at_full_speed_to_find_the_maximum() -> None:

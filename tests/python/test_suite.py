@@ -15,6 +15,11 @@ import pytest
 
 from fairlane import cli
 from fairlane.backends import host, vm
+from fairlane.backends.host import Host
+from fairlane.backends.job import Job, Options
+from fairlane.backends.sim import Simulator
+from fairlane.backends.table import named
+from fairlane.backends.vm import Vm
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import TenantSpec
 from fairlane.experiment.results import Results, Run, Series, Tenant
@@ -22,7 +27,8 @@ from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Point
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
-from fairlane.linux import disks, knobs
+from fairlane.linux import disks, io_cost, knobs
+from fairlane.linux.cgroups import Tree
 from fairlane.linux.disks import Target
 from fairlane.pages import bench_page
 from fairlane.places import ROOT
@@ -30,8 +36,8 @@ from fairlane.places import ROOT
 BENCH_MD = (ROOT / "docs" / "bench.md").read_text()
 
 
-def units(backend: str = "vm", quick: bool = True) -> list[suite.Unit]:
-    return suite.units(tuple(suite.PARTS), tuple(knobs.TABLE), suite.scale(quick, backend), suite.drives(backend, None))
+def units(quick: bool = True) -> list[suite.Unit]:
+    return suite.units(tuple(suite.PARTS), tuple(knobs.TABLE), suite.scale(quick, Vm()), Vm().drives())
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -55,9 +61,9 @@ def test_a_unit_crosses_into_the_vm_as_it_is() -> None:
     assert [suite.from_json(json.loads(json.dumps(suite.to_json(unit)))) for unit in found] == found
 
 
-def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm() -> None:
-    each = sum(unit.seconds + bench.OVERHEAD_S["vm"] for unit in units())
-    assert bench.BOOT_S + bench.MODEL_S + each < 30 * 60
+def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm(tmp_path: Path) -> None:
+    what = bench.prepare(tuple(suite.PARTS), tuple(knobs.TABLE), Vm(), True, tmp_path)
+    assert bench.estimate_s(what) < 30 * 60
 
 
 @pytest.mark.parametrize("knob", knobs.TABLE)
@@ -184,7 +190,7 @@ def tenant(spec: TenantSpec, bytes_per_s: float, mean_us: float | None, bins: Se
 
 def evidence(part: str, moves: Moves, knob: str = "bfq") -> suite_figures.Evidence:
     """That of a run of a part with one knob; moves says what a unit's tenant did."""
-    found = suite.units([part], [knob], ONE, suite.drives("sim", None))
+    found = suite.units([part], [knob], ONE, Simulator().drives())
     results = {}
     for unit in found:
         tenants = [moves(unit, spec) for spec in unit.scenario.tenants]
@@ -292,22 +298,22 @@ def test_to_ask_for_nothing_is_refused_and_leaves_nothing(
 
 
 def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, unit = Store.of(tmp_path, units()[0]), units()[0]
+    store, unit = Store(tmp_path), units()[0]
     done = Results("x", "sim", 1, "0")
-    store.save(unit, done)
+    store.save(unit.id, done)
 
     def full(*_args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Results, "save", full)
     with pytest.raises(FairlaneError, match="no space left; free some and start the same command again"):
-        store.save(replace(unit, x=2), done)
+        store.save(replace(unit, x=2).id, done)
     assert store.done(unit)
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"schema": 1}'])
 def test_a_unit_that_is_damaged_is_to_be_deleted(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    what = bench.prepare(["d3"], ["mqfq"], "sim", "sim", None, True, None, tmp_path)
+    what = bench.prepare(["d3"], ["mqfq"], Simulator(), True, tmp_path)
     file = what.store.path(what.units[0].id)
     file.parent.mkdir()
     file.write_text(text)
@@ -321,17 +327,18 @@ def test_a_unit_that_is_damaged_is_to_be_deleted(text: str, tmp_path: Path, caps
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """A host whose kernel lacks io.max, and where every run moves 1 MB/s at 50 us; the runs that there were."""
-    jobs: list[host._Job] = []
-    needs: list[knobs.Need] = []
+    jobs: list[Job] = []
 
-    def measured(job: host._Job, need: knobs.Need, _out: Path, _progress: object) -> host._Got:
+    def measured(job: Job, _target: Target, need: knobs.Need, progress: Callable[[float], None]) -> host._Got:
         jobs.append(job)
-        needs.append(need)
-        assert job.knob.name != "io.latency" or job.tuning.target_us or job.tuning.slack or need.bytes_per_s == 1e6
+        progress(0.5)
+        assert need.bytes_per_s == 1e6 or job.variant.knob not in ("io.max", "io.latency") or job.tuning.slack
         tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
-        return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us})
+        run = Run(job.variant.name, 0, 1.0, tenants, 1e6, 244, 1.0, None)
+        setting = knobs.Setting("x", "", Tree(Path(), Path(), {}, {}), job.scenario, need, job.tuning)
+        return host._Got(run, {"target": knobs._target_us(setting)})
 
     monkeypatch.setattr(disks, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
     monkeypatch.setattr(disks, "describe", lambda *_args: {"name": "x"})
@@ -344,72 +351,71 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
     return jobs
 
 
-def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen: list[host._Job]) -> None:
-    how = suite.scale(True, "host")
-    todo = suite.units(["d3"], ["io.latency", "io.max"], how, suite.drives("host", "x"))
-    store = Store.of(tmp_path, todo[-1])
+def on_host(out: Path, part: str, *names: str) -> bench.Bench:
+    return bench.prepare([part], names, Host("x"), True, out)
+
+
+def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen: list[Job], identity: object) -> None:
+    what = on_host(tmp_path, "d3", "io.latency", "io.max")
+    todo, store = what.units, what.store
     done: list[int] = []
-    host.run_units(todo, "x", store, lambda _unit: done.append(sum(map(store.done, todo))))
+    bench.run(what, lambda _now: done.append(sum(map(store.done, todo))))
     assert done == list(range(len(todo)))
-    assert [job.knob.name for job in seen] == [unit.knob for unit in todo if unit.knob != "io.max"]
-    targets = [job.tuning.target_us for job in seen if job.knob.name == "io.latency"]
+    assert [job.variant.knob for job in seen] == [unit.knob for unit in todo if unit.knob != "io.max"]
+    latency = [store.load(unit.id) for unit in todo if unit.knob == "io.latency"]
+    targets = [results.config["io.latency"]["target"] for results in latency]
     assert targets == [400, 100, 50] * 2, "8, 2 and 1 times what the tenant had when it was alone"
     lacking = [store.load(unit.id) for unit in todo if unit.knob == "io.max"]
     assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
 
 
 def test_a_disk_that_fills_up_during_a_run_is_a_sentence_too(
-    tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seen: list[Job], identity: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
-
     def full(*_args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "raw/x.fio")
 
     monkeypatch.setattr(host, "_measured", full)
     with pytest.raises(FairlaneError, match="no space left; free some"):
-        host.run_units(todo, "x", Store.of(tmp_path, todo[-1]), lambda _unit: None)
+        bench.run(on_host(tmp_path, "d2", "bfq"), lambda _now: None)
 
 
-def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[host._Job]) -> None:
-    todo = suite.units(["d2"], ["bfq"], suite.scale(True, "host"), suite.drives("host", "x"))
+def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[Job]) -> None:
+    what = on_host(tmp_path, "d2", "bfq")
+    todo = what.units
     before: list[str] = []
-    store = Store.of(tmp_path, todo[-1])
-    host.run_units(todo, "x", store, lambda _unit: None, renew=lambda: before.append(todo[len(seen)].id))
+    backend = Host("x", renew=lambda: before.append(todo[len(seen)].id))
+    assert len(list(backend.run([bench.job(what, unit) for unit in todo]))) == len(todo)
     after = [todo[n + 1].id for n, unit in enumerate(todo) if unit.scenario.writes]
     assert before == after
     assert 3 <= len(after) < len(todo) / 2
 
 
-def test_a_model_is_measured_once_and_kept(
-    tmp_path: Path, seen: list[host._Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    todo = suite.units(["d2"], ["io.cost"], suite.scale(True, "host"), suite.drives("host", "x"))
-    store = Store.of(tmp_path, todo[-1])
-    measured: list[bool] = []
-
-    def model(what: host._Bench) -> str:
-        measured.append(what.scenario.writes)
-        return "ctrl=user"
-
-    monkeypatch.setattr(host, "_io_cost_model", model)
-    monkeypatch.setattr(host, "_io_cost_speed", lambda what, model: knobs.IoCost(model, 90, what.scenario.name))
-    host.run_units(todo[:-3], "x", store, lambda _unit: None)
-    host.run_units(todo[-3:], "x", store, lambda _unit: None)
-    assert measured == [True], "with writes, since the suite has some"
-    assert store.kept("io.cost") == {"model": "ctrl=user", "vrate": 90, "why": "isol-bench/standard"}
+def test_a_model_is_measured_once_and_kept(tmp_path: Path, seen: list[Job], identity: object) -> None:
+    what = on_host(tmp_path, "d2", "io.cost")
+    bench.run(what, lambda _now: None)
+    measured = [job for job in seen if job.id.startswith("measured-")]
+    coefficients = [job.scenario.tenants[0].name for job in measured if job.variant.knob == "none"]
+    assert sorted(coefficients) == sorted([*io_cost.COEFFICIENTS] * io_cost.ROUNDS), "with writes: the suite has some"
+    [speed] = [job for job in measured if job.variant.knob == "io.cost"]
+    assert len(speed.scenario.tenants) == 4, "the standard load of the suite"
+    assert set(what.store.measured()) == {job.id for job in measured}
+    last = what.units[-1]
+    what.store.path(last.id).unlink()
+    before = len(seen)
+    bench.run(on_host(tmp_path, "d2", "io.cost"), lambda _now: None)
+    assert [job.id for job in seen[before:]] == [last.id], "what was measured is still there"
 
 
 # --- Going on ---
 
 
 def prepared(out: Path, on: str = "host:x", part: str = "d3", destroy: str | None = None) -> bench.Bench:
-    backend, _, where = on.partition(":")
-    return bench.prepare([part], ["io.max"], on, backend, where or None, True, None, out, destroy)
+    return bench.prepare([part], ["io.max"], named(on, Options(destroy_data=destroy)), True, out)
 
 
 @pytest.fixture
-def identity(seen: list[host._Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+def identity(seen: list[Job], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """What the drive x is, for host.identity() and in the results; to be changed."""
     drive: dict[str, object] = {"capacity_bytes": 1 << 30, "block_bytes": 512, "serial": "A1"}
     monkeypatch.setattr(disks, "identity", lambda _device: dict(drive))
@@ -418,22 +424,22 @@ def identity(seen: list[host._Job], monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 def test_what_could_not_run_is_tried_again_by_the_next_start_and_only_then(
-    tmp_path: Path, seen: list[host._Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seen: list[Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepared(tmp_path)
     bench.run(first, lambda _now: None)
-    assert {job.knob.name for job in seen} == {"none"}
+    assert {job.variant.knob for job in seen} == {"none"}
     assert bench.finish(first).evidence.unavailable == {"io.max": "this kernel has no io.max"}
     before = len(seen)
     monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
     bench.run(prepared(tmp_path), lambda _now: None)
-    assert {job.knob.name for job in seen[before:]} == {"io.max"}
+    assert {job.variant.knob for job in seen[before:]} == {"io.max"}
     assert not prepared(tmp_path).todo
     assert bench.finish(bench.load(tmp_path)).evidence.unavailable == {}
 
 
 def test_a_run_that_was_begun_on_another_kernel_or_drive_is_not_gone_on_with(
-    tmp_path: Path, seen: list[host._Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seen: list[Job], identity: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.run(prepared(tmp_path), lambda _now: None)
     before = len(seen)
@@ -452,28 +458,30 @@ def test_a_run_that_was_begun_in_another_vm_is_not_gone_on_with(
 ) -> None:
     what = prepared(tmp_path, on="vm")
     run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
-    what.store.save(what.units[0], Results("x", "vm", 1, "0", kernel="6.1.0-49-amd64", accel="tcg", runs=[run]))
+    what.store.save(what.units[0].id, Results("x", "vm", 1, "0", kernel="6.1.0-49-amd64", accel="tcg", runs=[run]))
     for release, accel, why in (
         ("6.1.0-50-amd64", "tcg", "kernel 6.1.0-49-amd64, not 6.1.0-50-amd64"),
         ("6.1.0-49-amd64", "kvm", "accel tcg, not kvm"),
     ):
         boot = SimpleNamespace(kernel=SimpleNamespace(release=release), accelerator=accel)
         monkeypatch.setattr(vm, "ready", lambda *_args, boot=boot: boot)
-        monkeypatch.setattr(vm, "run_units", lambda *_args: pytest.fail("it was gone on with"))
+        monkeypatch.setattr(Vm, "run", lambda *_args: pytest.fail("it was gone on with"))
         with pytest.raises(FairlaneError, match=f"was begun with {why};"):
             bench.run(prepared(tmp_path, on="vm"), lambda _now: None)
 
 
 def test_what_was_measured_for_an_older_plan_goes_with_it(tmp_path: Path) -> None:
-    prepared(tmp_path).store.keep("io.cost", {"model": "of another drive"})
-    assert not prepared(tmp_path, part="d2").store.kept("io.cost")
+    run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
+    prepared(tmp_path).store.save("measured-rbps-0", Results("of another drive", "host:x", 1, "0", runs=[run]))
+    assert prepared(tmp_path).store.path("measured-rbps-0").parent.name == "measured"
+    assert not prepared(tmp_path, part="d2").store.measured()
 
 
 def test_how_to_run_it_again_is_complete(tmp_path: Path) -> None:
     out = tmp_path / "a b"
     what = prepared(out, destroy="x")
     run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
-    what.store.save(what.units[0], Results("x", "host:x", 1, "0", runs=[run]))
+    what.store.save(what.units[0].id, Results("x", "host:x", 1, "0", runs=[run]))
     said = f"fairlane bench --suite d3 --knobs io.max --on host:x --quick --destroy-data x --out '{out}'"
     assert what.command == bench.load(out).command == said
     prepared(out)  # a permission does not make another run of it
@@ -483,16 +491,15 @@ def test_another_run_is_told_in_the_words_of_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def differ(on: str, *names: str, part: str = "d3", quick: bool = True) -> str:
-        backend, _, where = on.partition(":")
         try:
-            bench.prepare(part.split(","), names, on, backend, where or None, quick, None, tmp_path)
+            bench.prepare(part.split(","), names, named(on), quick, tmp_path)
         except FairlaneError as error:
             return str(error)
         return ""
 
     assert not differ("sim", "mqfq", "flashfq", part="d4,d3")
     what = bench.load(tmp_path)
-    what.store.save(what.units[0], Results("x", "sim", 1, "0"))
+    what.store.save(what.units[0].id, Results("x", "sim", 1, "0"))
     assert not differ("sim", "flashfq", "mqfq", part="d3,d4"), "an order makes no other run"
     assert f"{tmp_path} holds another run of the suite (--suite was d3,d4, is d3; --on was sim, is host:x); give" in (
         differ("host:x", "flashfq", "mqfq")

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fairlane.backends import sim, vm
+from fairlane.backends import sim
+from fairlane.backends.job import Completing, Job, Tell
+from fairlane.backends.vm import Vm
 from fairlane.drive_models import beside, plots, published_figures
 from fairlane.drive_models.__main__ import main
 from fairlane.experiment.results import Results
 from fairlane.places import ROOT, SCENARIOS
-from fairlane.progress import Progress
 from fairlane.vm import qemu
 
 PAGE = ROOT / "docs" / "drives.md"
@@ -77,11 +77,11 @@ def test_the_same_scenario_on_both_is_a_table(
 ) -> None:
     ran: list[str] = []
 
-    def boot(jobs: list[vm.Job], _out: Path, progress: Callable[[Progress], None], _kernel: str) -> list[Results]:
-        ran.extend(job.scenario.name for job in jobs)
-        return [sim.run(job.scenario, None, job.knobs, job.out, progress) for job in jobs]
+    def boot(_vm: Vm, jobs: list[Job], tell: Tell) -> Completing:
+        ran.extend(dict.fromkeys(job.scenario.name for job in jobs))
+        return sim.Simulator().run(jobs, tell)
 
-    monkeypatch.setattr(vm, "run_scenarios", boot)
+    monkeypatch.setattr(Vm, "run", boot)
     file = tmp_path / "x.toml"
     file.write_text(SCENARIO)
     args = ["beside", str(file), "--out", str(tmp_path / "out"), "--reuse"]
@@ -122,7 +122,7 @@ def test_what_has_no_virtual_ssd_cannot_be_compared(capsys: pytest.CaptureFixtur
 def test_what_cannot_be_compared_is_said_before_anything_is_simulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sim, "run", lambda *_: pytest.fail("it was simulated"))
+    monkeypatch.setattr(sim.Simulator, "run", lambda *_: pytest.fail("it was simulated"))
     file = tmp_path / "x.toml"
     file.write_text(SCENARIO)
     with pytest.raises(SystemExit, match="2"):

@@ -12,6 +12,7 @@ import pytest
 
 from fairlane import cli
 from fairlane.backends import fl_sim, sim
+from fairlane.backends.scenario_runs import run_scenario
 from fairlane.drive_models import published_figures
 from fairlane.errors import FairlaneError
 from fairlane.experiment import profiles, scenario_file
@@ -33,7 +34,7 @@ def hasty(path: Path) -> Scenario:
 
 
 def run(what: Scenario, profile: str | None, out: Path, *knobs: str) -> Results:
-    return sim.run(what, profile, knobs, out, lambda _: None)
+    return run_scenario(sim.Simulator(profile), what, knobs, out)
 
 
 @pytest.mark.parametrize("drive", ["its own", "optane"])
@@ -133,7 +134,7 @@ def test_a_run_that_ends_early_leaves_what_was_there(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sim.run(replace(what, seconds=5), None, ["none"], tmp_path, interrupt)
+        run_scenario(sim.Simulator(), replace(what, seconds=5), ["none"], tmp_path, interrupt)
     with pytest.raises(FairlaneError, match=r"cannot run x under none: \[\[tenant\]\] a cores must be"):
         run(replace(what, tenants=(TenantSpec("a", cores=(99,)),)), None, tmp_path, "none")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == before
@@ -149,7 +150,7 @@ def test_a_block_that_the_drive_does_not_take_is_said_as_for_a_real_one(tmp_path
 
 def test_what_a_scenario_changes_of_its_drive_stays_changed() -> None:
     what = scenario_file.load(SCENARIOS / "kyber-fairness" / "qd1.toml")
-    assert fl_sim.drive(sim.profile_of(what, None), 16)["queue_depth"] == 8
+    assert fl_sim.drive_of(sim.profile_of(what, None), 16)["queue_depth"] == 8
 
 
 def test_a_rate_becomes_the_interval_of_each_job(tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ def test_what_a_null_drive_cannot_have_is_said_with_the_key_that_was_written(tmp
     own = profiles.load_profile("null")
     what = Scenario("x", replace(own, params={**own.params, "hw_queue_depth": 0}), (TenantSpec("a"),))
     with pytest.raises(FairlaneError, match=r"x.toml: \[device\] hw_queue_depth must be a whole number from 1"):
-        sim.check(tmp_path / "x.toml", what, None, ["none"])
+        sim.Simulator().check(tmp_path / "x.toml", what, ["none"])
 
 
 def test_a_host_larger_than_what_costs_were_measured_on_is_noted(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fairlane import cli
 from fairlane.backends import sim
+from fairlane.backends.table import named
 from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.pages import bench_page
 from fairlane.progress import Progress
@@ -34,7 +35,7 @@ def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
 ) -> None:
     assert run(tmp_path) == 0
     said = capsys.readouterr().out
-    summary = json.loads((tmp_path / "results.json").read_text())
+    summary = json.loads((tmp_path / "verdict.json").read_text())
     assert {(row["knob"], row["part"]) for row in summary["verdict"]} == {
         (k, p) for k in sim.KNOBS for p in suite.PARTS
     }
@@ -71,7 +72,7 @@ def test_interrupted_and_started_again_it_repeats_nothing_and_reports_the_same(t
         if begun > 5:
             raise KeyboardInterrupt
 
-    first = bench.prepare(["d2", "d3"], None, "sim:optane", "sim", "optane", True, None, out)
+    first = bench.prepare(["d2", "d3"], None, named("sim:optane"), True, out)
     with pytest.raises(KeyboardInterrupt):
         bench.run(first, interrupt)
     ran = [first.store.path(unit.id) for unit in first.units if first.store.ran(unit)]
@@ -79,7 +80,7 @@ def test_interrupted_and_started_again_it_repeats_nothing_and_reports_the_same(t
     assert 0 < len(done) < len(first.units)
     assert run(out, "--suite", "d2,d3") == 0
     assert {path: path.stat().st_mtime_ns for path in done} == done
-    for file in ("results.json", "report.html"):
+    for file in ("verdict.json", "report.html"):
         assert (out / file).read_text().replace(str(out), str(tmp_path / "whole")) == (
             tmp_path / "whole" / file
         ).read_text()
@@ -102,7 +103,7 @@ def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
         assert run(tmp_path, "--suite", "d4") == 0
     assert f"did not run: {why}" in capsys.readouterr().out
     assert f"<b>kyber-fairness</b> did not run: {why}" in (tmp_path / "report.html").read_text()
-    summary = json.loads((tmp_path / "results.json").read_text())
+    summary = json.loads((tmp_path / "verdict.json").read_text())
     assert [row["unavailable"] for row in summary["verdict"]] == [None] + [why] * (len(sim.KNOBS) - 1)
 
     what = bench.load(tmp_path)
@@ -137,7 +138,7 @@ def test_an_unfinished_run_says_so_everywhere_and_gives_no_advice(
     said = f"1 of {len(what.units)} units are missing, so there is no advice yet."
     assert said in capsys.readouterr().err
     assert said in (tmp_path / "report.html").read_text()
-    summary = json.loads((tmp_path / "results.json").read_text())
+    summary = json.loads((tmp_path / "verdict.json").read_text())
     assert (summary["advice"], summary["missing"]) == (said, 1)
     assert {row["knob"] for row in summary["verdict"] if row["mark"] == "?"} == {"kyber-fairness", "d2fq"}
 
@@ -148,24 +149,24 @@ def test_what_the_kernel_complained_of_is_in_every_output(tmp_path: Path, capsys
     unit = next(unit for unit in what.units if unit.knob == "mqfq")
     found = what.store.load(unit.id)
     found.runs[0].bad_dmesg = ["BUG: soft lockup [fio:1]"]
-    what.store.save(unit, found)
+    what.store.save(unit.id, found)
     capsys.readouterr()
     assert run(tmp_path, "--suite", "d4") == 0
     line = "mqfq: BUG: soft lockup [fio:1]"
     assert line in capsys.readouterr().out
     assert line in (tmp_path / "report.html").read_text()
-    assert json.loads((tmp_path / "results.json").read_text())["bad_dmesg"] == [line]
+    assert json.loads((tmp_path / "verdict.json").read_text())["bad_dmesg"] == [line]
 
 
 def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
-    what = bench.prepare(["d1"], None, "sim:optane", "sim", "optane", True, None, tmp_path)
+    what = bench.prepare(["d1"], None, named("sim:optane"), True, tmp_path)
     evidence = suite_figures.Evidence(what.units, bench.results(what))
     page = bench_page.render({}, "fairlane bench", evidence, verdict.marks(evidence), "nothing")
     assert "nothing has run yet" in page
 
 
 def test_a_folder_in_which_nothing_is_done_may_be_planned_anew(tmp_path: Path) -> None:
-    bench.prepare(["d3"], None, "sim:optane", "sim", "optane", True, None, tmp_path)
+    bench.prepare(["d3"], None, named("sim:optane"), True, tmp_path)
     assert run(tmp_path, "--suite", "d4") == 0
 
 
@@ -178,7 +179,7 @@ def test_a_knob_that_moves_much_more_than_none_makes_the_verdict_doubtful(
     slow = next(unit for unit in what.units if unit.knob == "none" and unit.experiment == "bandwidth")
     found = what.store.load(slow.id)
     found.runs[0].total_bytes_per_s /= 3
-    what.store.save(slow, found)
+    what.store.save(slow.id, found)
     assert run(tmp_path, "--suite", "d3") == 0
     said = re.search(
         r"doubtful: (In d3 bandwidth, [\w-]+ moved 3\.\d times what none did of the same requests, which no knob makes"

@@ -12,6 +12,7 @@ import pytest
 from simkit import null_drive, run_of, simulate, tenant
 
 from fairlane import cli
+from fairlane.backends.sim import Simulator
 from fairlane.calibration.calibrate import plan, run
 from fairlane.experiment import price_lists
 
@@ -35,7 +36,7 @@ def test_p3700_is_priced_as_in_table_2(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_price_list_that_is_shipped_is_that_of_the_drive(tmp_path: Path) -> None:
     """Of the drive that does not collect; the 950 Pro's takes minutes."""
-    found = run(plan("sim", "p3700", sizes=[32 << 10, 128 << 10]), tmp_path, lambda _now: None)
+    found = run(plan(Simulator("p3700"), sizes=[32 << 10, 128 << 10]), tmp_path, lambda _now: None)
     shipped = price_lists.load("p3700")
     for op in price_lists.OPS:
         for size, price in found.price[op].items():

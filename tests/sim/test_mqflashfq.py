@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.backends import sim
+from fairlane.backends.scenario_runs import run_scenario
+from fairlane.backends.sim import Simulator
 from fairlane.experiment import expectations, scenario_file
 from fairlane.experiment.figures import jain
 from fairlane.places import SCENARIOS
@@ -22,7 +23,7 @@ QUICK = ("fig4a", "fig4b", "fig6a", "fig6b", "fig8", "weights", "two", "vm", "co
 @pytest.mark.parametrize("name", QUICK)
 def test_it_shows_what_it_says(name: str, tmp_path: Path) -> None:
     for what in scenario_file.load_all(FOLDER / f"{name}.toml"):
-        found = sim.run(what, None, KNOBS, tmp_path, lambda _: None)
+        found = run_scenario(Simulator(), what, KNOBS, tmp_path)
         wrong = expectations.failed(expectations.evaluate(what, found, KNOBS))
         assert not wrong, [(what.name, each.text, each.measured, each.bound) for each in wrong]
 
@@ -32,7 +33,7 @@ def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) ->
     """Without a price list our schedulers count bytes."""
     for what in scenario_file.load_all(FOLDER / "two.toml"):
         assert what.cost
-        [found] = sim.run(replace(what, cost=None), None, [knob], tmp_path, lambda _: None).runs
+        [found] = run_scenario(Simulator(), replace(what, cost=None), [knob], tmp_path).runs
         assert found.fairness_index and found.fairness_index > 0.99
         taken = [
             each.iops * what.cost.cost(spec.rw.removeprefix("rand"), spec.bs)

@@ -62,7 +62,7 @@ def test_another_seed_is_another_run() -> None:
 def small_p4500() -> Json:
     """The drive of profiles/p4500.toml with a smaller map, which takes less time to fill."""
     profile = load_profile("p4500")
-    return fl_sim.drive(replace(profile, params=profile.params | {"map": 1 << 30, "block_pages": 2}), 4)
+    return fl_sim.drive_of(replace(profile, params=profile.params | {"map": 1 << 30, "block_pages": 2}), 4)
 
 
 @pytest.mark.parametrize(

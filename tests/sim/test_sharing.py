@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simkit import Json, run_of, simulate, ssd_drive, tenant
 
-from fairlane.backends import sim
+from fairlane.backends.scenario_runs import run_scenario
+from fairlane.backends.sim import Simulator
 from fairlane.experiment import expectations, scenario_file
 from fairlane.experiment.figures import jain
 from fairlane.places import SCENARIOS
@@ -82,7 +83,7 @@ def test_shares_are_those_of_the_whole_path() -> None:
 
 def test_shares_hold_although_the_drive_loses_most_of_its_speed_when_collection_starts(tmp_path: Path) -> None:
     what = scenario_file.load(SCENARIOS / "kyber-fairness" / "gc-starts.toml")
-    found = sim.run(what, None, ["kyber-fairness"], tmp_path, lambda _: None).runs[0]
+    found = run_scenario(Simulator(), what, ["kyber-fairness"], tmp_path).runs[0]
 
     def dealt(start: float, stop: float) -> tuple[float, float]:
         """bytes/s in that part of the run, and the fairness index."""
@@ -97,7 +98,7 @@ def test_shares_hold_although_the_drive_loses_most_of_its_speed_when_collection_
 @pytest.mark.parametrize("name", ["fig1", "fig4-randread", "fig4-randwrite", "fig4-seqread", "fig4-seqwrite", "fig6"])
 def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path) -> None:
     what = replace(scenario_file.load(SCENARIOS / "kyber-fairness" / f"{name}.toml"), seconds=3, warmup=1)
-    found = sim.run(what, "p4500", ["none", "kyber-fairness"], tmp_path, lambda _: None)
+    found = run_scenario(Simulator("p4500"), what, ["none", "kyber-fairness"], tmp_path)
     assert (what.cores, found.device["profile"]) == (16, "p4500")
     totals = {(run.knob, str(run.point)): run.total_iops for run in found.runs}
     for run_found in found.runs:
@@ -109,6 +110,6 @@ def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_who_returns_has_its_share_back(seed: int, tmp_path: Path) -> None:
     what = replace(scenario_file.load(SCENARIOS / "kyber-fairness" / "idle-return.toml"), seed=seed)
-    found = sim.run(what, "p4500", ["none", "kyber-fairness"], tmp_path, lambda _: None)
+    found = run_scenario(Simulator("p4500"), what, ["none", "kyber-fairness"], tmp_path)
     judged = expectations.evaluate(what, found, ["none", "kyber-fairness"])
     assert len(judged) == len(what.expects) and all(outcome.ok for outcome in judged), judged

@@ -29,7 +29,7 @@ def test_every_knob_runs_on_the_lab_kernel(tmp_path: Path, monkeypatch: pytest.M
     configs = {run.knob: results.config[run.knob] for results in found.values() for run in results.runs}
     assert configs["io.prio.class"]["io.prio.class"]["prio"] == "none-to-rt"
     assert "target=" in str(configs["io.latency"]["io.latency"])
-    verdict = json.loads((tmp_path / "results.json").read_text())["verdict"]
+    verdict = json.loads((tmp_path / "verdict.json").read_text())["verdict"]
     assert [row["knob"] for row in verdict] == list(knobs.TABLE)
     assert "?" not in [row["mark"] for row in verdict]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.backends.table import named
 from fairlane.calibration import calibrate
 
 Prices = dict[str, dict[str, float]]
@@ -18,7 +19,7 @@ Prices = dict[str, dict[str, float]]
 
 def prices(on: str, folder: Path) -> Prices:
     folder.mkdir()
-    plan = calibrate.plan(on, "p3700", sizes=[16 << 10, 128 << 10], cores=2, io_cost=False)
+    plan = calibrate.plan(named(f"{on}:p3700", drive=True), sizes=[16 << 10, 128 << 10], cores=2, io_cost=False)
     return calibrate.run(plan, folder, lambda _: None).price
 
 

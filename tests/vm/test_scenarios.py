@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 from fairlane import places
-from fairlane.backends import sim, vm
+from fairlane.backends.job import Options
+from fairlane.backends.scenario_runs import ScenarioRun, run_scenario, run_scenarios
+from fairlane.backends.sim import Simulator
+from fairlane.backends.vm import Vm
 from fairlane.experiment import expectations, scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results
@@ -100,7 +103,7 @@ def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Pa
 def test_simulator_agrees(kernel: str, name: str, measured: Measured, tmp_path: Path) -> None:
     """Totals within 10 %, shares within 3 points; docs/drives.md has more of it."""
     what, results = SCENARIOS[name], measured[kernel, name]
-    simulated = sim.run(replace(what, cores=qemu.CPUS), None, _knobs(what), tmp_path, lambda _: None)
+    simulated = run_scenario(Simulator(), replace(what, cores=qemu.CPUS), _knobs(what), tmp_path)
     pairs = list(zip(points(simulated), points(results), strict=True))
     assert {ours.knob for ours, _ in pairs} == {"none", "kyber-fairness"}
     for ours, theirs in pairs:
@@ -114,7 +117,8 @@ def _knobs(what: Scenario) -> list[str]:
 
 
 def _run(what: list[Scenario], out: Path, kernel: str, tell: Tell) -> list[Results]:
-    return vm.run_scenarios([vm.Job(each, _knobs(each), out / each.name) for each in what], out, tell, kernel)
+    runs = [ScenarioRun(each, _knobs(each), out / each.name) for each in what]
+    return [results for _, results in run_scenarios(Vm(None, Options(kernel=kernel)), runs, tell)]
 
 
 def _failed(what: Scenario, results: Results) -> list[str]:
