@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fairlane.experiment.summary import relative
-
 # A scheduler isolates, more or less, while every tenant is within so many percent of its share.
 WITHIN = 25
 
@@ -21,6 +19,10 @@ class Pair:
     first: str
     second: str
     ratio: float | None
+
+
+def relative(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
 
 
 def pair(figure: str, show: Callable[[float], str], x: float | None, y: float | None) -> Pair:

@@ -18,6 +18,7 @@ from types import FrameType
 from fairlane.errors import FairlaneError
 
 GRACE_S = 3.0  # between asking a process group to end and killing it
+MODPROBE_S = 60.0
 TAIL_LINES = 15  # of a failed program's output that go into the message
 
 
@@ -190,6 +191,10 @@ def output(
     if status:
         raise FairlaneError(f"{what}: {argv[0]} failed (exit status {status}){tail(said)}")
     return "\n".join(said)
+
+
+def modprobe(*args: str) -> None:
+    output(["modprobe", *args], what="loading a module", limit_s=MODPROBE_S)
 
 
 def tail(said: Sequence[str], count: int = TAIL_LINES) -> str:

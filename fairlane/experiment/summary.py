@@ -9,6 +9,7 @@ from statistics import median
 
 from fairlane.experiment.figures import jain
 from fairlane.experiment.results import Results, Run, Tenant
+from fairlane.formats import relative
 
 OURS = "kyber-fairness"
 
@@ -59,10 +60,6 @@ class Point:
 def middle(values: Iterable[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return median(known) if known else None
-
-
-def relative(value: float | None, base: float | None) -> float | None:
-    return value / base if value is not None and base else None
 
 
 def _cgroups(run: Run) -> int | None:

@@ -14,7 +14,6 @@ from fairlane.experiment.model import Profile
 
 NVME_SERIAL = "fairlane"  # what the host gives QEMU, and what the guest looks for
 APPEAR_S = 20.0
-MODPROBE_S = 60.0
 CONFIGFS = Path("/sys/kernel/config")
 NULLB = CONFIGFS / "nullb" / "fairlane"
 VSSD = CONFIGFS / "vssd" / "fairlane"
@@ -48,7 +47,7 @@ def renew(profile: Profile) -> None:
 
 @contextlib.contextmanager
 def _null_blk(profile: Profile) -> Iterator[str]:
-    modprobe("null_blk", "nr_devices=0")
+    proc.modprobe("null_blk", "nr_devices=0")
     _mount_configfs(NULLB.parent)
     before = _disks()
     try:
@@ -84,11 +83,11 @@ def vssd(profile: Profile, folder: Path = VSSD) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _qemu_nvme(_profile: Profile) -> Iterator[str]:
-    modprobe("nvme")
+    proc.modprobe("nvme")
     try:
         yield _wait(_find_nvme, f"QEMU's NVMe device (serial {NVME_SERIAL})")
     finally:
-        modprobe("-r", "nvme")
+        proc.modprobe("-r", "nvme")
 
 
 def _find_nvme() -> str | None:
@@ -102,10 +101,6 @@ def _find_nvme() -> str | None:
 def _mount_configfs(folder: Path) -> None:
     if not folder.is_dir():  # configfs is a module that comes with its first user, too late for the boot to mount it
         proc.output(["mount", "-t", "configfs", "none", CONFIGFS], what="mounting configfs", limit_s=10)
-
-
-def modprobe(*args: str) -> None:
-    proc.output(["modprobe", *args], what="loading a module", limit_s=MODPROBE_S)
 
 
 def _disks() -> set[str]:

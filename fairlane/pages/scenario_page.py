@@ -15,8 +15,8 @@ from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import Results, Tenant
-from fairlane.experiment.summary import BASELINE, KNOB_ORDER, LATENCIES, OURS, Point, Share, points, relative
-from fairlane.formats import Pair, flat, fmt_error, fmt_iops, fmt_rate, fmt_share, fmt_us, fmt_us_tick, pair
+from fairlane.experiment.summary import BASELINE, KNOB_ORDER, LATENCIES, OURS, Point, Share, points
+from fairlane.formats import Pair, flat, fmt_error, fmt_iops, fmt_rate, fmt_share, fmt_us, fmt_us_tick, pair, relative
 from fairlane.pages.headline import headline, judged, overall
 from fairlane.pages.plot import (
     MAX_BARS,

@@ -16,7 +16,6 @@ from typing import Any
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.linux import made_drives
 from fairlane.vm import dmesg
 from fairlane.vm.kernels import MODULES
 
@@ -71,9 +70,9 @@ def prepare(modules: Path | None) -> None:
     if hung_task.exists():
         hung_task.write_text(f"{HUNG_TASK_S}\n")
     for name in SCHEDULERS:
-        made_drives.modprobe(name)
+        proc.modprobe(name)
     if modules:
-        made_drives.modprobe("configfs")  # the virtual SSD is made there
+        proc.modprobe("configfs")  # the virtual SSD is made there
         for name in MODULES:
             proc.output(["insmod", modules / name], what=f"loading {name}", limit_s=INSMOD_S)
 

@@ -10,7 +10,6 @@ import kit
 from kit import OTHERS, OURS, Cgroup, Fio
 
 from fairlane import proc
-from fairlane.linux import made_drives
 from fairlane.vm.guest import CGROUPS
 
 MEMORY = {"size": 64 << 20, "memory_backed": 1, "discard": 1, "irqmode": 2, "completion_nsec": 200_000}
@@ -143,11 +142,11 @@ def requeues_and_shared_tags() -> None:
     tracing = Path("/sys/kernel/tracing")
     if not (tracing / "events").exists():
         run("mount", "-t", "tracefs", "none", tracing)
-    made_drives.modprobe("sd_mod")
+    proc.modprobe("sd_mod")
     for shared in (0, 1):
         before = {path.name for path in Path("/sys/block").iterdir()}
         options = ["dev_size_mb=64", "submit_queues=2", "ndelay=200000", "max_queue=16", "every_nth=100", "opts=0x10"]
-        made_drives.modprobe("scsi_debug", *options, *(["host_max_queue=16"] if shared else []))
+        proc.modprobe("scsi_debug", *options, *(["host_max_queue=16"] if shared else []))
 
         def found(before: set[str] = before) -> str:
             new = {path.name for path in Path("/sys/block").iterdir()} - before
