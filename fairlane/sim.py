@@ -32,7 +32,7 @@ KNOBS = ("none", *OURS)
 ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
-COSTS = ROOT / "bench" / "costs.toml"
+COSTS = ROOT / "microbench" / "cpu.toml"
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
 BUILD_S = 300.0
 LIMIT_S = 24 * 3600.0
@@ -235,7 +235,7 @@ def _block(profile: Profile) -> int:
 
 
 def load_costs() -> dict[str, Any]:
-    """What bench/ measured."""
+    """What microbench/ measured."""
     return tomllib.loads(COSTS.read_text())
 
 
@@ -346,7 +346,7 @@ def _fl_sim(
 def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
     whole, scenario = job.scenario, job.scenario.at(job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
-    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
+    cost = {"prices": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -360,7 +360,7 @@ def description(job: Job, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "tunables": tunables_of(job),
-        "costs": costs_of(job, costs),
+        "cpu": costs_of(job, costs),
         **cost,
         "drive": drive(job.profile, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],

@@ -40,4 +40,4 @@ def fields(path: Path) -> dict[str, Field]:
 
 
 PROFILE = fields(REPO / "ssd" / "profile.h")  # of the model
-PLAYED = fields(REPO / "kernel" / "vssd.h")  # of how the kernel module plays it
+PLAYED = fields(REPO / "kernel" / "vssd" / "vssd.h")  # of how the kernel module plays it

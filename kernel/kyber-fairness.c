@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Kyber-fairness as an elevator: see libfairlane/kyber-fairness.c. */
-#include "core.h"
+/* Kyber-fairness as an elevator: see libfairlane/schedulers/kyber-fairness.c. */
+#include "device.h"
 #include <trace/events/block.h>
 
-#include "libfairlane/kyber-fairness.c"
+#include "libfairlane/schedulers/kyber-fairness.c"
 
 #define FL_SCHED fl_kyber_fairness
-#include "glue.h"
+#include "elevator.c"
 
 MODULE_DESCRIPTION("Kyber-fairness: weighted shares by tokens, scalable I/O scheduler");
 MODULE_ALIAS("kyber-fairness-iosched");

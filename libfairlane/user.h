@@ -75,11 +75,11 @@ bool fl_get(struct fl_dev *dev, const char *name, u64 *value);
 bool fl_set(struct fl_dev *dev, const char *name, u64 value);
 
 /*
- * Price requests by @text, see fl_cost_parse(), as `fairlane calibrate` prints
- * it; false when that is no price list, and nothing changes. No request is
- * staged or with the drive, and none comes meanwhile.
+ * Price requests by @text: a price list as `fairlane calibrate` prints it, see
+ * fl_prices_parse(). Returns false, and changes nothing, when it is not one.
+ * The caller makes sure that no request exists meanwhile.
  */
-bool fl_set_cost(struct fl_dev *dev, const char *text);
+bool fl_set_prices(struct fl_dev *dev, const char *text);
 
 /* Replace the clock, for simulation and tests; NULL: the monotonic clock. */
 void fl_set_clock(u64 (*clock_ns)(void));

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Measure what things cost a core's time on this machine, for the simulator: `make costs` in this folder.
+"""Measure the CPU time that things take on this machine, for the simulator: `make cpu` in this folder.
 
-Three sources: `bench`, for the schedulers' own code; fio on a file of this machine's drive, for everything else that a
-request costs (system calls, file system, block layer, driver, interrupt); and bench's ping-pong between two threads.
-A machine that is busy with something else for a moment makes things look dear, never cheap: of several runs the
-lowest figure counts.
+Three sources: cpu.c, for the schedulers' own code; fio on a file of this machine's drive, for everything else that a
+request takes (system calls, file system, block layer, driver, interrupt); and the ping-pong of cpu.c between two
+threads. Other load on the machine can only make a figure higher, so the lowest of several runs counts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FIO = (
 LIMIT_S = 60.0
 
 # The D2FQ paper's Fig. 16: with the low-latency I/O stack (Lee et al., USENIX ATC 2019) instead of the block layer, one
-# core does 54 % more I/Os. Linux has no such stack to be measured, so its costs are ours in that proportion.
+# core does 54 % more I/Os. Linux has no such stack to be measured, so its CPU times are ours in that proportion.
 LOW_LATENCY = 1.54
 
 Row = tuple[float, ...]
@@ -91,7 +90,7 @@ def lock(cells: dict[tuple[int, int], Row]) -> tuple[float, float]:
 def low_latency(submit_ns: int, complete_ns: int) -> list[str]:
     return [
         "",
-        "# The same without a block layer: not measured, see bench/measure.py.",
+        "# The same without a block layer: not measured, see microbench/cpu.py.",
         "[low_latency]",
         f"submit_ns = {round(submit_ns / LOW_LATENCY)}",
         f"complete_ns = {round(complete_ns / LOW_LATENCY)}",
@@ -129,7 +128,7 @@ def write(program: Path, out: Path) -> None:
     cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.machine())
     text = [
         "# SPDX-License-Identifier: GPL-2.0-only OR MIT",
-        "# What things cost a core's time, in ns; measured by `make -C bench costs`. See bench/measure.py.",
+        "# CPU time that things take, in ns; measured by `make -C microbench cpu`. See microbench/cpu.py.",
         "",
         "[machine]",
         f'cpu = "{cpu}"',

@@ -4,8 +4,8 @@
  * from: those of NVMe's weighted round robin arbitration, with weights of
  * 1..FL_CLASS_WEIGHT_MAX.
  */
-#ifndef FAIRLANE_CLASS_H
-#define FAIRLANE_CLASS_H
+#ifndef FAIRLANE_QUEUE_CLASS_H
+#define FAIRLANE_QUEUE_CLASS_H
 
 enum fl_class { FL_HIGH, FL_MEDIUM, FL_LOW, FL_NR_CLASSES };
 #define FL_CLASS_WEIGHT_MAX 256

@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
- * From a scheduler that routes to the driver's hook (route.h): the counterpart
- * of glue.h. FL_SCHED names its struct fl_sched, which is constant and in sight.
+ * A scheduler that routes, behind the driver's hook (route.h): what elevator.c
+ * is for the others. FL_SCHED names its struct fl_sched, which is constant and
+ * in sight.
  *
  * A request is charged to its bio's cgroup from start to done; its bios, which
- * end after that, pin the flow. rq->elv is not touched: without an elevator it
- * is not ours. Requests without a bio (flushes) or not of the file system
- * (passthrough) go to high and are nobody's.
+ * end after that, pin the flow. rq->elv is not used: without an elevator it is
+ * not ours. Requests without a bio (flushes) and passthrough requests go to
+ * high, and are charged to nobody.
  */
 #include <linux/module.h>
 
@@ -51,7 +52,7 @@ static void fl_routed_done(struct fl_route_rq *frq)
 		fl_tags_wake(queue);
 }
 
-/* Before a request is made of @bio: a flow in the low class must not hold all tags. May sleep. */
+/* Called before @bio gets a request: a flow in the low class must not hold all tags. May sleep. */
 static void fl_routed_throttle(struct rq_qos *rqos, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
@@ -67,7 +68,7 @@ static void fl_routed_throttle(struct rq_qos *rqos, struct bio *bio)
 		fl_tags_hold_back(queue);
 }
 
-/* The driver unregisters before its disk goes: there is nothing left for the block layer to end. */
+/* The driver unregisters before its disk goes, so the block layer finds nothing to end here. */
 static void fl_routed_exit(struct rq_qos *rqos)
 {
 	WARN_ON_ONCE(1);

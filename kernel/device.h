@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * fairlane.ko: what all schedulers share in the kernel. The contract's
- * objects, with the kernel's part of each in front of it:
+ * A device and what belongs to it, in the kernel: the contract's objects, each
+ * with the kernel's part in front of it. For fairlane.ko and for the modules of
+ * the schedulers.
  *
- *   fl_kdev    a request queue that has one of our schedulers: an elevator,
- *              or one that routes (route.h); never two. Reference counted: one
- *              reference is the scheduler's, from fl_kdev_create() to
- *              fl_kdev_exit(); each flow holds one, since cgroups die slowly
- *              and may outlive the scheduler.
+ *   fl_kdev    a request queue that has one of our schedulers: an elevator
+ *              or one that routes (route.h), never both. Reference counted: the
+ *              scheduler holds one reference, from fl_kdev_create() to
+ *              fl_kdev_exit(), and each flow holds one, since a cgroup dies
+ *              slowly and may outlive the scheduler.
  *   fl_khwq    a hardware context. Lives as long as its fl_kdev, so that
  *              a timer that fires late finds it.
- *   fl_kflow   a cgroup on a request queue: the blkcg policy's per-blkg data.
- *              Made and freed by the block layer with the blkg, or when the
- *              scheduler comes and goes. "Attached" means: on dev->flows,
- *              known to the scheduler. Every managed request pins its blkg,
- *              and so its flow; one that is routed leaves that to its bios,
+ *   fl_kflow   a cgroup on a request queue: the blkcg policy's data of a blkg.
+ *              The block layer makes and frees it with the blkg, or when the
+ *              scheduler comes and goes. A flow is attached while it is on
+ *              dev->flows, known to the scheduler. A managed request pins its
+ *              blkg, and so its flow; of a routed request the bios do that,
  *              which outlive it. Freed after an RCU grace period.
  *   module     a scheduler in use pins its module, which pins fairlane.ko.
- *              fairlane.ko waits in its exit until the last flow is freed.
+ *              The exit of fairlane.ko waits until the last flow is freed.
  */
-#ifndef FAIRLANE_CORE_H
-#define FAIRLANE_CORE_H
+#ifndef FAIRLANE_DEVICE_H
+#define FAIRLANE_DEVICE_H
 
 #include <linux/hrtimer.h>
 #include <linux/kref.h>
@@ -29,8 +30,8 @@
 #include "compat.h"
 #include "route.h"
 #include "libfairlane/fairlane.h"
-#include "libfairlane/tags.h"
-#include "libfairlane/weight.h"
+#include "libfairlane/mechanisms/tag-limits.h"
+#include "libfairlane/mechanisms/weights.h"
 
 struct fl_kdev {
 	struct kref ref;
@@ -41,8 +42,8 @@ struct fl_kdev {
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
 	bool dead; /* no flow may attach any more; under dev.lock */
-	/* Of one that routes. */
-	struct fl_route *route; /* the driver's; NULL: this is an elevator's. Set when made */
+	/* Only of a scheduler that routes. */
+	struct fl_route *route; /* the driver's; NULL: the scheduler is an elevator. Set when made */
 	struct rq_qos rqos; /* holds tasks back before they take a tag; linked while routing */
 	struct fl_kvar *vars; /* files of the scheduler's variables */
 	struct attribute_group files; /* the same, as a group */
@@ -137,12 +138,12 @@ static inline void fl_hwq_run(struct fl_hwq *hwq)
 	blk_mq_delay_run_hw_queue(container_of(hwq, struct fl_khwq, hwq)->hctx, 0);
 }
 
-/* "Soon", for a tick that was asked for. */
+/* How soon a tick comes that was asked for. */
 #define FL_KICK_NS (100 * NSEC_PER_USEC)
 
 /*
- * A tick that comes anyway is not put off. One that runs just now may set its own
- * time after us: it is then as good as the one asked for.
+ * Leaves a timer that fires sooner anyway. A tick that runs just now may set the
+ * timer after us: then it is as good as the one asked for.
  */
 static inline void fl_dev_kick(struct fl_dev *dev)
 {
@@ -152,7 +153,7 @@ static inline void fl_dev_kick(struct fl_dev *dev)
 		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 }
 
-/* Only of one that routes. */
+/* Only for a scheduler that routes. */
 static inline void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium,
 				  unsigned int low)
 {

@@ -45,8 +45,8 @@
  *
  * When to use it: to compare. When not: on a fast drive with many cores.
  */
-#include "fairlane.h"
-#include "vtime.h"
+#include "../fairlane.h"
+#include "../mechanisms/virtual-time.h"
 
 #define FF_MAX_DEPTH 1024
 #define FF_DEPTH 64

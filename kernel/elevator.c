@@ -1,24 +1,25 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+// SPDX-License-Identifier: GPL-2.0-only
 /*
- * From a scheduler to a blk-mq elevator.
+ * A scheduler as a blk-mq elevator.
  *
- * A scheduler's module is three includes: core.h, the scheduler's file, and
- * this file, with FL_SCHED naming its struct fl_sched. That struct is constant
- * and in sight, so the calls below are direct, and inlined.
+ * A scheduler's module includes device.h, the scheduler's file, and this file,
+ * with FL_SCHED naming its struct fl_sched. That struct is constant and in
+ * sight, so the calls below are direct, and inlined.
  *
- * elv.priv[0] of a managed request is the fl_queue that it is charged to, from
- * prepare (for the current task) or insert (for the bio's cgroup, which may be
- * another: writeback) to finish; the request pins that flow's blkg so
- * long. Its lowest bit says that the current task took it through the tag
- * limit (core.c), as against a request that came with the bio, in which case
- * the flow's own tasks must not wait for it. elv.priv[1] is the scheduler's word.
+ * elv.priv[0] of a managed request is the fl_queue that it is charged to: from
+ * prepare, by the current task's cgroup, or from insert, by the bio's cgroup,
+ * which may be another (writeback), to finish. The request pins that flow's
+ * blkg meanwhile. The lowest bit says that the current task took the request
+ * through the tag limit (tags.c). Without it the request came with the bio, and
+ * the flow's own tasks do not wait for its tag. elv.priv[1] is the scheduler's
+ * word.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 
 #define FL_LIMITED 1ul
 
-/* The caller has a reference on the flow's blkg, which becomes the request's. */
+/* The request takes over the caller's reference on the flow's blkg. */
 static void fl_charge(struct request *rq, struct fl_queue *queue, unsigned long limited)
 {
 	atomic_inc(&queue->held);
@@ -58,7 +59,7 @@ static void fl_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
 {
 	struct fl_kdev *kdev = data->q->elevator->elevator_data;
 
-	/* Kernel threads pass no tag limit: this much they leave to everybody else. */
+	/* Kernel threads take no tag limit; so much they leave to everybody else. */
 	if (!op_is_sync(opf) || (current->flags & PF_KTHREAD))
 		data->shallow_depth = kdev->async_depth;
 	/* Others may wait for these, whoever issues them. */
@@ -78,7 +79,7 @@ static void fl_prepare_request(struct request *rq)
 	if (blk_rq_is_passthrough(rq))
 		return; /* never inserted */
 	if (current->flags & PF_KTHREAD)
-		return; /* its bio tells, at insert */
+		return; /* charged at insert, by the bio's cgroup */
 	rcu_read_lock();
 	blkg = blkg_lookup(css_to_blkcg(task_css(current, io_cgrp_id)), rq->q);
 	if (blkg_tryget(blkg)) {
@@ -93,12 +94,12 @@ static void fl_prepare_request(struct request *rq)
 }
 
 /*
- * Dispatch here, in the context of who submits, as happens without a
- * scheduler? Left alone, the block layer has a kernel thread do it after every
- * insert, and that costs more than all else that an elevator does. Not from
- * within schedule(), nor where the driver may sleep, nor while the drive is
- * full: then completions run the queue. Not while a plug is flushed, after
- * which the block layer runs the queue here itself.
+ * Dispatch here, in the context of the submitter, as happens without a
+ * scheduler? Otherwise the block layer has a kernel thread do it after every
+ * insert, which takes more CPU time than all else that an elevator does. Not
+ * from within schedule(), nor if the driver may sleep. Not while the drive is
+ * full: then completions run the queue. Nor while a plug is flushed: the block
+ * layer runs the queue here itself after that.
  */
 static bool fl_may_run_here(struct blk_mq_hw_ctx *hctx)
 {
@@ -178,7 +179,7 @@ static void fl_release(struct request *rq)
 		FL_SCHED.release(fl_req_queue(rq), rq);
 }
 
-/* To be inserted again: it stays charged to its flow, and gives back its place in the drive. */
+/* It will be inserted again: it stays charged to its flow, and gives back its place in the drive. */
 static void fl_requeue_request(struct request *rq)
 {
 	fl_release(rq);
@@ -208,7 +209,7 @@ static int fl_init_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 	return 0;
 }
 
-/* For the next elevator: what hwqs point to goes with this one. */
+/* The hwqs go with this elevator; the next one must not find them. */
 static void fl_exit_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 {
 	hctx->sched_data = NULL;
@@ -216,7 +217,7 @@ static void fl_exit_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 
 static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 {
-	/* The queue is frozen: memory is not to be made free by writing to it. */
+	/* The queue is frozen: allocations must not wait for writeback to it. */
 	unsigned int noio = memalloc_noio_save();
 	struct elevator_queue *eq;
 	struct fl_kdev *kdev;

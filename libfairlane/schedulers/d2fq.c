@@ -22,7 +22,7 @@
  *
  * 2. Who is ahead? (3.1)
  *
- * Each flow has a virtual time: the cost (cost.h: by default bytes) of what the
+ * Each flow has a virtual time: the cost (prices.h: by default bytes) of what the
  * drive has done for it, divided by its weight. Flows whose virtual times keep
  * pace are served by weight. The global virtual time (gvt) is the least of
  * those of active flows, and a request's class follows from the gap
@@ -90,7 +90,7 @@
  * word that does not change much, and that is all.
  *
  * A flow is idle when it had no request, and none outstanding, for a grace
- * period (3.5; weight.h). When it returns it starts at gvt: no credit is saved.
+ * period (3.5; weights.h). When it returns it starts at gvt: no credit is saved.
  *
  * 5. Who does not want its share
  *
@@ -98,19 +98,19 @@
  * sends the next, or is limited elsewhere, falls behind for good. It holds
  * gvt, all others are ahead of that and so in low, where they share without
  * regard to weight; and no ratio helps. But it shows: the low class gets more
- * than its weight only while the high queues are empty. When it does (and it
- * is not little), those that went to high all period long are not held back by
- * anybody. If they nevertheless move at less than half the pace of the foremost
- * they are called limited: they do not hold gvt, are never behind it, and so
- * take what they can, in high. One that comes to be ahead of the others has
- * found its appetite and counts again; and, since it may have been others who
- * kept it from showing that, so does any after 16, 32, 64, 64, ... periods.
+ * than its weight only while the high queues are empty. When it does (and that
+ * is not little), nobody holds back those that went to high all period long. If
+ * such a flow still moves at less than half the pace of the foremost, it is
+ * limited: it does not hold gvt, is never behind it, and so takes what it can,
+ * in high. It counts again once it is ahead of the others; and, since others
+ * may have kept it from getting there, after 16, 32, 64, 64, ... periods in any
+ * case.
  *
  * When to use it: a drive with WRR (nvme id-ctrl: CAP.AMS), and little CPU time
  * to spare. When not: where short-term fairness needs a bound, there is none.
  */
-#include "fairlane.h"
-#include "vtime.h"
+#include "../fairlane.h"
+#include "../mechanisms/virtual-time.h"
 
 /* gvt: the upper 48 bits of a virtual time times 2^8, and 16 bits for its holder. */
 #define D2_VT_SHIFT 8
@@ -123,9 +123,9 @@
  */
 #define D2_MAX_GAP (1ll << 50)
 
-/* For how many periods a flow is believed to be limited, at first and at most. */
-#define D2_MIN_BELIEF 16
-#define D2_MAX_BELIEF 64
+/* For how many periods a flow counts as limited, at first and at most. */
+#define D2_LIMITED_FOR 16
+#define D2_MAX_LIMITED_FOR 64
 
 /* The high queues ran dry if low got 2 times its weight, and 1 / 8 of all requests. */
 #define D2_DRY_TIMES 2
@@ -151,7 +151,7 @@ struct d2_flow {
 	bool joined; /* active, up to the last look at who still is */
 	bool whole; /* since before the period began */
 	bool unhindered; /* it was whole in the last period, and used nothing but high */
-	unsigned int limited_periods, belief; /* for so many more; for how many the next time */
+	unsigned int limited_periods, limited_for; /* for so many more; for how many the next time */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
 	u64 seen_vt;
@@ -269,7 +269,7 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct d2_dev *d2 = to_d2_dev(queue->hwq->dev);
 	struct d2_flow *d2f = to_d2_flow(queue->flow);
-	u64 cost = fl_cost(&d2->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
+	u64 cost = fl_cost(&d2->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
 	enum fl_class class;
 
 	if (fl_flow_touch(queue))
@@ -352,7 +352,7 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	/* Nothing of it is in flight, so nobody else writes vt; nor reads it before busy is set. */
 	atomic64_set(&d2f->vt, d2_vt(atomic64_read(&d2->gvt)));
 	d2f->joined = d2f->flow.parent;
-	d2f->belief = D2_MIN_BELIEF;
+	d2f->limited_for = D2_LIMITED_FOR;
 	d2f->whole = false;
 	d2f->seen_vt = atomic64_read(&d2f->vt);
 	d2f->seen = d2_use(d2f);
@@ -466,7 +466,7 @@ static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 	if (slow > cost[FL_HIGH])
 		p->slow_requests = min_t(u64, p->slow_requests, requests);
 	if (slow)
-		d2f->belief = D2_MIN_BELIEF;
+		d2f->limited_for = D2_LIMITED_FOR;
 	if (d2f->limited && (slow || !--d2f->limited_periods))
 		d2_set_limited(d2, d2f, false);
 	d2f->moved = vt - d2f->seen_vt;
@@ -504,8 +504,8 @@ static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
 		    2 * d2f->moved >= max->moved)
 			continue;
 		d2_set_limited(d2, d2f, true);
-		d2f->limited_periods = d2f->belief;
-		d2f->belief = min_t(unsigned int, 2 * d2f->belief, D2_MAX_BELIEF);
+		d2f->limited_periods = d2f->limited_for;
+		d2f->limited_for = min_t(unsigned int, 2 * d2f->limited_for, D2_MAX_LIMITED_FOR);
 		d2_release_gvt(d2, d2f->id); /* see d2_catch_up() */
 	}
 }

@@ -18,10 +18,10 @@
  *
  * No total has to be kept for it: the host knows what is free.
  */
-#ifndef FAIRLANE_TAGS_H
-#define FAIRLANE_TAGS_H
+#ifndef FAIRLANE_TAG_LIMITS_H
+#define FAIRLANE_TAG_LIMITS_H
 
-#include "weight.h"
+#include "weights.h"
 
 /* Whoever is not throttled may have so many, and saves counting what is free. */
 #define FL_TAGS_MIN 4

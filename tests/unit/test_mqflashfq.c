@@ -8,7 +8,7 @@
 
 #include "drive.h"
 #include "test.h"
-#include "vtime.h"
+#include "mechanisms/virtual-time.h"
 
 #define FLOW_CGROUP 0
 #define FLOW_CORE 1
@@ -132,14 +132,14 @@ static void test_cores_share_as_in_the_paper(void)
 	drive_exit(&d);
 }
 
-static void set_prices(struct fl_cost *cost)
+static void set_prices(struct fl_prices *p)
 {
 	unsigned int i;
 
 	/* A write of a page costs 3 times a read of one, and half as much again for each doubling. */
-	for (i = 3; i < FL_COST_SIZES; i++) {
-		cost->price[FL_READ][i] = i == 3 ? FL_COST_ONE : cost->price[FL_READ][i - 1] * 3 / 2;
-		cost->price[FL_WRITE][i] = 3 * cost->price[FL_READ][i];
+	for (i = 3; i < FL_PRICE_SIZES; i++) {
+		p->price[FL_READ][i] = i == 3 ? FL_COST_ONE : p->price[FL_READ][i - 1] * 3 / 2;
+		p->price[FL_WRITE][i] = 3 * p->price[FL_READ][i];
 	}
 }
 
@@ -150,14 +150,14 @@ static void check_cost_shares(u64 ns, double tolerance)
 	double all = 0;
 	unsigned int i;
 
-	set_prices(&d.dev->cost);
+	set_prices(&d.dev->prices);
 	for (i = 0; i < 4; i++) {
 		t[i]->bytes = bytes[i];
 		t[i]->writes_pct = 33 * i;
 	}
 	d.write_ns = 3 * d.read_ns;
 	drive_start(&d);
-	drive_run(&d, 3 * NSEC_PER_SEC); /* what the first trials lent is given back */
+	drive_run(&d, 3 * NSEC_PER_SEC); /* what the first free runs lent is given back */
 	for (i = 0; i < 4; i++)
 		before[i] = cost_of(t[i]);
 	drive_run(&d, ns);
@@ -242,7 +242,7 @@ static void light_tenant_gets(u32 weight, u64 conserve)
 static void test_extreme_weights(void)
 {
 	light_tenant_gets(10, 0);
-	light_tenant_gets(100, 1); /* a trial may lend it what is its own for seconds */
+	light_tenant_gets(100, 1); /* a free run may lend it what is its own for seconds */
 }
 
 static void test_shares_are_the_product_along_the_path(void)
@@ -304,7 +304,7 @@ static void test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back(void)
 	drive_exit(&d);
 }
 
-/* 2 GB/s and 0.5 GB/s, priced by bytes: few requests in a trial's window, each as dear as a batch. */
+/* 2 GB/s and 0.5 GB/s, priced by bytes: few requests in a free run's window, each as dear as a batch. */
 static void test_nor_does_it_with_large_requests(void)
 {
 	static const u64 took[] = { 1000, 4000 }; /* us, 16 at a time */
@@ -373,7 +373,7 @@ static void test_a_core_at_queue_depth_1_holds_nobody_back(void)
 	settle_and_measure(10 * NSEC_PER_SEC);
 	/*
 	 * Three cores with 32 slots each, and one request; each core is in the way of
-	 * the lighter ones, which has to be found out of each, again and again.
+	 * the lighter ones, which has to be measured for each, again and again.
 	 */
 	CHECK_NEAR(drive_iops(&d), 97 / 4e-3, 0.05);
 	drive_exit(&d);

@@ -6,7 +6,7 @@
  *
  * Flows whose virtual times keep pace have been served in proportion to their
  * shares. With all of the drive (share 1) one unit is one unit of cost
- * (cost.h), so that by the default prices a drive that does 10 GB/s brings
+ * (prices.h), so that by the default prices a drive that does 10 GB/s brings
  * its flows 10^10 further each second: 2^63 are 29 years. Nobody has to count
  * on that: times are compared by their difference, and a difference is right
  * as long as it is below 2^63, however often both have wrapped.
@@ -15,10 +15,10 @@
  * is kept with FL_VT_SHIFT bits after the point: exact to 1 in 16384 for a
  * flow that has the drive alone, and better for all others.
  */
-#ifndef FAIRLANE_VTIME_H
-#define FAIRLANE_VTIME_H
+#ifndef FAIRLANE_VIRTUAL_TIME_H
+#define FAIRLANE_VIRTUAL_TIME_H
 
-#include "weight.h"
+#include "weights.h"
 
 #define FL_VT_SHIFT 14
 /* Below 4 in a million a share counts as that much: reciprocals stay within 32 bits. */

@@ -17,10 +17,10 @@
  *
  * After all changes are done, the root is the least of the leaves.
  */
-#ifndef FAIRLANE_MINDICATOR_H
-#define FAIRLANE_MINDICATOR_H
+#ifndef FAIRLANE_MINIMUM_TREE_H
+#define FAIRLANE_MINIMUM_TREE_H
 
-#include "fairlane.h"
+#include "../fairlane.h"
 
 #define FL_MIND_FANOUT 4
 #define FL_MIND_IDLE 1ll

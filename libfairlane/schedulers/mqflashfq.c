@@ -24,7 +24,7 @@
  *             waits (70 > 64)           goes on (64 <= 72)
  *
  * What a request costs is not its bytes but what it takes from the drive
- * (cost.h, III-B); a calibration says.
+ * (prices.h, III-B); a calibration says.
  *
  * 2. What a flow is
  *
@@ -85,31 +85,31 @@
  * 6. Work conservation (an addition: the tunable `conserve`)
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
- * if it cannot do more; then all go at its pace. Trials (trial.h) tell whether
- * that is so: for 32 ms nobody waits, and when the drive then does clearly
- * more, whoever was waited for most just before is called limited, and for 0.1
- * to 2 s nobody waits for it. Then all wait for it again for 48 ms, and if the
- * drive does clearly less at once, it is limited again. If it was not the only
- * one, the next trial finds the next.
+ * if it cannot do more; then all go at its pace. Free runs (work-conservation.h)
+ * measure whether that is so. For 32 ms nobody waits. If the drive then does
+ * clearly more, the flow that was waited for most just before is limited: for
+ * 0.1 to 2 s nobody waits for it. Then, in a probe, all wait for it again for
+ * 48 ms; if the drive does clearly less at once, it is limited again. If it was
+ * not the only one, the next free run finds the next.
  *
- * Trials do not see what costs little each time. So a cgroup that is brief, that
- * comes, sends less than four batches in all and is idle for the timeout, over
- * and over, is not waited for either, until it sends more at a stretch, and is
- * idle as soon as it has nothing.
+ * Free runs do not see what wastes only a little each time. So a cgroup is not
+ * waited for either while it is brief: while it comes, sends less than four
+ * batches in all and is idle for the timeout, over and over. That ends when it
+ * sends more at a stretch. A brief cgroup is idle as soon as it has nothing.
  *
- * What is dispatched in a trial is charged, and waited for later, by who is
- * backlogged until then. But what flows did not use while nobody waited for
- * them they do not get back: then they are brought level with the furthest
- * behind of the others; unless the drive has not done more all that time, so
- * that the trial was wrong. A trial is too short where a request takes tens of
- * ms.
+ * What is dispatched in a free run is charged, and waited for later by those
+ * that are backlogged until then. But flows do not get back what they did not
+ * use while nobody waited for them: at the end of that time they are brought
+ * level with the furthest behind of the others. They keep it only if the drive
+ * did not do more in that time, so that the free run misled. A free run is too
+ * short where a request takes tens of ms.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster), or tenants that all come in
  * short bursts: nobody waits for them, nor they for each other.
  */
-#include "trial.h"
-#include "vtime.h"
+#include "../mechanisms/work-conservation.h"
+#include "../mechanisms/virtual-time.h"
 
 /* Backlogged flows that can be sampled. */
 #define MF_SLOTS 256
@@ -117,18 +117,18 @@
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
 
-/* For so long nobody waits for some flow, once that was found to be waste. */
+/* How long nobody waits for a flow, once waiting for it was found to be waste. */
 #define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
 #define MF_MAX_LIMITED_NS (2048ull * NSEC_PER_MSEC)
 
-/* Then it is waited for again, to see whether that still is; the first half is what the drive had. */
+/* Then a probe waits for it again, to see whether that is still waste; the first half works off what the drive had. */
 #define MF_PROBE_NS (48ull * NSEC_PER_MSEC)
 
-/* Who is idle again after less than so many batches is not waited for the next time. */
+/* A flow that is idle again after fewer batches is brief: not waited for the next time. */
 #define MF_BRIEF 4
 
-/* So many batches may a flow send in any trial, since it is not known what the drive can do. */
-#define MF_TRIAL_BATCHES 16
+/* A flow may send so many batches in any free run, as it is not known what the drive can do. */
+#define MF_FREE_BATCHES 16
 
 /* A cgroup's batch is divided among its hardware queues, but into no more parts than these. */
 #define MF_PARTS 4
@@ -218,12 +218,12 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
 	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
-	/* In a trial nobody waits until it is ahead of this by so much cost of its own, or so far. */
-	u64 trial_vt, trial_cost, trial_most;
-	struct fl_trial trial;
-	u64 trial_ns; /* when it began; dev->lock */
+	/* In a free run a flow waits only when it is further ahead of this: by so much cost of its own, or so far. */
+	u64 free_vt, free_cost, free_most;
+	struct fl_free_run free_run;
+	u64 free_ns; /* when it began; dev->lock */
 	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
-	/* While those that were limited until then are waited for, on probation; 0: none are. */
+	/* Set while a probe waits for those that were limited until then; 0: there is none. */
 	u64 probed_until_ns, probe_ns; /* since when; dev->lock */
 	struct fl_work unlimited; /* what was done in a second before the probe */
 	struct fl_work probe; /* done so far when its second half began, at half_ns */
@@ -277,11 +277,11 @@ static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, 
 /* Must whoever is at @vt, with the share of that @reciprocal, wait for @other? */
 static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt, u64 reciprocal)
 {
-	if (unlikely(READ_ONCE(mf->trial.on))) {
-		u64 ahead = fl_vt_advance(READ_ONCE(mf->trial_cost), reciprocal);
+	if (unlikely(READ_ONCE(mf->free_run.on))) {
+		u64 ahead = fl_vt_advance(READ_ONCE(mf->free_cost), reciprocal);
 
-		ahead = min_t(u64, ahead, READ_ONCE(mf->trial_most));
-		return fl_vt_before(READ_ONCE(mf->trial_vt) + ahead, vt);
+		ahead = min_t(u64, ahead, READ_ONCE(mf->free_most));
+		return fl_vt_before(READ_ONCE(mf->free_vt) + ahead, vt);
 	}
 	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used) &&
 	       !READ_ONCE(other->limited);
@@ -555,7 +555,7 @@ static void mf_limit_again(struct mf_dev *mf, struct mf_entity *entity)
 		mf_limit(mf, entity);
 }
 
-/* Whoever waits itself is not to blame. */
+/* Count who is waited for; not those that wait themselves. */
 static void mf_count_waiting(struct mf_dev *mf, u64 now)
 {
 	unsigned int i;
@@ -597,7 +597,7 @@ static void mf_limit_one(struct mf_dev *mf, u64 now)
  */
 static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done)
 {
-	bool level = fl_trial_gain_lasts(&mf->trial, now, done, &mf->unlimited);
+	bool level = fl_free_run_gain_lasts(&mf->free_run, now, done, &mf->unlimited);
 	const struct mf_slot *last = mf_furthest(mf, false);
 	struct mf_slot *slot;
 
@@ -614,16 +614,16 @@ static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done
 		WRITE_ONCE(slot->limited, mf_is_limited(mf, slot->owner));
 	}
 	mf_for_each(mf, mf_forget_waiting);
-	fl_trial_forget(&mf->trial);
+	fl_free_run_forget(&mf->free_run);
 }
 
 /*
- * Those on probation have had their chance. Whoever made nobody wait is free,
- * and everybody is if all were idle, for which the last tick was late.
+ * The probe is over. A flow that made nobody wait is no longer limited. Nor is
+ * any if all were idle, which shows in a last tick that comes late.
  */
 static void mf_end_probe(struct mf_dev *mf, u64 now, const struct fl_work *done)
 {
-	bool waste = fl_trial_probe_fails(&mf->trial, now, done, mf->half_ns, &mf->probe,
+	bool waste = fl_free_run_probe_fails(&mf->free_run, now, done, mf->half_ns, &mf->probe,
 					  &mf->unlimited);
 
 	if (!waste || !READ_ONCE(mf->conserve) || now - mf->probe_ns > 2 * MF_PROBE_NS ||
@@ -637,31 +637,32 @@ static void mf_end_probe(struct mf_dev *mf, u64 now, const struct fl_work *done)
 }
 
 /*
- * Nobody gets further ahead than by what the drive does in the trial so far and the
- * next window, or by the requests of its windows, and not by more than is its own
- * until the next trial. What is queued in a slow drive stays little. What a drive
- * can do that was dry is seen in the first windows.
+ * How far a flow may get ahead in a free run: by what the drive does from its
+ * beginning to the end of the next window, or by as many requests as make its
+ * windows count; and not by more than will be its own until the next free run. So
+ * little is queued in a slow drive, and what a drive can do that was dry shows
+ * in the first windows.
  */
 static void mf_lend(struct mf_dev *mf, u64 now)
 {
-	const struct fl_trial *t = &mf->trial;
+	const struct fl_free_run *t = &mf->free_run;
 	u64 rate = max_t(u64, t->last.cost, max_t(u64, t->usual.cost, t->average.cost));
-	u64 cost = mul_u64_u64_div_u64(rate, now - mf->trial_ns + FL_WINDOW_NS, NSEC_PER_SEC);
+	u64 cost = mul_u64_u64_div_u64(rate, now - mf->free_ns + FL_WINDOW_NS, NSEC_PER_SEC);
 	u64 each = div64_u64(t->average.cost, max_t(u64, t->average.requests, 1));
 
-	cost = max_t(u64, cost, FL_TRIAL * FL_WINDOW_REQUESTS * each);
-	cost = clamp_t(u64, cost, MF_TRIAL_BATCHES * READ_ONCE(mf->batch), 1u << 30);
-	WRITE_ONCE(mf->trial_cost, cost);
-	WRITE_ONCE(mf->trial_most, cost * max_t(u64, t->every / FL_TRIAL, mf->busy));
+	cost = max_t(u64, cost, FL_FREE_RUN * FL_WINDOW_REQUESTS * each);
+	cost = clamp_t(u64, cost, MF_FREE_BATCHES * READ_ONCE(mf->batch), 1u << 30);
+	WRITE_ONCE(mf->free_cost, cost);
+	WRITE_ONCE(mf->free_most, cost * max_t(u64, t->every / FL_FREE_RUN, mf->busy));
 }
 
-static void mf_begin_trial(struct mf_dev *mf, u64 now)
+static void mf_begin_free_run(struct mf_dev *mf, u64 now)
 {
 	const struct mf_slot *first = mf_furthest(mf, true);
 
-	mf->trial_ns = now;
+	mf->free_ns = now;
 	if (first)
-		WRITE_ONCE(mf->trial_vt, atomic64_read(&first->vt));
+		WRITE_ONCE(mf->free_vt, atomic64_read(&first->vt));
 	mf->trials++;
 }
 
@@ -669,7 +670,7 @@ static void mf_begin_trial(struct mf_dev *mf, u64 now)
 static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 {
 	struct fl_work done = { 0 };
-	enum fl_verdict verdict;
+	enum fl_free_run_result result;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
@@ -677,7 +678,7 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
 	if (mf->limited_until_ns && (now >= mf->limited_until_ns || !READ_ONCE(mf->conserve)) &&
-	    !mf->trial.on)
+	    !mf->free_run.on)
 		mf_end_limits(mf, now, &done);
 	if (mf->probed_until_ns) {
 		if (now - mf->probe_ns < MF_PROBE_NS / 2) {
@@ -688,18 +689,18 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
 		}
 		return;
 	}
-	verdict = fl_trial_look(&mf->trial, now, &done, held && READ_ONCE(mf->conserve));
-	if (verdict == FL_TRIAL_BEGINS)
-		mf_begin_trial(mf, now);
-	else if (verdict == FL_TRIAL_GAIN)
+	result = fl_free_run_look(&mf->free_run, now, &done, held && READ_ONCE(mf->conserve));
+	if (result == FL_FREE_RUN_BEGINS)
+		mf_begin_free_run(mf, now);
+	else if (result == FL_FREE_RUN_GAIN)
 		mf_limit_one(mf, now);
-	else if (verdict == FL_TRIAL_NO_GAIN && !mf->limited_until_ns)
+	else if (result == FL_FREE_RUN_NO_GAIN && !mf->limited_until_ns)
 		mf->limited_ns = MF_LIMITED_NS;
-	if (verdict == FL_TRIAL_GAIN || verdict == FL_TRIAL_NO_GAIN)
+	if (result == FL_FREE_RUN_GAIN || result == FL_FREE_RUN_NO_GAIN)
 		mf_for_each(mf, mf_forget_waiting);
-	if (mf->trial.window_ns == now && !mf->trial.on)
+	if (mf->free_run.window_ns == now && !mf->free_run.on)
 		mf_for_each(mf, mf_halve_waiting);
-	if (mf->trial.on)
+	if (mf->free_run.on)
 		mf_lend(mf, now);
 }
 
@@ -920,7 +921,7 @@ static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
 static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	struct fl_req *rq = mf_next(mq);
-	u64 cost = fl_cost(&mf->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
+	u64 cost = fl_cost(&mf->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
 	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
 
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
@@ -1008,7 +1009,7 @@ static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 	*fl_req_priv(rq) = 0;
 	atomic64_inc(&mhq->done);
 	atomic64_add(bytes, &mhq->done_bytes);
-	atomic64_add(fl_cost(&queue->hwq->dev->cost, fl_req_op(rq), bytes), &mhq->done_cost);
+	atomic64_add(fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes), &mhq->done_cost);
 }
 
 /* ---- Every 200 us ----------------------------------------------------------------- */
@@ -1035,7 +1036,7 @@ static u64 mf_tick(struct fl_dev *dev)
 		if (!mf_test_held(mhq))
 			READ_ONCE(mhq->held_slot)->held_ns = now;
 	}
-	if (held && !mf->trial.on)
+	if (held && !mf->free_run.on)
 		mf_count_waiting(mf, now);
 	mf->holds += held;
 	mf_look_at_drive(mf, now, held);
@@ -1060,7 +1061,7 @@ static void mf_init_dev(struct fl_dev *dev)
 		mhq->held_for = mhq->held_slot = mf->slots; /* they may be read just before it is held first */
 		mhq->random = i + 1;
 	}
-	fl_trial_init(&mf->trial, fl_now_ns());
+	fl_free_run_init(&mf->free_run, fl_now_ns());
 	mf->limited_ns = MF_LIMITED_NS;
 }
 

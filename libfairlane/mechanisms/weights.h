@@ -22,10 +22,10 @@
  *
  * Everything here runs under dev->lock except fl_flow_touch().
  */
-#ifndef FAIRLANE_WEIGHT_H
-#define FAIRLANE_WEIGHT_H
+#ifndef FAIRLANE_WEIGHTS_H
+#define FAIRLANE_WEIGHTS_H
 
-#include "fairlane.h"
+#include "../fairlane.h"
 
 #define FL_SHARE_ONE (1u << 30) /* all of the drive */
 

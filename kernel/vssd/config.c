@@ -20,7 +20,7 @@
  *	check	read only: what is wrong with the values, as a sentence; empty: nothing
  *
  * A number is refused with ERANGE when it is out of its range and with EBUSY
- * while the drive has power. What a drive that runs shows is in vssd-disk.c.
+ * while the drive has power. What a drive that runs shows is in disk.c.
  */
 #include <linux/configfs.h>
 #include <linux/log2.h>

@@ -35,7 +35,7 @@
  *
  * 2. The least start tag of all cores
  *
- * A Mindicator (mindicator.h): a tree of minima with a leaf for each core. A
+ * A Mindicator (minimum-tree.h): a tree of minima with a leaf for each core. A
  * core writes to nodes that others share only if it has the least tag below.
  *
  * 3. Slots
@@ -58,9 +58,9 @@
  * more than what they cost. When not: for tenants that have fewer requests
  * outstanding than they would need: who has nothing staged holds nobody back.
  */
-#include "fairlane.h"
-#include "mindicator.h"
-#include "vtime.h"
+#include "../fairlane.h"
+#include "../mechanisms/minimum-tree.h"
+#include "../mechanisms/virtual-time.h"
 
 struct mq_queue {
 	struct fl_queue q;
@@ -212,7 +212,7 @@ static u64 mq_price(struct mq_queue *mq, struct fl_req *rq, u64 *cost)
 {
 	struct mq_flow *mfl = to_mq_flow(mq->q.flow);
 
-	*cost = fl_cost(&mq->q.hwq->dev->cost, fl_req_op(rq), fl_req_bytes(rq));
+	*cost = fl_cost(&mq->q.hwq->dev->prices, fl_req_op(rq), fl_req_bytes(rq));
 	return fl_vt_advance(*cost, READ_ONCE(mfl->reciprocal));
 }
 

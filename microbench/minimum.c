@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../libfairlane/d2fq.c"
-#include "../libfairlane/mindicator.h"
+#include "../libfairlane/schedulers/d2fq.c"
+#include "../libfairlane/mechanisms/minimum-tree.h"
 
 #define MAX_THREADS 256
 #define RUNS 3

@@ -24,7 +24,7 @@
  *
  * 2. Tokens (IV-2)
  *
- * A token is a unit of cost (cost.h: by default, one byte). A write costs
+ * A token is a unit of cost (prices.h: by default, one byte). A write costs
  * write_price times as much: the measured ratio of the latencies of a write
  * and a read, at least 1, since a flow that writes takes more of the drive
  * than one that reads.
@@ -67,8 +67,8 @@
  *     time   the length of the round, less the longest time throttled in it
  *     rate   used / time, scaled to a period: what the drive does while
  *            nobody is held back. Averaged with the previous rate, except
- *            that a period that ended with tokens unspent is believed at
- *            once if it says less: too much harms shares, too little harms
+ *            that a period that ended with tokens unspent counts in full
+ *            if it says less: too much harms shares, too little harms
  *            nobody
  *     total  15/16 of the rate; at most twice and at least half of what it was
  *
@@ -90,27 +90,28 @@
  * its grant than others have of theirs is called limited: it keeps its
  * tokens, but refills do not wait for it, and what it does not use is divided
  * among the others. As soon as it does spend a grant it is waited for again.
- * A drive that stalls or gets slower makes the innocent look limited, and so
- * do others with tokens left over from before: a period in which requests took
+ * A drive that stalls or gets slower makes other flows look limited, too, and so
+ * do flows with tokens left over from before. So a period in which requests took
  * clearly longer than usual does not count, nor one in which the drive did all
- * that was predicted. And whoever is limited is waited for, in any case, for
- * one period after 16, 32, 64, 64, ... periods.
+ * that was predicted. And a limited flow is waited for in any case for one
+ * period after 16, 32, 64, 64, ... periods.
  *
  * One case hides from that. If the drive half idles while the others wait,
- * what it does is half of what it could, and so is the total; with that little
+ * what it does is half of what it could do, and so is the total. Of that little
  * the heavy flow does spend its grant, just in time. So in each round the
  * requests that are dispatched just after the first flow was throttled, up to
  * 64, are probes: by Little's law the drive, with as many requests in flight
  * as then, does that number per time that a probe takes. If in four rounds
- * running it did clearly less, waiting looks like waste. For two periods the
- * flows that were waited for are taken to be limited; if the drive then does
- * more than before they are, else it takes twice as many rounds to doubt again.
+ * running it did clearly less, waiting looks like waste. Then there is a free
+ * run: for two periods the flows that were waited for count as limited. If the
+ * drive does more in it, they stay limited; if not, the next free run takes
+ * twice as many wasted rounds.
  *
  *     64 in flight when B is throttled, 16 ms for a probe: 400 in 100 ms.
  *     The round took 94 ms and did 207: A holds up B, not the drive.
  *
- * Clearly less is less than four fifths; doubts at less than that would cost
- * shares more often than they gain throughput. So a heavy flow that can use
+ * Clearly less is less than four fifths. A free run for less than that would
+ * cost shares more often than it gains throughput. So a heavy flow that can use
  * nearly all of its share, but not all, may cost up to a fifth of the drive.
  *
  * And where the drive has less than one request in flight on average, it is
@@ -135,8 +136,8 @@
  * When not: a lone tenant (none is faster), or where a light tenant's latency
  * matters more than everyone's share.
  */
-#include "fairlane.h"
-#include "weight.h"
+#include "../fairlane.h"
+#include "../mechanisms/weights.h"
 
 /* Requests dispatched in a row from one domain, and device-wide depth: Kyber's. */
 static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
@@ -165,13 +166,13 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_LIMITED 16
 #define KF_LIMITED_PERIODS 3
 
-/* Waiting may be waste when the drive could do 5/4 of what it did, so many rounds running. */
+/* A free run follows when the drive could do 5/4 of what it did, so many rounds running; at first and at most. */
 #define KF_WASTED_ROUNDS 4
-#define KF_MAX_DOUBT 256
+#define KF_MAX_WASTED_ROUNDS 256
 
-/* For how many periods a flow is believed to be limited, at first and at most. */
-#define KF_MIN_BELIEF 16
-#define KF_MAX_BELIEF 64
+/* For how many periods a flow counts as limited, at first and at most. */
+#define KF_LIMITED_FOR 16
+#define KF_MAX_LIMITED_FOR 64
 
 /* A write costs at most this many times a read: one slow flush must not stop all writers. */
 #define KF_PRICE_SHIFT 8
@@ -214,10 +215,10 @@ struct kf_flow {
 	u64 seen_drawn; /* up to the last prediction */
 	/* See 4 above. */
 	unsigned int unspent_periods; /* running */
-	bool on_trial; /* limited by the last trial: until that is over */
+	bool in_free_run; /* limited by the last free run, until that is over */
 	bool late; /* had most of its grant left when the first flow was throttled */
 	unsigned int limited; /* for so many more periods */
-	unsigned int belief; /* for how many the next time */
+	unsigned int limited_for; /* for how many the next time */
 	u64 open_ns; /* since when it is waited for, after that or as it became active */
 };
 
@@ -254,7 +255,7 @@ struct kf_io {
 };
 
 struct kf_latency {
-	unsigned int buckets[KF_NR_LATENCIES][KF_BUCKETS]; /* since the last verdict */
+	unsigned int buckets[KF_NR_LATENCIES][KF_BUCKETS]; /* since the last percentile */
 	unsigned int seen[KF_NR_LATENCIES][KF_BUCKETS]; /* sums over hardware queues, last time */
 	u64 first_ns[KF_NR_LATENCIES]; /* when the collecting began; 0 before */
 	int p99; /* bucket, kept for when the drive becomes slow; -1: none */
@@ -294,9 +295,9 @@ struct kf_dev {
 	struct kf_io round_io; /* at the last prediction */
 	unsigned int throttled_in_flight; /* requests, when the first flow was throttled */
 	unsigned int wasted_rounds; /* running */
-	unsigned int doubt; /* so many of them start a trial */
-	u64 trial_rate; /* tokens per second before the trial; 0: there is none */
-	u64 since_ns, since_done; /* the start of the trial or of the wasted rounds, and kf_done() then */
+	unsigned int wasted_enough; /* so many of them start a free run */
+	u64 before_rate; /* tokens per second before the free run; 0: there is none */
+	u64 since_ns, since_done; /* the start of the free run or of the wasted rounds, and kf_done() then */
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
 	u64 usual_ns[2]; /* a read, a write in the drive: averages over rounds; 0: none in the last */
 	bool slowed; /* in the last round requests took clearly longer than that */
@@ -474,15 +475,15 @@ static void kf_set_limited(struct kf_flow *kfl)
 {
 	if (kfl->limited)
 		return;
-	kfl->limited = kfl->belief;
-	kfl->belief = min_t(unsigned int, 2 * kfl->belief, KF_MAX_BELIEF);
+	kfl->limited = kfl->limited_for;
+	kfl->limited_for = min_t(unsigned int, 2 * kfl->limited_for, KF_MAX_LIMITED_FOR);
 }
 
 static void kf_not_limited(struct kf_flow *kfl)
 {
 	kfl->limited = 0;
 	kfl->unspent_periods = 0;
-	kfl->belief = KF_MIN_BELIEF;
+	kfl->limited_for = KF_LIMITED_FOR;
 }
 
 /* The requests completed so far, and the time that they spent in the drive. */
@@ -619,51 +620,51 @@ static u64 kf_rate_since(struct kf_dev *kf, u64 now, u64 done)
 	return rate;
 }
 
-/* Waiting looks like waste: do without it for two periods. Under dev->lock. */
-static void kf_start_trial(struct kf_dev *kf, u64 now, u64 done)
+/* Waiting looks like waste: wait for nobody for two periods. Under dev->lock. */
+static void kf_start_free_run(struct kf_dev *kf, u64 now, u64 done)
 {
 	struct fl_flow *flow;
 
-	kf->trial_rate = kf_rate_since(kf, now, done);
+	kf->before_rate = kf_rate_since(kf, now, done);
 	list_for_each_entry(flow, &kf->dev.flows, node) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 
-		kfl->on_trial = kfl->late && !kfl->limited;
-		if (kfl->on_trial)
+		kfl->in_free_run = kfl->late && !kfl->limited;
+		if (kfl->in_free_run)
 			kf_set_limited(kfl);
 	}
 }
 
-/* Wait again for those that the trial took to be limited. */
-static void kf_acquit(struct kf_dev *kf)
+/* The flows that the free run counted as limited are not. */
+static void kf_wait_again(struct kf_dev *kf)
 {
 	struct fl_flow *flow;
 
 	list_for_each_entry(flow, &kf->dev.flows, node)
-		if (to_kf_flow(flow)->on_trial)
+		if (to_kf_flow(flow)->in_free_run)
 			kf_not_limited(to_kf_flow(flow));
 }
 
-/* Was it waste? If the drive did not do more, wait again, and be slower to doubt it. */
-static void kf_end_trial(struct kf_dev *kf, u64 now, u64 done)
+/* If the drive did not do more, waiting is no waste: wait again, and for longer before the next free run. */
+static void kf_end_free_run(struct kf_dev *kf, u64 now, u64 done)
 {
-	bool waste = 8 * kf_rate_since(kf, now, done) >= 9 * kf->trial_rate;
+	bool waste = 8 * kf_rate_since(kf, now, done) >= 9 * kf->before_rate;
 
-	kf->trial_rate = 0;
-	kf->doubt = waste ? KF_WASTED_ROUNDS : min_t(unsigned int, 2 * kf->doubt, KF_MAX_DOUBT);
+	kf->before_rate = 0;
+	kf->wasted_enough = waste ? KF_WASTED_ROUNDS : min_t(unsigned int, 2 * kf->wasted_enough, KF_MAX_WASTED_ROUNDS);
 	if (!waste)
-		kf_acquit(kf);
+		kf_wait_again(kf);
 }
 
 /*
  * Flows came or went: what the drive did before, while the others waited for
  * one that had nothing to send, does not compare with what it does now.
  */
-static void kf_forget_doubts(struct kf_dev *kf, u64 now)
+static void kf_forget_wasted(struct kf_dev *kf, u64 now)
 {
-	if (kf->trial_rate)
-		kf_acquit(kf);
-	kf->trial_rate = 0;
+	if (kf->before_rate)
+		kf_wait_again(kf);
+	kf->before_rate = 0;
 	kf->wasted_rounds = 0;
 	kf->since_ns = now;
 	kf->since_done = kf_done(kf);
@@ -677,16 +678,16 @@ static void kf_end_probe(struct kf_dev *kf, u64 now, u64 window, u64 done)
 	kf->in_flight_avg = div64_u64(kf_io_ns(&io) << 8, window);
 	kf->slowed = kf_slowed(kf, &io);
 	atomic_set(&kf->probes_wanted, 0);
-	if (kf->trial_rate) {
+	if (kf->before_rate) {
 		if (now - kf->since_ns >= 2 * kf->period)
-			kf_end_trial(kf, now, done);
+			kf_end_free_run(kf, now, done);
 	} else if (!kf_wasted(kf, &io)) {
 		kf->wasted_rounds = 0;
 		kf->since_ns = now;
 		kf->since_done = done;
-	} else if (++kf->wasted_rounds >= kf->doubt) {
+	} else if (++kf->wasted_rounds >= kf->wasted_enough) {
 		kf->wasted_rounds = 0;
-		kf_start_trial(kf, now, done);
+		kf_start_free_run(kf, now, done);
 	}
 }
 
@@ -829,7 +830,7 @@ static void kf_find_limited(struct kf_dev *kf)
 	}
 }
 
-/* A period of belief is over. Whoever is waited for again has one whole period to prove itself. */
+/* A flow that is limited no longer is waited for: if it does not spend its grant in one whole period, it is limited again. */
 static void kf_age_limited(struct kf_dev *kf, u64 now)
 {
 	struct fl_flow *flow;
@@ -948,7 +949,7 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 		kf->refilled_ns = now;
 		kf->aged_ns = now;
 	}
-	kf_forget_doubts(kf, now);
+	kf_forget_wasted(kf, now);
 	kf->nr_active++;
 	fl_flow_set_busy(flow, true);
 	WRITE_ONCE(flow->share, fl_flow_share(flow));
@@ -1033,7 +1034,7 @@ static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
 
 static u64 kf_price(struct kf_dev *kf, struct fl_req *rq)
 {
-	u64 cost = fl_cost(&kf->dev.cost, fl_req_op(rq), fl_req_bytes(rq));
+	u64 cost = fl_cost(&kf->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
 
 	if (fl_req_op(rq) == FL_WRITE)
 		cost = (cost * READ_ONCE(kf->write_price)) >> KF_PRICE_SHIFT;
@@ -1259,7 +1260,7 @@ static void kf_control_depths(struct kf_dev *kf, u64 now)
 
 		/*
 		 * Domains rarely have enough samples in the same period: keep
-		 * a verdict for when the drive gets slow, and use it once.
+		 * a percentile for when the drive gets slow, and use it once.
 		 */
 		if (slow) {
 			if (p99 < 0)
@@ -1318,7 +1319,7 @@ static u64 kf_tick(struct fl_dev *dev)
 		kf->aged_ns = now;
 		active = fl_flows_age(dev, dev->sched);
 		if (active != kf->nr_active)
-			kf_forget_doubts(kf, now);
+			kf_forget_wasted(kf, now);
 		kf->nr_active = active;
 		kf_age_limited(kf, now);
 		kf_control_depths(kf, now);
@@ -1357,7 +1358,7 @@ static void kf_init_dev(struct fl_dev *dev)
 	kf->rate = KF_MIN_TOTAL;
 	kf->in_flight_avg = 1 << 8; /* busy, until that is known */
 	kf->period = kf->period_nsec;
-	kf->doubt = KF_WASTED_ROUNDS;
+	kf->wasted_enough = KF_WASTED_ROUNDS;
 	kf->since_ns = now;
 	kf->refilled_ns = now;
 	kf->predicted_ns = now;

@@ -3,8 +3,8 @@
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM fairlane
 
-#if !defined(FAIRLANE_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
-#define FAIRLANE_TRACE_H
+#if !defined(FAIRLANE_TRACEPOINTS_H) || defined(TRACE_HEADER_MULTI_READ)
+#define FAIRLANE_TRACEPOINTS_H
 
 #include <linux/blkdev.h>
 #include <linux/tracepoint.h>
@@ -51,5 +51,5 @@ TRACE_EVENT(fairlane_tag_wait,
 #undef TRACE_INCLUDE_PATH
 #define TRACE_INCLUDE_PATH .
 #undef TRACE_INCLUDE_FILE
-#define TRACE_INCLUDE_FILE trace
+#define TRACE_INCLUDE_FILE tracepoints
 #include <trace/define_trace.h>

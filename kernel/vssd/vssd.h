@@ -2,9 +2,9 @@
 /*
  * vssd.ko: the SSD model of ssd/ as a block device. Three parts:
  *
- *   vssd-config.c  configfs: a drive is a folder, its values are files
- *   vssd-disk.c    blk-mq, the model's clock, completions, sysfs
- *   vssd-store.c   the data: a sparse array of pages
+ *   config.c   configfs: a drive is a folder, its values are files
+ *   disk.c     blk-mq, the model's clock, completions, sysfs
+ *   store.c    the data: a sparse array of pages
  *
  * The objects and their lives:
  *
@@ -17,7 +17,7 @@
  *                  disk holds the gendisk, and asks nothing of the vssd.
  *   vssd_cmd       a request's own part (its pdu), as long as its tag set. The
  *                  model has it from vssd_run() until the model returns it.
- *   pages          see vssd-store.c.
+ *   pages          see store.c.
  */
 #ifndef FAIRLANE_VSSD_H
 #define FAIRLANE_VSSD_H
@@ -28,7 +28,7 @@
 #include "ssd/profile.h"
 #include "ssd/ssd.h"
 
-/* ---- vssd-store.c ---- */
+/* ---- store.c ---- */
 
 struct vssd_store {
 	struct xarray pages; /* by offset / PAGE_SIZE; a page that is not there reads as zeroes */
@@ -42,7 +42,7 @@ int vssd_store_reserve(struct vssd_store *store, u64 offset, unsigned int bytes)
 void vssd_store_copy(struct vssd_store *store, struct request *rq);
 void vssd_store_discard(struct vssd_store *store, u64 offset, unsigned int bytes);
 
-/* ---- vssd-disk.c ---- */
+/* ---- disk.c ---- */
 
 /* How a drive is played here; as SSD_PROFILE: F(name, unit, min, max, default, help). */
 #define VSSD_PARAMS(F)                                                                             \
