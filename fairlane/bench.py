@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, benchreport, host, knobs, measure, sim, suite, verdict, vm
+from fairlane import __version__, benchreport, host, knobs, measure, schedulers, sim, suite, verdict, vm
 from fairlane.errors import FairlaneError
 from fairlane.files import write_json
 from fairlane.host import Progress
@@ -89,7 +89,7 @@ def prepare(
         if backend == "sim":
             sim.check_knobs(names)
     parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
-    asked = [name for name in known if names is None or name in names]
+    asked = [name for name in known if (name not in schedulers.EXAMPLES if names is None else name in names)]
     if backend == "vm" and kernel is None:
         kernel = vm.kernel_for(asked)
     how = suite.scale(quick, backend)

@@ -31,6 +31,7 @@ from fairlane import (
     replay,
     report,
     scenario,
+    schedulers,
     sim,
     suite,
     tables,
@@ -207,7 +208,8 @@ def _run(args: argparse.Namespace) -> int:
     backend, where = _backend(args.on)
     _only_where_it_counts(args, backend)
     known = sim.KNOBS if backend == "sim" else tuple(knobs.TABLE)
-    names = list(known) if args.knobs is None else [name.strip() for name in args.knobs.split(",") if name.strip()]
+    by_default = [name for name in known if name not in schedulers.EXAMPLES]
+    names = by_default if args.knobs is None else [name.strip() for name in args.knobs.split(",") if name.strip()]
     knobs.check_names(names)
     if not names:
         raise FairlaneError(f"--knobs names none; valid are {', '.join(known)}")

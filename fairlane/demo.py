@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlane import check, knobs, report, scenario, tables, vm
+from fairlane import check, knobs, report, scenario, schedulers, tables, vm
 from fairlane.results import Results
 
 SCENARIO = scenario.SCENARIOS / "demo.toml"
-# What Debian's kernel has. The demo's device arbitrates nothing, which D2FQ needs; MQFQ is the baseline of that.
-BASELINES = ("mqfq", "flashfq")
-KNOBS = tuple(k.name for k in knobs.TABLE.values() if not (k.lab or k.routes or k.name in BASELINES))
+# What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
+KNOBS = tuple(
+    k.name
+    for k in knobs.TABLE.values()
+    if not (k.lab or k.routes or k.name in (*schedulers.BASELINES, *schedulers.EXAMPLES))
+)
 
 
 def run(file: Path, page: Path, command: str) -> Results:

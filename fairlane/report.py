@@ -453,8 +453,14 @@ def _tenant_colour(n: int) -> str:
 
 
 def knob_colour(knob: str) -> str:
-    """Its class in the style sheet."""
-    return f"k-{knob.replace('.', '-')}" if knob in KNOBS else "k-other"
+    """Its class in the style sheet: of its own if it has one there."""
+    own = f"k-{knob.replace('.', '-')}"
+    return own if knob in KNOBS and f".{own} {{ --c:" in _style() else "k-other"
+
+
+@cache
+def _style() -> str:
+    return template("style.css.j2").render()
 
 
 def _fold(values: Sequence[float], by: int) -> list[float]:

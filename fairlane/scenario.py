@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlane import cost, ssd
+from fairlane import cost, schedulers, ssd
 from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
 
@@ -52,7 +52,7 @@ FIGURES = (
 )
 TENANT_FIGURES = ("share", "cost_share", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share", "counter", "spread")
-OURS = ("kyber-fairness", "mqflashfq", "flashfq", "d2fq", "mqfq")
+OURS = schedulers.NAMES
 KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", *OURS)
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, proc, ssd, trace
+from fairlane import __version__, proc, schedulers, ssd, trace
 from fairlane.errors import FairlaneError
 from fairlane.files import NO_SPACE, NoSpace, written
 from fairlane.host import Progress
@@ -29,7 +29,6 @@ from fairlane.results import Results, Run, check_folder
 from fairlane.scenario import OURS, ROOT, Profile, Scenario, TenantSpec, Variant, load_profile
 
 KNOBS = ("none", *OURS)
-ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 COSTS = ROOT / "microbench" / "cpu.toml"
@@ -84,7 +83,7 @@ def run(
     ]
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": scenario.cores, "costs_measured_on": costs["machine"]}
-    results.notes = [*_notes(scenario, drive), *_beyond_what_was_measured(jobs, costs)]
+    results.notes = [*_notes(scenario, drive), *_not_measured(usable, costs), *_beyond_what_was_measured(jobs, costs)]
     with tempfile.TemporaryDirectory(prefix=".sim-", dir=out) as temporary:
         folder = Path(temporary) / RAW
         folder.mkdir()
@@ -177,7 +176,7 @@ def check_knobs(knobs: Sequence[str]) -> None:
 
 def unavailable(knob: str, drive: Profile) -> str | None:
     """Why that drive cannot be shared so, or None."""
-    if knob in ROUTING and (drive.kind != "ssd" or not drive.params.get("wrr", ssd.PROFILE["wrr"].default)):
+    if knob in schedulers.ROUTING and (drive.kind != "ssd" or not drive.params.get("wrr", ssd.PROFILE["wrr"].default)):
         return f"{drive.name} has no weighted round robin arbitration, and {knob} leaves all to that"
     return None
 
@@ -382,10 +381,26 @@ def _size(job: Job) -> tuple[int, int]:
     return flows, drive(job.profile, job.scenario.queues or job.scenario.cores)["queues"]
 
 
+def _cpu_of(knob: str, costs: dict[str, Any]) -> dict[str, Any]:
+    """What that scheduler was measured to take, or else what the first one of ours was: a guess, which results tell."""
+    measured: dict[str, Any] = costs["scheduler"].get(knob, costs["scheduler"][OURS[0]])
+    return measured
+
+
+def _not_measured(knobs: Sequence[str], costs: dict[str, Any]) -> list[str]:
+    """A note, if the CPU time of a scheduler was never measured."""
+    return [
+        f"The CPU time of {knob} was not measured, and is taken to be that of {OURS[0]};"
+        f" to measure it, run make -C microbench cpu ONLY={knob}."
+        for knob in knobs
+        if knob not in costs["scheduler"]
+    ]
+
+
 def _beyond_what_was_measured(jobs: Sequence[Job], costs: dict[str, Any]) -> list[str]:
     """A note, if any of the jobs is larger than the runs that costs are from."""
     flows, queues = (max(sizes) for sizes in zip(*map(_size, jobs), strict=True))
-    rows = [row for job in jobs for row in costs["scheduler"][job.variant.knob]["requests"]]
+    rows = [row for job in jobs for row in _cpu_of(job.variant.knob, costs)["requests"]]
     most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
     if flows <= most_flows and queues <= most_queues:
         return []
@@ -401,7 +416,7 @@ def tunables_of(job: Job) -> dict[str, int]:
 
 def costs_of(job: Job, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
-    mine = costs["scheduler"][job.variant.knob]
+    mine = _cpu_of(job.variant.knob, costs)
     flows, queues = _size(job)
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]

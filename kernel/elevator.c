@@ -2,9 +2,11 @@
 /*
  * A scheduler as a blk-mq elevator.
  *
- * A scheduler's module includes device.h, the scheduler's file, and this file,
- * with FL_SCHED naming its struct fl_sched. That struct is constant and in
- * sight, so the calls below are direct, and inlined.
+ * Not compiled by itself: each scheduler that stages has a module, whose file
+ * Kbuild makes from the scheduler's row in libfairlane/schedulers/list.h. It
+ * defines FL_SCHED, the name of the struct fl_sched, and FL_SCHED_FILE,
+ * FL_SCHED_NAME and FL_SCHED_ABOUT, and includes this file. The struct is
+ * constant and in sight, so the calls below are direct, and inlined.
  *
  * elv.priv[0] of a managed request is the fl_queue that it is charged to: from
  * prepare, by the current task's cgroup, or from insert, by the bio's cgroup,
@@ -16,6 +18,10 @@
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
+#include <trace/events/block.h>
+
+#include "device.h"
+#include FL_SCHED_FILE
 
 #define FL_LIMITED 1ul
 
@@ -169,13 +175,13 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 
 static void fl_completed_request(struct request *rq, u64 now)
 {
-	if ((rq->rq_flags & FL_RQF_MANAGED) && fl_req_queue(rq))
+	if (FL_SCHED.complete && (rq->rq_flags & FL_RQF_MANAGED) && fl_req_queue(rq))
 		FL_SCHED.complete(fl_req_queue(rq), rq, now);
 }
 
 static void fl_release(struct request *rq)
 {
-	if (fl_req_queue(rq))
+	if (FL_SCHED.release && fl_req_queue(rq))
 		FL_SCHED.release(fl_req_queue(rq), rq);
 }
 
@@ -299,3 +305,5 @@ module_init(fl_elevator_init);
 module_exit(fl_elevator_exit);
 
 MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION(FL_SCHED_ABOUT);
+MODULE_ALIAS(FL_SCHED_NAME "-iosched");

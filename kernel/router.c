@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A scheduler that routes, behind the driver's hook (route.h): what elevator.c
- * is for the others. FL_SCHED names its struct fl_sched, which is constant and
- * in sight.
+ * is for the others, and made a module in the same way.
  *
  * A request is charged to its bio's cgroup from start to done; its bios, which
  * end after that, pin the flow. rq->elv is not used: without an elevator it is
@@ -10,6 +9,10 @@
  * high, and are charged to nobody.
  */
 #include <linux/module.h>
+
+#define FL_ROUTES
+#include "device.h"
+#include FL_SCHED_FILE
 
 static struct fl_queue *fl_routed_queue(struct fl_kdev *kdev, struct bio *bio,
 					struct blk_mq_hw_ctx *hctx)
@@ -45,7 +48,8 @@ static void fl_routed_done(struct fl_route_rq *frq)
 
 	if (unlikely(!queue))
 		return;
-	FL_SCHED.complete(queue, frq, 0);
+	if (FL_SCHED.complete)
+		FL_SCHED.complete(queue, frq, 0);
 	/* A full barrier: a waiter sees the new count, or we see it waiting. */
 	atomic_dec_return(&queue->held);
 	if (unlikely(waitqueue_active(&fl_queue_tags(queue)->wait)))
@@ -140,3 +144,5 @@ module_init(fl_routed_init);
 module_exit(fl_routed_module_exit);
 
 MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION(FL_SCHED_ABOUT);
+MODULE_ALIAS("fairlane-route-" FL_SCHED_NAME);

@@ -140,11 +140,14 @@ struct fl_sched {
 	/*
 	 * @rq gives back what dispatch() took for it: once for each dispatch,
 	 * after complete() or, when the drive would not take it, before it is
-	 * inserted again. No lock, any context.
+	 * inserted again. No lock, any context. NULL: there is nothing to give back.
 	 */
 	void (*release)(struct fl_queue *queue, struct fl_req *rq);
 
-	/* The drive finished @rq at @now_ns (0 from a host that sends by route()); before release(). */
+	/*
+	 * The drive finished @rq at @now_ns (0 from a host that sends by route());
+	 * before release(). NULL: the scheduler does not mind.
+	 */
 	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
 
 	/* Periodic work. Returns ns until it wants to be called again, 0 when idle. */

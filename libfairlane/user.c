@@ -231,7 +231,8 @@ void fl_done(struct fl_req *rq)
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
-	sched->complete(queue, rq, fl_now_ns());
+	if (sched->complete)
+		sched->complete(queue, rq, fl_now_ns());
 	if (sched->release)
 		sched->release(queue, rq);
 	atomic_dec(&queue->held);
@@ -242,7 +243,8 @@ void fl_requeue(struct fl_req *rq)
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
-	sched->release(queue, rq);
+	if (sched->release)
+		sched->release(queue, rq);
 	rq->dispatch_ns = 0;
 	spin_lock(&queue->hwq->lock);
 	sched->insert(queue, rq, true);

@@ -23,8 +23,16 @@
 #define FAIRLANE_USER_H
 
 #include "fairlane.h"
+#include "schedulers/list.h"
 
-extern const struct fl_sched fl_kyber_fairness, fl_mqflashfq, fl_flashfq, fl_d2fq, fl_mqfq;
+#define FL_SCHED_DECLARE(id, name, host, role, about) extern const struct fl_sched fl_##id;
+FL_SCHEDULERS(FL_SCHED_DECLARE)
+#undef FL_SCHED_DECLARE
+
+/* All of them, in the order of the list; ends with NULL. */
+extern const struct fl_sched *const fl_schedulers[];
+/* The scheduler of that name, or NULL. */
+const struct fl_sched *fl_sched_find(const char *name);
 
 /* What the library asks of its user. Called from any of the functions below, with locks held. */
 struct fl_host {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What the schedulers' code costs on this machine: the real files, called as
- * a drive's host would, by one thread. Time that the scheduler sees is
+ * The CPU time that the schedulers' code takes on this machine: the real files,
+ * called as a drive's host would, by one thread. Time that the scheduler sees is
  * virtual, as if the drive did 500,000 requests a second, so that its refills
  * come as often as on a fast drive.
  *
+ * Usage: cpu [NAME...]: those schedulers, by default none and all of the list.
  * Prints a line for each scheduler, number of flows and of hardware queues:
  *
  *	NAME FLOWS QUEUES INSERT DISPATCH DONE TAKEN READS HELD
  *
- * ns for each request, medians over batches, without what was done under the
- * lock that all cores share; and how often that was taken, how often shared
- * memory was read under it, and for how many ns it was held, all in all. Then
- * "wake - - NS": to have another thread on the same core do something, and be
- * back.
+ * INSERT, DISPATCH and DONE are ns for each request, medians over batches,
+ * without what was done under the lock that all cores share. TAKEN is how often
+ * that lock was taken, READS how often shared memory was read under it, HELD for
+ * how many ns it was held, all in all. The last line, "wake - - NS", is what it
+ * takes to have another thread on the same core do something, and be back.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -310,20 +311,30 @@ static void measure_wake(void)
 	printf("wake - - %llu\n", (unsigned long long)median(all, ARRAY_SIZE(all)));
 }
 
-int main(void)
+static bool wanted(const struct fl_sched *sched, int argc, char **argv)
 {
+	int i;
+
+	for (i = 1; i < argc; i++)
+		if (!strcmp(argv[i], sched->name))
+			return true;
+	return argc == 1;
+}
+
+int main(int argc, char **argv)
+{
+	const struct fl_sched *const *sched;
 	static const unsigned int flows[] = { 4, 16, 64, 256 }, queues[] = { 1, 4, 16, 64 };
 	unsigned int f, q;
 
 	fl_set_clock(virtual_ns);
 	for (f = 0; f < ARRAY_SIZE(flows); f++)
 		for (q = 0; q < ARRAY_SIZE(queues); q++) {
-			measure(&sim_none, flows[f], queues[q]);
-			measure(&fl_kyber_fairness, flows[f], queues[q]);
-			measure(&fl_mqflashfq, flows[f], queues[q]);
-			measure(&fl_flashfq, flows[f], queues[q]);
-			measure(&fl_d2fq, flows[f], queues[q]);
-			measure(&fl_mqfq, flows[f], queues[q]);
+			if (wanted(&sim_none, argc, argv))
+				measure(&sim_none, flows[f], queues[q]);
+			for (sched = fl_schedulers; *sched; sched++)
+				if (wanted(*sched, argc, argv))
+					measure(*sched, flows[f], queues[q]);
 		}
 	measure_wake();
 	return 0;

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -50,12 +51,12 @@ def host(folder: Path) -> tuple[int, int]:
     return round(submit_ns), round(all_ns - submit_ns)
 
 
-def schedulers(program: Path) -> tuple[dict[str, dict[tuple[int, int], Row]], float]:
+def schedulers(program: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[tuple[int, int], Row]], float]:
     """By scheduler, flows and queues: ns to insert, dispatch, complete; the lock's times taken, reads, ns. And wake."""
     found: dict[str, dict[tuple[int, int], list[Row]]] = {}
     wakes = []
     for _ in range(RUNS):
-        for line in proc.output([program], what="measuring the schedulers", limit_s=LIMIT_S).splitlines():
+        for line in proc.output([program, *only], what="measuring the schedulers", limit_s=LIMIT_S).splitlines():
             name, *values = line.split()
             if name == "wake":
                 wakes.append(float(values[2]))
@@ -114,7 +115,9 @@ def scheduler_text(name: str, cells: dict[tuple[int, int], Row]) -> list[str]:
 
 def renew(program: Path, out: Path, names: list[str]) -> None:
     """Measure only those schedulers; what the file says of the others and of the host stays."""
-    found, _ = schedulers(program)
+    found, _ = schedulers(program, names)
+    if unknown := [name for name in names if name not in found]:
+        raise SystemExit(f"{program}: has no {', '.join(unknown)}; see libfairlane/schedulers/list.h")
     parts = out.read_text().rstrip().split("\n\n")
     parts = [part for part in parts if not any(f'[scheduler."{name}"]' in part for name in names)]
     text = [line for name in names for line in scheduler_text(name, found[name])]

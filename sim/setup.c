@@ -23,13 +23,8 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none,   &fl_kyber_fairness, &fl_mqflashfq,
-						&fl_flashfq, &fl_d2fq,		 &fl_mqfq };
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(scheds); i++)
-		if (!strcmp(scheds[i]->name, sim->config.knob))
-			sim->sched = scheds[i];
+	sim->sched = !strcmp(sim->config.knob, sim_none.name) ? &sim_none :
+								fl_sched_find(sim->config.knob);
 	if (!sim->sched)
 		return fail(sim, "knob: the simulator has none such");
 	if (!sim->sched->route)

@@ -320,13 +320,6 @@ static bool ff_has_work(struct fl_hwq *hwq)
 
 /* ---- Completion --------------------------------------------------------------------- */
 
-static void ff_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
-{
-	(void)queue;
-	(void)rq;
-	(void)now_ns;
-}
-
 /* A place in service is free: it is the turn of the first on the list, wherever that is. */
 static void ff_release(struct fl_queue *queue, struct fl_req *rq)
 {
@@ -424,7 +417,6 @@ const struct fl_sched fl_flashfq = {
 	.dispatch = ff_dispatch,
 	.has_work = ff_has_work,
 	.merge_list = ff_merge_list,
-	.complete = ff_complete,
 	.release = ff_release,
 	.tick = ff_tick,
 	.vars = ff_vars,

@@ -464,13 +464,6 @@ static struct list_head *mq_merge_list(struct fl_queue *queue, enum fl_op op)
 	return &to_mq_queue(queue)->rqs;
 }
 
-static void mq_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
-{
-	(void)queue;
-	(void)rq;
-	(void)now_ns;
-}
-
 /* Who is inserted again has paid already, and pays again: its price is not kept. */
 static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 {
@@ -622,7 +615,6 @@ const struct fl_sched fl_mqfq = {
 	.dispatch = mq_dispatch,
 	.has_work = mq_has_work,
 	.merge_list = mq_merge_list,
-	.complete = mq_complete,
 	.release = mq_release,
 	.tick = mq_tick,
 	.vars = mq_vars,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane import scenario, ssd
+from fairlane import scenario, schedulers, ssd
 from fairlane.errors import FairlaneError
 from fairlane.scenario import TRACES, Cgroup, Expect, Profile, Rate, Scenario, TenantSpec, Variant
 
@@ -243,7 +243,8 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 
 
 def test_the_page_has_every_key_and_every_knob() -> None:
-    keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *scenario.KNOBS, *ssd.PLAYED]
+    keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *ssd.PLAYED]
+    keys += [knob for knob in scenario.KNOBS if knob not in schedulers.EXAMPLES]
     keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "cost"]
     keys += Variant.__dataclass_fields__
     keys += [*scenario.FIGURES, *scenario.TENANT_FIGURES, *scenario.DEVICE_KEYS, *scenario.PATTERNS]

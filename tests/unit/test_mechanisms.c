@@ -89,6 +89,30 @@ static void test_what_is_no_price_list_changes_nothing(void)
 	CHECK(refused > 100000 && refused < 200000, "%u of 200000 were refused", refused);
 }
 
+static void test_the_list_says_what_the_schedulers_are(void)
+{
+	enum { ELEVATOR, ROUTER };
+	static const struct {
+		const struct fl_sched *sched;
+		const char *name;
+		bool routes;
+	} rows[] = {
+#define ROW(id, name, host, role, about) { &fl_##id, name, host == ROUTER },
+		FL_SCHEDULERS(ROW)
+	};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		CHECK(!strcmp(rows[i].sched->name, rows[i].name), "%s", rows[i].name);
+		CHECK(fl_sched_find(rows[i].name) == rows[i].sched, "%s", rows[i].name);
+		CHECK(fl_schedulers[i] == rows[i].sched, "%s", rows[i].name);
+		CHECK(rows[i].routes == !!rows[i].sched->route, "%s", rows[i].name);
+		CHECK(rows[i].routes == !rows[i].sched->dispatch, "%s", rows[i].name);
+	}
+	CHECK(!fl_schedulers[i], "more than the list has");
+	CHECK(!fl_sched_find("none of ours"), "found");
+}
+
 static struct drive d;
 
 static void test_a_device_charges_by_the_prices_it_is_given(void)
@@ -222,6 +246,7 @@ static void test_a_requeued_request_is_next(void)
 }
 
 static const struct test tests[] = {
+	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },
 	{ "a size is priced as the sum of its power-of-two parts", test_a_size_is_the_sum_of_its_parts },
 	{ "a price list is read from a text", test_a_price_list_is_read_from_a_text },
