@@ -40,7 +40,7 @@
 #include <linux/device.h>
 #include <linux/mutex.h>
 
-#include "libfairlane/class.h"
+#include "libfairlane/queue-class.h"
 
 struct fl_queue;
 struct fl_router;
@@ -107,7 +107,7 @@ static inline void fl_route_done(struct fl_route *route, struct fl_route_rq *frq
 		route->done(frq);
 }
 
-/* ---- For a scheduler: see route-glue.h ------------------------------------ */
+/* ---- For a scheduler: see router.c ------------------------------------ */
 
 struct fl_router {
 	const char *name;

@@ -2,7 +2,7 @@
 /*
  * The kernel side of env.h. A request is the block layer's own struct
  * request, or what a driver keeps of it for a scheduler that routes. The
- * host's services are in kernel/core.h.
+ * host's services are in kernel/device.h.
  */
 #ifndef FAIRLANE_ENV_KERNEL_H
 #define FAIRLANE_ENV_KERNEL_H
@@ -54,7 +54,7 @@
 #define fl_req_dispatch_ns(rq) ((rq)->io_start_time_ns)
 #define fl_req_node(rq) (&(rq)->queuelist)
 #define fl_req_of(node) list_entry(node, struct request, queuelist)
-/* elv.priv[0] is the host's, with a mark in its lowest bit: kernel/glue.h. */
+/* elv.priv[0] is the host's, with a mark in its lowest bit: kernel/elevator.c. */
 #define fl_req_queue(rq) ((struct fl_queue *)((unsigned long)(rq)->elv.priv[0] & ~1ul))
 #define fl_req_priv(rq) ((unsigned long *)&(rq)->elv.priv[1])
 #endif

@@ -11,7 +11,7 @@
  *   fl_req    a request, opaque; accessors in env.h
  *
  * and gives the host a struct fl_sched: what it does when a request comes,
- * may go, and is done. The host - the kernel glue (kernel/glue.h), the C
+ * may go, and is done. The host - the kernel (kernel/elevator.c, kernel/router.c), the C
  * library (user.c), a simulator - owns all memory and all threads:
  *
  *   fl_dev    lives from init_dev() to exit_dev(). No operation runs before
@@ -43,8 +43,8 @@
 #define FAIRLANE_H
 
 #include "env.h"
-#include "class.h"
-#include "cost.h"
+#include "queue-class.h"
+#include "mechanisms/prices.h"
 
 #define FL_WEIGHT_MIN 1
 #define FL_WEIGHT_MAX 10000
@@ -54,7 +54,7 @@ struct fl_sched;
 
 struct fl_dev {
 	const struct fl_sched *sched;
-	struct fl_cost cost; /* may change while no request exists: keep nothing computed from it */
+	struct fl_prices prices; /* may change while no request exists: keep nothing computed from it */
 	struct list_head flows; /* fl_flow.node; under lock */
 	spinlock_t lock;
 	unsigned int nr_hwqs;
@@ -74,7 +74,7 @@ struct fl_flow {
 	struct list_head node; /* in dev->flows */
 	void *queues; /* nr_hwqs scheduler queues, see fl_flow_queue() */
 
-	/* See weight.h. Written under dev->lock. */
+	/* See weights.h. Written under dev->lock. */
 	u32 weight;
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
@@ -115,7 +115,7 @@ struct fl_sched {
 	const char *name;
 	size_t dev_size, hwq_size, flow_size, queue_size;
 
-	/* Process context. Device, hardware queues and dev->cost are set up; no flow is. */
+	/* Process context. Device, hardware queues and dev->prices are set up; no flow is. */
 	void (*init_dev)(struct fl_dev *dev);
 	/* Under dev->lock, before the flow's first request and after its last. */
 	void (*init_flow)(struct fl_flow *flow);
@@ -140,11 +140,14 @@ struct fl_sched {
 	/*
 	 * @rq gives back what dispatch() took for it: once for each dispatch,
 	 * after complete() or, when the drive would not take it, before it is
-	 * inserted again. No lock, any context.
+	 * inserted again. No lock, any context. NULL: there is nothing to give back.
 	 */
 	void (*release)(struct fl_queue *queue, struct fl_req *rq);
 
-	/* The drive finished @rq at @now_ns (0 from a host that sends by route()); before release(). */
+	/*
+	 * The drive finished @rq at @now_ns (0 from a host that sends by route());
+	 * before release(). NULL: the scheduler does not mind.
+	 */
 	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
 
 	/* Periodic work. Returns ns until it wants to be called again, 0 when idle. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The user-space host: what kernel/glue.h is to the kernel. See user.h. */
+/* The user-space host: what kernel/ is to Linux. See user.h. */
 #include <stdlib.h>
 #include <time.h>
 
 #include "user.h"
-#include "weight.h"
+#include "mechanisms/weights.h"
 
 struct fl_user_dev {
 	struct fl_host host;
@@ -91,7 +91,7 @@ struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
 	dev->nr_hwqs = nr_hwqs;
 	spin_lock_init(&dev->lock);
 	INIT_LIST_HEAD(&dev->flows);
-	fl_cost_init(&dev->cost);
+	fl_prices_init(&dev->prices);
 	dev->hwqs = fl_zalloc(nr_hwqs * sizeof(dev->hwqs[0]));
 	if (!dev->hwqs)
 		goto err;
@@ -231,7 +231,8 @@ void fl_done(struct fl_req *rq)
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
-	sched->complete(queue, rq, fl_now_ns());
+	if (sched->complete)
+		sched->complete(queue, rq, fl_now_ns());
 	if (sched->release)
 		sched->release(queue, rq);
 	atomic_dec(&queue->held);
@@ -242,7 +243,8 @@ void fl_requeue(struct fl_req *rq)
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
-	sched->release(queue, rq);
+	if (sched->release)
+		sched->release(queue, rq);
 	rq->dispatch_ns = 0;
 	spin_lock(&queue->hwq->lock);
 	sched->insert(queue, rq, true);
@@ -288,7 +290,7 @@ bool fl_set(struct fl_dev *dev, const char *name, u64 value)
 	return true;
 }
 
-bool fl_set_cost(struct fl_dev *dev, const char *text)
+bool fl_set_prices(struct fl_dev *dev, const char *text)
 {
-	return fl_cost_parse(&dev->cost, text);
+	return fl_prices_parse(&dev->prices, text);
 }

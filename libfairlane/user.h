@@ -23,8 +23,16 @@
 #define FAIRLANE_USER_H
 
 #include "fairlane.h"
+#include "schedulers/list.h"
 
-extern const struct fl_sched fl_kyber_fairness, fl_mqflashfq, fl_flashfq, fl_d2fq, fl_mqfq;
+#define FL_SCHED_DECLARE(id, name, host, role, about) extern const struct fl_sched fl_##id;
+FL_SCHEDULERS(FL_SCHED_DECLARE)
+#undef FL_SCHED_DECLARE
+
+/* All of them, in the order of the list; ends with NULL. */
+extern const struct fl_sched *const fl_schedulers[];
+/* The scheduler of that name, or NULL. */
+const struct fl_sched *fl_sched_find(const char *name);
 
 /* What the library asks of its user. Called from any of the functions below, with locks held. */
 struct fl_host {
@@ -75,11 +83,11 @@ bool fl_get(struct fl_dev *dev, const char *name, u64 *value);
 bool fl_set(struct fl_dev *dev, const char *name, u64 value);
 
 /*
- * Price requests by @text, see fl_cost_parse(), as `fairlane calibrate` prints
- * it; false when that is no price list, and nothing changes. No request is
- * staged or with the drive, and none comes meanwhile.
+ * Price requests by @text: a price list as `fairlane calibrate` prints it, see
+ * fl_prices_parse(). Returns false, and changes nothing, when it is not one.
+ * The caller makes sure that no request exists meanwhile.
  */
-bool fl_set_cost(struct fl_dev *dev, const char *text);
+bool fl_set_prices(struct fl_dev *dev, const char *text);
 
 /* Replace the clock, for simulation and tests; NULL: the monotonic clock. */
 void fl_set_clock(u64 (*clock_ns)(void));

@@ -105,11 +105,11 @@ static void *zalloc(struct reader *r, size_t n, size_t size)
 	return p;
 }
 
-static struct costs read_costs(struct reader *r, const json_t *json)
+static struct cpu_time read_cpu(struct reader *r, const json_t *json)
 {
-	struct table t = table(r, json, "costs");
+	struct table t = table(r, json, "cpu");
 	const u64 second = NSEC_PER_SEC;
-	struct costs costs = {
+	struct cpu_time cpu = {
 		.submit_ns = number(&t, "submit_ns", 0, second),
 		.complete_ns = number(&t, "complete_ns", 0, second),
 		.wake_ns = number(&t, "wake_ns", 0, second),
@@ -122,16 +122,16 @@ static struct costs read_costs(struct reader *r, const json_t *json)
 
 	no_more(&t, "submit_ns, complete_ns, wake_ns, insert_ns, dispatch_ns, done_ns, lock_ns, "
 		    "lock_read_ps");
-	return costs;
+	return cpu;
 }
 
 static void read_prices(struct table *t, const char *key, u32 *prices)
 {
-	const json_t *all = list(t, key, FL_COST_SIZES), *value;
+	const json_t *all = list(t, key, FL_PRICE_SIZES), *value;
 	size_t i;
 
-	if (json_array_size(all) != FL_COST_SIZES)
-		fail(t->reader, "%s: %s must have %u prices", t->where, key, FL_COST_SIZES);
+	if (json_array_size(all) != FL_PRICE_SIZES)
+		fail(t->reader, "%s: %s must have %u prices", t->where, key, FL_PRICE_SIZES);
 	json_array_foreach (all, i, value) {
 		json_int_t price = json_integer_value(value);
 
@@ -142,16 +142,16 @@ static void read_prices(struct table *t, const char *key, u32 *prices)
 	}
 }
 
-static struct fl_cost read_cost(struct reader *r, const json_t *json)
+static struct fl_prices read_price_list(struct reader *r, const json_t *json)
 {
-	struct table t = table(r, json, "cost");
-	struct fl_cost cost;
+	struct table t = table(r, json, "prices");
+	struct fl_prices prices;
 
-	fl_cost_init(&cost);
-	read_prices(&t, "read", cost.price[FL_READ]);
-	read_prices(&t, "write", cost.price[FL_WRITE]);
+	fl_prices_init(&prices);
+	read_prices(&t, "read", prices.price[FL_READ]);
+	read_prices(&t, "write", prices.price[FL_WRITE]);
 	no_more(&t, "read, write");
-	return cost;
+	return prices;
 }
 
 static void read_profile(struct table *t, struct ssd_profile *profile)
@@ -343,7 +343,7 @@ static void read_nodes(struct reader *r, struct table *top, struct config *confi
 static void read_all(struct reader *r, struct config *config)
 {
 	struct table t = table(r, config->json, "the run");
-	const json_t *cost = get(&t, "cost");
+	const json_t *prices = get(&t, "prices");
 
 	config->scenario = text(&t, "scenario");
 	config->version = text(&t, "version");
@@ -357,17 +357,17 @@ static void read_all(struct reader *r, struct config *config)
 	config->point = get(&t, "point");
 	if (config->point && !json_is_object(config->point))
 		fail(r, "the run: point must be an object");
-	config->costs = read_costs(r, get(&t, "costs"));
-	config->priced = cost;
-	if (cost)
-		config->cost = read_cost(r, cost);
+	config->cpu = read_cpu(r, get(&t, "cpu"));
+	config->priced = prices;
+	if (prices)
+		config->prices = read_price_list(r, prices);
 	config->tunables = get(&t, "tunables");
 	if (config->tunables && !json_is_object(config->tunables))
 		fail(r, "the run: tunables must be an object");
 	config->drive = read_drive(r, get(&t, "drive"), config->cores);
 	read_nodes(r, &t, config);
 	no_more(&t, "scenario, version, knob, label, seed, repeat, cores, warmup_ns, run_ns, point, "
-		    "costs, cost, tunables, drive, cgroups, tenants");
+		    "cpu, prices, tunables, drive, cgroups, tenants");
 }
 
 bool config_read(struct config *config, FILE *file, char *error, size_t size)

@@ -8,9 +8,9 @@
  *	seed, repeat, cores, warmup_ns, run_ns
  *	point                     any object, given back in the results; or absent
  *	tunables                  {name: value} of the scheduler's
- *	costs                     struct costs, below
- *	cost                      a price list: read and write, each of 12 prices
- *	                          (libfairlane/cost.h); or absent
+ *	cpu                       struct cpu_time, below
+ *	prices                    a price list: read and write, each of 12 prices
+ *	                          (libfairlane/mechanisms/prices.h); or absent
  *	tunables                  of the scheduler: whole numbers by name; or absent
  *	drive                     kind "ssd": the fields of struct ssd_profile,
  *	                          time_scale, precondition
@@ -41,8 +41,8 @@
 #define MAX_IO_BYTES (1u << 30)
 #define MAX_TIME_NS 1209600000000000ull /* two weeks, half for warm-up: in ps it still fits 64 bit */
 
-/* What things cost a core's time; measured by bench/. */
-struct costs {
+/* How much CPU time things take; measured by microbench/. */
+struct cpu_time {
 	u64 submit_ns, complete_ns; /* a request, everything but the scheduler */
 	u64 wake_ns; /* to have a kernel thread run a hardware queue */
 	u64 insert_ns, dispatch_ns, done_ns; /* the scheduler, for each request */
@@ -92,9 +92,9 @@ struct config {
 	const char *scenario, *version, *knob, *label;
 	const json_t *point, *tunables;
 	u64 seed, repeat, cores, warmup_ns, run_ns;
-	struct costs costs;
-	bool priced; /* there is a price list: cost */
-	struct fl_cost cost;
+	struct cpu_time cpu;
+	bool priced; /* there is a price list: prices */
+	struct fl_prices prices;
 	struct drive_config drive;
 	unsigned int nr_cgroups, nr_tenants;
 	struct node_config *cgroups; /* parents before children */

@@ -14,7 +14,7 @@
  */
 #include "sim.h"
 
-#include "../libfairlane/tags.h"
+#include "../libfairlane/mechanisms/tag-limits.h"
 #include "locks.h"
 
 enum event_kind {
@@ -231,7 +231,7 @@ static void end_request(struct sim *sim, struct request *r)
 		}
 		tenant->ios++;
 		tenant->bytes[r->rq.op == FL_WRITE] += r->rq.bytes;
-		tenant->cost += fl_cost(&sim->config.cost, r->rq.op, r->rq.bytes);
+		tenant->cost += fl_cost(&sim->config.prices, r->rq.op, r->rq.bytes);
 		tenant->bins[sim->bin] += r->rq.bytes;
 		histogram_add(&tenant->latency_ns, latency_ns);
 	}
@@ -305,7 +305,7 @@ static void job_slot_free(struct sim *sim, struct job *job)
 	job_go(sim, job);
 }
 
-/* ---- Tags: see libfairlane/tags.h for how flows share them ---- */
+/* ---- Tags: see libfairlane/mechanisms/tag-limits.h for how flows share them ---- */
 
 static void wait_add(struct wait_list *list, struct job *job, bool first)
 {
@@ -379,7 +379,7 @@ static void put_tag(struct sim *sim, struct tenant *tenant, struct fl_queue *que
 		wait_wake(sim, own);
 }
 
-/* ---- The scheduler's part of work; each returns what it costs in ns ---- */
+/* ---- The scheduler's part of work; each returns the CPU time that it takes, ns ---- */
 
 static void to_drive(struct sim *sim, struct core *core)
 {
@@ -453,25 +453,25 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 	fl_submit(sim->dev, job->hwq->index, job->tenant->flow, &r->rq);
 	nr = dispatch(sim, core, job->hwq);
 	/* One was paid for in advance: see time_before(). */
-	return nr > 1 ? (nr - 1) * sim->config.costs.dispatch_ns : 0;
+	return nr > 1 ? (nr - 1) * sim->config.cpu.dispatch_ns : 0;
 }
 
 static u64 complete(struct sim *sim, struct core *core, struct request *r)
 {
-	const struct costs *costs = &sim->config.costs;
+	const struct cpu_time *cpu = &sim->config.cpu;
 	struct fl_queue *queue = r->rq.queue;
 
 	fl_done(&r->rq);
 	r->hwq->in_drive--;
 	put_tag(sim, r->job->tenant, queue, r->hwq);
-	return costs->complete_ns + costs->done_ns +
-	       dispatch(sim, core, r->hwq) * costs->dispatch_ns;
+	return cpu->complete_ns + cpu->done_ns +
+	       dispatch(sim, core, r->hwq) * cpu->dispatch_ns;
 }
 
 static u64 run_hwq(struct sim *sim, struct core *core, struct hwq *hwq)
 {
 	hwq->run_wanted = false;
-	return dispatch(sim, core, hwq) * sim->config.costs.dispatch_ns;
+	return dispatch(sim, core, hwq) * sim->config.cpu.dispatch_ns;
 }
 
 static u64 tick(struct sim *sim)
@@ -492,8 +492,8 @@ static u64 shared_lock_ns(struct sim *sim)
 
 	if (likely(!sim_shared.taken))
 		return 0;
-	hold = sim_shared.taken * sim->config.costs.lock_ns +
-	       sim_shared.reads * sim->config.costs.lock_read_ps / 1000;
+	hold = sim_shared.taken * sim->config.cpu.lock_ns +
+	       sim_shared.reads * sim->config.cpu.lock_read_ps / 1000;
 	sim_shared.taken = 0;
 	sim_shared.reads = 0;
 	from = max_t(u64, sim->now, sim->lock_free_ns);
@@ -525,7 +525,7 @@ static void spend(struct sim *sim, struct core *core, u64 ns)
 /* Begin what @core is to do now: what it takes before the scheduler's part. */
 static u64 time_before(struct sim *sim, struct core *core)
 {
-	const struct costs *costs = &sim->config.costs;
+	const struct cpu_time *cpu = &sim->config.cpu;
 	struct job *job;
 
 	switch (core->now->kind) {
@@ -533,9 +533,9 @@ static u64 time_before(struct sim *sim, struct core *core)
 		job = container_of(core->now, struct job, work);
 		if (!job->held)
 			job->held = make_request(sim, job);
-		return costs->submit_ns + costs->insert_ns + costs->dispatch_ns;
+		return cpu->submit_ns + cpu->insert_ns + cpu->dispatch_ns;
 	case WORK_RUN:
-		return costs->wake_ns;
+		return cpu->wake_ns;
 	case WORK_COMPLETE:
 	case WORK_TICK:
 		break;

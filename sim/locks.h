@@ -5,7 +5,7 @@
  * which cost more than all else here, need not be atomic. But whoever takes the
  * lock that all cores share is counted, and so is what it reads of shared
  * memory meanwhile - of which slow paths that look at all flows do much - so
- * that the host model can make its core hold the lock for as long as bench/
+ * that the host model can make its core hold the lock for as long as microbench/
  * found that this takes.
  */
 #ifndef SIM_LOCKS_H

@@ -2,7 +2,7 @@
 /*
  * No scheduler: each hardware queue is first come, first served. What the
  * kernel does without an elevator once a drive's tags are taken, and the empty
- * frame that bench/ compares a scheduler's cost with.
+ * frame that microbench/ compares a scheduler's cost with.
  */
 #include "none.h"
 

@@ -23,13 +23,8 @@ static bool fail(struct sim *sim, const char *what)
 
 static bool find_scheduler(struct sim *sim)
 {
-	const struct fl_sched *const scheds[] = { &sim_none,   &fl_kyber_fairness, &fl_mqflashfq,
-						&fl_flashfq, &fl_d2fq,		 &fl_mqfq };
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(scheds); i++)
-		if (!strcmp(scheds[i]->name, sim->config.knob))
-			sim->sched = scheds[i];
+	sim->sched = !strcmp(sim->config.knob, sim_none.name) ? &sim_none :
+								fl_sched_find(sim->config.knob);
 	if (!sim->sched)
 		return fail(sim, "knob: the simulator has none such");
 	if (!sim->sched->route)
@@ -64,7 +59,7 @@ static bool check_size(struct sim *sim)
 		return fail(sim, "drive: the tables of its map would take more than 1 GiB; make map "
 				 "smaller, or unit larger");
 	if (c->drive.null && !c->drive.latency_ns && !c->drive.interval_ps &&
-	    (!c->costs.submit_ns || !c->costs.complete_ns))
+	    (!c->cpu.submit_ns || !c->cpu.complete_ns))
 		return fail(
 			sim,
 			"neither the drive nor the host takes any time, so time would stand still");
@@ -335,7 +330,7 @@ static bool allocate(struct sim *sim)
 		return false;
 	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
 	if (sim->dev && c->priced)
-		sim->dev->cost = c->cost;
+		sim->dev->prices = c->prices;
 	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
 	       make_flows(sim) && make_samples(sim);
 }

@@ -10,10 +10,10 @@ from typing import Any
 from fairlane import __version__
 from fairlane.backends.job import Job
 from fairlane.experiment import modelled_ssd
-from fairlane.experiment.model import Profile, Scenario, TenantSpec
+from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
 from fairlane.places import ROOT
 
-COSTS = ROOT / "bench" / "costs.toml"
+COSTS = ROOT / "microbench" / "cpu.toml"
 
 
 NS, PS = 1e9, 1e12
@@ -35,7 +35,7 @@ def block_of(profile: Profile) -> int:
 
 
 def load_costs() -> dict[str, Any]:
-    """What bench/ measured."""
+    """What microbench/ measured."""
     return tomllib.loads(COSTS.read_text())
 
 
@@ -51,7 +51,7 @@ class Simulation:
 def description(what: Simulation, costs: dict[str, Any]) -> dict[str, Any]:
     job, whole, scenario = what.job, what.scenario, what.scenario.at(what.job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
-    cost = {"cost": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
+    prices = {"prices": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -65,8 +65,8 @@ def description(what: Simulation, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "tunables": tunables_of(job),
-        "costs": costs_of(what, costs),
-        **cost,
+        "cpu": costs_of(what, costs),
+        **prices,
         "drive": drive_of(what.drive, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
         "tenants": [_tenant(tenant, scenario, what.drive) for tenant in scenario.tenants],
@@ -88,10 +88,26 @@ def _size(what: Simulation, point: int | None) -> tuple[int, int]:
     return flows, drive_of(what.drive, scenario.queues or scenario.cores)["queues"]
 
 
+def _cpu_of(knob: str, costs: dict[str, Any]) -> dict[str, Any]:
+    """What that scheduler was measured to take, or else what the first one of ours was: a guess, which results tell."""
+    measured: dict[str, Any] = costs["scheduler"].get(knob, costs["scheduler"][OURS[0]])
+    return measured
+
+
+def not_measured(knob: str, costs: dict[str, Any]) -> list[str]:
+    """A note, if the CPU time of the scheduler was never measured."""
+    if knob in costs["scheduler"]:
+        return []
+    return [
+        f"The CPU time of {knob} was not measured, and is taken to be that of {OURS[0]};"
+        f" to measure it, run make -C microbench cpu ONLY={knob}."
+    ]
+
+
 def beyond_what_was_measured(what: Simulation, costs: dict[str, Any]) -> list[str]:
     """A note, if the scenario is anywhere larger than the runs that costs are from."""
     flows, queues = (max(sizes) for sizes in zip(*(_size(what, point) for point in what.scenario.points), strict=True))
-    rows = costs["scheduler"][what.job.variant.knob]["requests"]
+    rows = _cpu_of(what.job.variant.knob, costs)["requests"]
     most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
     if flows <= most_flows and queues <= most_queues:
         return []
@@ -107,7 +123,7 @@ def tunables_of(job: Job) -> dict[str, int]:
 
 def costs_of(what: Simulation, costs: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
-    mine = costs["scheduler"][what.job.variant.knob]
+    mine = _cpu_of(what.job.variant.knob, costs)
     flows, queues = _size(what, what.job.point)
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]

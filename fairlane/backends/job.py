@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fairlane import schedulers
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Profile, Scenario, Variant, from_dict, to_dict
 from fairlane.experiment.results import Results, Run
@@ -121,6 +122,11 @@ class Backend(ABC):
     def on(self) -> str:
         """As --on has it."""
         return f"{self.name}:{self.place}" if self.place else self.name
+
+    @property
+    def usual_knobs(self) -> list[str]:
+        """What is run where nobody names knobs: examples run only where they are named."""
+        return [name for name in self.knobs if name not in schedulers.EXAMPLES]
 
     def on_own_drives(self) -> Backend:
         """This one, but each scenario on its own drive, if that is a modelled one."""

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, proc
+from fairlane import __version__, proc, schedulers
 from fairlane.backends.fl_sim import (
     Simulation,
     beyond_what_was_measured,
@@ -30,6 +30,7 @@ from fairlane.backends.fl_sim import (
     description,
     iops_of,
     load_costs,
+    not_measured,
     tunables_of,
 )
 from fairlane.backends.job import Backend, Completing, Finished, Job, Pace, Tell, ignore
@@ -46,7 +47,6 @@ from fairlane.progress import Progress
 KNOBS = ("none", *OURS)
 PROFILE, CORES = "p4500", 16  # of the suite, where nobody names another
 SPEED = 4.0  # real seconds for a simulated one, on two cores
-ROUTING = ("d2fq",)  # that need a drive with WRR arbitration
 TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
@@ -150,7 +150,8 @@ def _results(what: Simulation, costs: dict[str, Any], run: Run | None) -> Result
         return results
     results.runs = [run]
     results.config = {run.knob: {"tunables": tunables_of(job), "costs": costs_of(what, costs)}}
-    results.notes = [*_notes(job.scenario, drive), *beyond_what_was_measured(what, costs)]
+    guessed = [*not_measured(job.variant.knob, costs), *beyond_what_was_measured(what, costs)]
+    results.notes = [*_notes(job.scenario, drive), *guessed]
     return results
 
 
@@ -232,7 +233,9 @@ def check_knobs(knobs: Sequence[str]) -> None:
 
 def unavailable(knob: str, drive: Profile) -> str | None:
     """Why that drive cannot be shared so, or None."""
-    if knob in ROUTING and (drive.kind != "ssd" or not drive.params.get("wrr", modelled_ssd.PROFILE["wrr"].default)):
+    if knob in schedulers.ROUTING and (
+        drive.kind != "ssd" or not drive.params.get("wrr", modelled_ssd.PROFILE["wrr"].default)
+    ):
         return f"{drive.name} has no weighted round robin arbitration, and {knob} leaves all to that"
     return None
 

@@ -25,7 +25,7 @@ def backend_of(args: argparse.Namespace, *, drive: bool = False) -> Backend:
 def knobs_of(asked: str | None, backend: Backend) -> tuple[Backend, list[str]]:
     """The knobs that --knobs names, by default all that the backend has; and the backend that has them."""
     if asked is None:
-        return backend, list(backend.knobs)
+        return backend, backend.usual_knobs
     names = [name.strip() for name in asked.split(",") if name.strip()]
     backend.check_knobs(names)
     return backend.for_knobs(names), names

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from fairlane import schedulers
 from fairlane.backends.scenario_runs import ScenarioRun, run_scenarios
 from fairlane.backends.vm import Vm
 from fairlane.commands.common import REPORT, RESULTS, conclude, print_json
@@ -16,9 +17,12 @@ from fairlane.pages import scenario_page, terminal
 from fairlane.places import SCENARIOS
 
 SCENARIO = SCENARIOS / "demo.toml"
-# What Debian's kernel has. The demo's device arbitrates nothing, which D2FQ needs; MQFQ is the baseline of that.
-BASELINES = ("mqfq", "flashfq")
-KNOBS = tuple(k.name for k in knobs.TABLE.values() if not (k.lab or k.routes or k.name in BASELINES))
+# What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
+KNOBS = tuple(
+    knob.name
+    for knob in knobs.TABLE.values()
+    if not (knob.lab or knob.routes or knob.name in (*schedulers.BASELINES, *schedulers.EXAMPLES))
+)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -101,7 +101,7 @@ def _simulated(what: Scenario, costs: dict[str, int] | None = None) -> Run:
     given = fl_sim.description(fl_sim.Simulation(job, what, what.profile), fl_sim.load_costs())
     with tempfile.TemporaryDirectory() as folder:
         file, found = Path(folder, "given.json"), Path(folder, "found.json")
-        file.write_text(json.dumps(given | ({"costs": costs} if costs else {})))
+        file.write_text(json.dumps(given | ({"cpu": costs} if costs else {})))
         proc.output([sim.PROGRAM, "-o", found, file], what=f"simulating {what.name}", limit_s=LIMIT_S)
         return Results.load(found).runs[0]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from fairlane import schedulers
 from fairlane.experiment.price_lists import PriceList
 
 WEIGHT_MIN, WEIGHT_MAX, WEIGHT_DEFAULT = 1, 10000, 100
@@ -18,7 +19,7 @@ SPEEDS = ("recorded", "full")
 COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "cost_share")
 
 
-OURS = ("kyber-fairness", "mqflashfq", "flashfq", "d2fq", "mqfq")
+OURS = schedulers.NAMES
 
 
 KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", *OURS)

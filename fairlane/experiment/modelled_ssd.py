@@ -40,4 +40,4 @@ def fields(path: Path) -> dict[str, Field]:
 
 
 PROFILE = fields(ROOT / "ssd" / "profile.h")  # of the model
-PLAYED = fields(ROOT / "kernel" / "vssd.h")  # of how the kernel module plays it
+PLAYED = fields(ROOT / "kernel" / "vssd" / "vssd.h")  # of how the kernel module plays it

@@ -15,7 +15,7 @@ A cost file is TOML; `fairlane calibrate` writes it, and a person can:
 
 Sizes that are not there: below the page, the page's price in proportion; above it, twice that of half the size, or what
 the next larger one that is there costs, if that is less. What is no power of two costs as its parts do, 12 KiB as 8 KiB
-and 4 KiB (libfairlane/cost.h, which this mirrors).
+and 4 KiB (libfairlane/mechanisms/prices.h, which this mirrors).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlane.errors import FairlaneError
 from fairlane.places import PROFILES
 
 COSTS = PROFILES / "costs"
-ONE = 4096  # libfairlane/cost.h: FL_COST_ONE, SIZES, FL_PRICE_MAX
+ONE = 4096  # libfairlane/mechanisms/prices.h: FL_COST_ONE, SIZES, FL_PRICE_MAX
 SIZES = tuple(512 << i for i in range(12))
 PRICE_MAX = ONE << 12
 NAMES = {
@@ -50,7 +50,7 @@ class PriceList:
     write: tuple[int, ...]
 
     def cost(self, op: str, size: int) -> float:
-        """Of one request of that many bytes, in reference requests: fl_cost() of libfairlane/cost.h."""
+        """Of one request of that many bytes, in reference requests: fl_cost() of libfairlane/mechanisms/prices.h."""
         prices = self.read if op == "read" else self.write
         largest = SIZES[-1]
         total = size // largest * prices[-1]

@@ -73,7 +73,7 @@ def prepare(parts: Sequence[str], names: Sequence[str] | None, backend: Backend,
     if names is not None:
         backend.check_knobs(names)
     parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
-    asked = [name for name in backend.knobs if names is None or name in names]
+    asked = [name for name in backend.knobs if name in (backend.usual_knobs if names is None else names)]
     backend = backend.for_knobs(asked)
     how = suite.scale(quick, backend)
     units = suite.units(parts, asked, how, backend.drives())

@@ -15,6 +15,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.model import KNOBS, OURS, Scenario, TenantSpec, Variant, shares
 from fairlane.linux.cgroups import Tree
 from fairlane.proc import shielded
+from fairlane.schedulers import SCHEDULERS
 
 SYS_BLOCK = Path("/sys/block")
 BFQ_WEIGHT_MAX = 1000
@@ -155,27 +156,15 @@ TABLE = {
             needs=("io_cost",),
         ),
         *(
-            Knob(name, name, f"{about} by io.fairlane.weight", ("io.fairlane.weight",), modules=("fairlane", name))
-            for name, about in (
-                ("kyber-fairness", "Kyber-fairness: shares"),
-                ("mqflashfq", "mqFlashFQ: shares of the drive's time, by what requests cost,"),
-                ("flashfq", "FlashFQ: the same with one lock for all cores, to compare with; shares"),
+            Knob(
+                ours.name,
+                ours.name,
+                ours.about,
+                ("io.fairlane.weight",),
+                modules=(*(("fairlane-route",) if ours.routes else ()), "fairlane", ours.name),
+                routes=ours.routes,
             )
-        ),
-        Knob(
-            "d2fq",
-            "d2fq",
-            "D2FQ: shares by io.fairlane.weight, kept by the drive's own WRR arbitration",
-            ("io.fairlane.weight",),
-            modules=("fairlane-route", "fairlane", "d2fq"),
-            routes=True,
-        ),
-        Knob(
-            "mqfq",
-            "mqfq",
-            "MQFQ: shares by io.fairlane.weight, with start tags and a queue for each core",
-            ("io.fairlane.weight",),
-            modules=("fairlane", "mqfq"),
+            for ours in SCHEDULERS
         ),
     )
 }

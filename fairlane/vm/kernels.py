@@ -21,19 +21,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane import proc
+from fairlane import proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.places import ROOT
 
 VERSIONS = ("6.1", "6.12")
-SCHEDULERS = (  # in the order in which they are loaded
-    "fairlane.ko",
-    "kyber-fairness.ko",
-    "mqflashfq.ko",
-    "flashfq.ko",
-    "mqfq.ko",
-    "d2fq.ko",
-)
+SCHEDULERS = ("fairlane.ko", *(f"{name}.ko" for name in schedulers.NAMES))  # in the order in which they are loaded
 MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
 APT_UPDATE_S = 180
 FETCH_S = 1200

@@ -23,7 +23,7 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize(("header", "name"), [("ssd/profile.h", "SSD_PROFILE"), ("kernel/vssd.h", "VSSD_PARAMS")])
+@pytest.mark.parametrize(("header", "name"), [("ssd/profile.h", "SSD_PROFILE"), ("kernel/vssd/vssd.h", "VSSD_PARAMS")])
 def test_fields_are_those_of_the_c_compiler(tmp_path: Path, header: str, name: str) -> None:
     # The kernel's header needs the kernel's: its list alone is taken.
     text = (places.ROOT / header).read_text()

@@ -56,9 +56,9 @@ def run_of(
 ) -> Json:
     found: Json = {"scenario": "test", "version": "0", "knob": knob, "label": knob, "seed": 1, "repeat": 0}
     found |= {"cores": cores, "tunables": {}}
-    found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "costs": COSTS, "drive": drive, "cgroups": []}
+    found |= {"warmup_ns": 10**8, "run_ns": round(seconds * 1e9), "cpu": COSTS, "drive": drive, "cgroups": []}
     found["tenants"] = tenants
-    assert not set(keys) - set(found) - {"cost"}
+    assert not set(keys) - set(found) - {"prices"}
     return copy.deepcopy(found | keys)  # the caller's to change
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import cli
+from fairlane import cli, schedulers
 from fairlane.backends import sim
 from fairlane.backends.table import named
 from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.pages import bench_page
 from fairlane.progress import Progress
+
+KNOBS = tuple(knob for knob in sim.KNOBS if knob not in schedulers.EXAMPLES)
 
 TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.001, 0.06))
 
@@ -36,9 +38,7 @@ def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
     assert run(tmp_path) == 0
     said = capsys.readouterr().out
     summary = json.loads((tmp_path / "verdict.json").read_text())
-    assert {(row["knob"], row["part"]) for row in summary["verdict"]} == {
-        (k, p) for k in sim.KNOBS for p in suite.PARTS
-    }
+    assert {(row["knob"], row["part"]) for row in summary["verdict"]} == {(k, p) for k in KNOBS for p in suite.PARTS}
     unknown = {row["knob"] for row in summary["verdict"] if row["mark"] == "?"}
     assert unknown == {"d2fq"}, "which needs a drive that arbitrates by weight"
     assert summary["advice"] in said
@@ -51,10 +51,10 @@ def test_the_report_leads_from_each_mark_to_its_evidence_and_needs_no_network(tm
     assert run(tmp_path, "--suite", "d1,d4") == 0
     page = (tmp_path / "report.html").read_text()
     links = re.findall(r'href="#([\w-]+)"', page)
-    assert len(links) == len(sim.KNOBS) * 2
+    assert len(links) == len(KNOBS) * 2
     assert [link for link in links if f'id="{link}"' not in page] == []
     assert not re.search(r"https?:|<script|<link|url\(", page)
-    command = f"fairlane bench --suite d1,d4 --knobs {','.join(sim.KNOBS)} --on sim:optane --quick --out {tmp_path}"
+    command = f"fairlane bench --suite d1,d4 --knobs {','.join(KNOBS)} --on sim:optane --quick --out {tmp_path}"
     assert f'<pre class="card">{command}</pre>' in page
     (tmp_path / "report.html").unlink()
     assert cli.main(["report", str(tmp_path)]) == 0
@@ -104,10 +104,10 @@ def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
     assert f"did not run: {why}" in capsys.readouterr().out
     assert f"<b>kyber-fairness</b> did not run: {why}" in (tmp_path / "report.html").read_text()
     summary = json.loads((tmp_path / "verdict.json").read_text())
-    assert [row["unavailable"] for row in summary["verdict"]] == [None] + [why] * (len(sim.KNOBS) - 1)
+    assert [row["unavailable"] for row in summary["verdict"]] == [None] + [why] * (len(KNOBS) - 1)
 
     what = bench.load(tmp_path)
-    assert {unit.knob for unit in what.todo} == set(sim.KNOBS) - {"none"}
+    assert {unit.knob for unit in what.todo} == set(KNOBS) - {"none"}
     assert run(tmp_path, "--suite", "d4") == 0, "and on a kernel that has it, it runs"
     assert "kyber-fairness did not run" not in capsys.readouterr().out
     assert {unit.knob for unit in bench.load(tmp_path).todo} == {"d2fq"}
@@ -117,7 +117,7 @@ def test_a_burst_of_a_millisecond_has_a_figure(tmp_path: Path) -> None:
     assert run(tmp_path, "--suite", "d4") == 0
     what = bench.load(tmp_path)
     evidence = suite_figures.Evidence(what.units, bench.results(what))
-    for knob in set(sim.KNOBS) - {"d2fq"}:
+    for knob in set(KNOBS) - {"d2fq"}:
         short = [burst for burst in evidence.bursts(knob) if burst.seconds == 0.001]
         assert [burst.experiment for burst in short] == ["latency", "bandwidth"]
         for burst in short:

@@ -50,12 +50,12 @@ def test_what_a_tenant_got_is_priced_by_the_list(knob: str) -> None:
         tenant("w", depth=16, read_percent=0),
         tenant("m", read_percent=50),
     ]
-    description = run_of(tenants, null_drive(1, 64, 100_000), knob, cost=PRICES)
+    description = run_of(tenants, null_drive(1, 64, 100_000), knob, prices=PRICES)
     found = simulate(description)["tenants"]
     assert [t["cost_per_s"] for t in found[:2]] == pytest.approx([found[0]["iops"] * 3 / 4, found[1]["iops"]])
     mixed = found[2]["read_bytes_per_s"] / 4096 / 4 + found[2]["write_bytes_per_s"] / 4096
     assert found[2]["cost_per_s"] == pytest.approx(mixed)
-    del description["cost"]
+    del description["prices"]
     assert [t["cost_per_s"] for t in simulate(description)["tenants"]] == [None] * 3
 
 
@@ -76,7 +76,7 @@ def test_a_scheduler_shares_what_the_price_list_says() -> None:
     """A reader and a writer of equal weight: shares of cost, and four times as many reads as writes."""
     tenants = [tenant("r", depth=64), tenant("w", depth=64, read_percent=0)]
     drive = null_drive(1, 32, 100_000, interval_ps=10_000_000)
-    description = run_of(tenants, drive, "kyber-fairness", seconds=2.0, warmup_ns=10**9, cost=PRICES)
+    description = run_of(tenants, drive, "kyber-fairness", seconds=2.0, warmup_ns=10**9, prices=PRICES)
     reader, writer = simulate(description)["tenants"]
     assert reader["cost_per_s"] / writer["cost_per_s"] == pytest.approx(1, abs=0.15)  # by bytes it would be 1/4
     assert reader["iops"] / writer["iops"] == pytest.approx(4, rel=0.15)

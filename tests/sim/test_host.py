@@ -30,7 +30,7 @@ def test_poisson_arrivals_at_one_server_wait_as_in_m_d_1(kind: str, load: float)
         one = {"channels": 1, "dies": 1, "planes": 1, "commands": 65536, "page_reads": 65536}
         drive = ssd_drive(**one, **fast, read_ns=service_ns, page=4096)
     load_of = tenant(depth=65536, interval_ps=round(service_ns * 1000 / load), poisson=True)
-    run = simulate(run_of([load_of], drive, seconds=20, costs=FREE))
+    run = simulate(run_of([load_of], drive, seconds=20, cpu=FREE))
     waited_us = run["tenants"][0]["lat_us"]["mean"] - service_ns / 1000
     assert waited_us == pytest.approx(load / (2 * (1 - load)) * service_ns / 1000, rel=0.02, abs=0.02)
 
@@ -45,7 +45,7 @@ def test_what_is_outstanding_is_throughput_times_latency(depths: list[int], late
     tenants = [tenant(f"t{i}", depth=depth) for i, depth in enumerate(depths)]
     costs = FREE | {"submit_ns": 1}
     drive = null_drive(5, 1023, latency_ns)
-    run = simulate(run_of(tenants, drive, knob, 5, 0.5, costs=costs))
+    run = simulate(run_of(tenants, drive, knob, 5, 0.5, cpu=costs))
     assert counters(run)["mean_in_system"] == pytest.approx(counters(run)["rate_times_latency"], rel=0.001)
     if knob == "none":  # one that throttles has long latencies, of which some began before the window
         for found, depth in zip(run["tenants"], depths, strict=True):
@@ -56,7 +56,7 @@ def test_what_is_outstanding_is_throughput_times_latency(depths: list[int], late
 @settings(max_examples=20, deadline=None)
 def test_a_job_that_pauses_does_its_depth_in_each_latency_and_pause(think_ns: int, latency_ns: int, depth: int) -> None:
     drive = null_drive(latency_ns=latency_ns)
-    run = simulate(run_of([tenant(depth=depth, think_ns=think_ns)], drive, costs=FREE | {"submit_ns": 1}))
+    run = simulate(run_of([tenant(depth=depth, think_ns=think_ns)], drive, cpu=FREE | {"submit_ns": 1}))
     assert run["total_iops"] == pytest.approx(depth * 1e9 / (latency_ns + think_ns + 1), rel=0.01, abs=depth)
 
 
@@ -91,7 +91,7 @@ def test_a_lock_that_all_cores_share_is_held_by_one_at_a_time_and_becomes_the_li
     drive = null_drive(16, 64, latency_ns=100_000)
 
     def total(lock_ns: int) -> tuple[float, Json]:
-        run = simulate(run_of(tenants, drive, "kyber-fairness", 16, 0.5, costs=COSTS | {"lock_ns": lock_ns}))
+        run = simulate(run_of(tenants, drive, "kyber-fairness", 16, 0.5, cpu=COSTS | {"lock_ns": lock_ns}))
         return run["total_iops"], counters(run)
 
     free, few = total(0)
@@ -108,13 +108,13 @@ def test_a_lock_that_all_cores_share_is_held_by_one_at_a_time_and_becomes_the_li
 @pytest.mark.parametrize(("queues", "depth"), [(1, 1), (1, 32), (4, 8)])
 def test_a_drive_has_no_more_in_flight_than_its_queues_take(queues: int, depth: int) -> None:
     drive = null_drive(queues, depth, latency_ns=1_000_000)
-    run = simulate(run_of([tenant(jobs=8, depth=64)], drive, cores=4, costs=FREE | {"submit_ns": 1}))
+    run = simulate(run_of([tenant(jobs=8, depth=64)], drive, cores=4, cpu=FREE | {"submit_ns": 1}))
     assert run["total_iops"] == pytest.approx(queues * depth * 1000, rel=0.01)
 
 
 def test_the_first_of_a_queue_to_wait_for_a_tag_is_the_first_to_get_one() -> None:
     tenants = [tenant(f"t{i}", depth=256) for i in range(8)]
-    run = simulate(run_of(tenants, null_drive(1, 16, 1_000_000), costs=FREE | {"submit_ns": 1}))
+    run = simulate(run_of(tenants, null_drive(1, 16, 1_000_000), cpu=FREE | {"submit_ns": 1}))
     rates = [found["iops"] for found in run["tenants"]]
     assert min(rates) / max(rates) > 0.95
 
@@ -161,7 +161,7 @@ def test_reads_and_writes_are_mixed_as_asked(read_percent: int) -> None:
 
 
 def test_latencies_are_known_within_a_percent() -> None:
-    run = simulate(run_of([tenant()], null_drive(latency_ns=123_456_789), seconds=5, costs=FREE | {"submit_ns": 1}))
+    run = simulate(run_of([tenant()], null_drive(latency_ns=123_456_789), seconds=5, cpu=FREE | {"submit_ns": 1}))
     latency = run["tenants"][0]["lat_us"]
     assert latency["mean"] == pytest.approx(123_456.790)
     assert latency["max"] == pytest.approx(123_456.790)
@@ -170,7 +170,7 @@ def test_latencies_are_known_within_a_percent() -> None:
 
 
 def test_a_long_run_has_wider_bins_and_no_more_of_them() -> None:
-    run = simulate(run_of([tenant()], null_drive(latency_ns=50_000_000), seconds=3600, costs=FREE | {"submit_ns": 1}))
+    run = simulate(run_of([tenant()], null_drive(latency_ns=50_000_000), seconds=3600, cpu=FREE | {"submit_ns": 1}))
     series = run["tenants"][0]["series"]
     assert len(series["bytes"]) <= 8192
     assert len(series["bytes"]) * series["bin_ms"] >= 3_600_000

@@ -150,9 +150,9 @@ def test_a_drive_that_is_only_read_has_no_write_amplification() -> None:
             "mqfq has no tunable fixed_ratio; it has throttle_bytes",
         ),
         ({"tunables": {"depth": 1}}, "none has no tunable depth; it has none"),
-        ({"cost": {"read": [1] * 12}}, "cost: write must be a list"),
-        ({"cost": {"read": [1] * 11, "write": [1] * 12}}, "cost: read must have 12 prices"),
-        ({"cost": {"read": [1] * 12, "write": [0] * 12}}, "cost: write must be whole numbers from 1 to 16777216"),
+        ({"prices": {"read": [1] * 12}}, "prices: write must be a list"),
+        ({"prices": {"read": [1] * 11, "write": [1] * 12}}, "prices: read must have 12 prices"),
+        ({"prices": {"read": [1] * 12, "write": [0] * 12}}, "prices: write must be whole numbers from 1 to 16777216"),
         ({"speed": 1}, "unknown; valid are scenario, version"),
         ({"tenants": []}, "there is none"),
         ({"tenants": [tenant(bytes=1000)]}, "a: bytes must be a multiple of 512"),
@@ -164,7 +164,7 @@ def test_a_drive_that_is_only_read_has_no_write_amplification() -> None:
         ({"drive": ssd_drive(planes=3)}, "drive: planes must be a power of two"),
         ({"drive": ssd_drive(size=1 << 42, map=1 << 40)}, "tables of its map would take more than 1 GiB"),
         ({"drive": ssd_drive(channels=0)}, "drive: channels must be a whole number from 1"),
-        ({"drive": null_drive(), "costs": dict.fromkeys(run_of([], {})["costs"], 0)}, "stand still"),
+        ({"drive": null_drive(), "cpu": dict.fromkeys(run_of([], {})["cpu"], 0)}, "stand still"),
     ],
 )
 def test_what_is_wrong_is_said(change: Json, says: str) -> None:
@@ -214,7 +214,7 @@ def mutate(description: Json, rng: random.Random) -> None:
 def test_a_run_with_anything_in_it_changed_is_run_or_refused(seed: int, knob: str, null: bool) -> None:
     description = mixed(knob, null_drive(2, 64, 50_000) if null else ssd_drive(4))
     description["tenants"].append(player(TRACES / "tpcc-small.trace", "recorded", 4096, depth=64))
-    description["cost"] = {"read": [1] * 12, "write": [1 << 24] * 12}
+    description["prices"] = {"read": [1] * 12, "write": [1 << 24] * 12}
     description = copy.deepcopy(description)
     mutate(description, random.Random(seed))
     done = start(json.dumps(description).encode(), ASAN)

@@ -51,7 +51,7 @@ def played(*players: Json, drive: Json | None = None, seconds: float = 0.1, knob
         knob,
         seconds=seconds,
         warmup_ns=0,
-        costs=FREE | {"submit_ns": 1},
+        cpu=FREE | {"submit_ns": 1},
     )
 
 

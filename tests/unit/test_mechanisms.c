@@ -2,35 +2,35 @@
 /* The shared mechanisms: cost, weights, active flows; and the library's own manners. */
 #include "drive.h"
 #include "test.h"
-#include "weight.h"
+#include "mechanisms/weights.h"
 
 static void test_the_default_prices_bytes(void)
 {
-	struct fl_cost c;
+	struct fl_prices p;
 	u32 bytes;
 
-	fl_cost_init(&c);
+	fl_prices_init(&p);
 	for (bytes = 512; bytes <= 8 << 20; bytes += 512) {
-		CHECK(fl_cost(&c, FL_READ, bytes) == bytes, "%u costs %lu", bytes,
-		      fl_cost(&c, FL_READ, bytes));
-		CHECK(fl_cost(&c, FL_WRITE, bytes) == bytes, "%u", bytes);
+		CHECK(fl_cost(&p, FL_READ, bytes) == bytes, "%u costs %lu", bytes,
+		      fl_cost(&p, FL_READ, bytes));
+		CHECK(fl_cost(&p, FL_WRITE, bytes) == bytes, "%u", bytes);
 	}
-	CHECK(fl_cost(&c, FL_DISCARD, 1u << 30) == FL_COST_ONE, "a discard moves no data");
-	CHECK(fl_cost(&c, FL_OTHER, 0) == FL_COST_ONE, "nothing is free");
-	CHECK(fl_cost(&c, FL_READ, 0) >= 1, "nothing is free");
+	CHECK(fl_cost(&p, FL_DISCARD, 1u << 30) == FL_COST_ONE, "a discard moves no data");
+	CHECK(fl_cost(&p, FL_OTHER, 0) == FL_COST_ONE, "nothing is free");
+	CHECK(fl_cost(&p, FL_READ, 0) >= 1, "nothing is free");
 }
 
 static void test_a_size_is_the_sum_of_its_parts(void)
 {
-	struct fl_cost c;
+	struct fl_prices p;
 
-	fl_cost_init(&c);
-	c.price[FL_READ][3] = 1000; /* 4 KiB */
-	c.price[FL_READ][4] = 1500; /* 8 KiB */
-	c.price[FL_READ][FL_COST_SIZES - 1] = 100000; /* 1 MiB */
-	CHECK(fl_cost(&c, FL_READ, 12 << 10) == 2500, "%lu", fl_cost(&c, FL_READ, 12 << 10));
-	CHECK(fl_cost(&c, FL_READ, (2 << 20) + (4 << 10)) == 201000, "%lu",
-	      fl_cost(&c, FL_READ, (2 << 20) + (4 << 10)));
+	fl_prices_init(&p);
+	p.price[FL_READ][3] = 1000; /* 4 KiB */
+	p.price[FL_READ][4] = 1500; /* 8 KiB */
+	p.price[FL_READ][FL_PRICE_SIZES - 1] = 100000; /* 1 MiB */
+	CHECK(fl_cost(&p, FL_READ, 12 << 10) == 2500, "%lu", fl_cost(&p, FL_READ, 12 << 10));
+	CHECK(fl_cost(&p, FL_READ, (2 << 20) + (4 << 10)) == 201000, "%lu",
+	      fl_cost(&p, FL_READ, (2 << 20) + (4 << 10)));
 }
 
 static const char prices[] = "read 1 2 3 4 5 6 7 8 9 10 11 12\n"
@@ -38,14 +38,14 @@ static const char prices[] = "read 1 2 3 4 5 6 7 8 9 10 11 12\n"
 
 static void test_a_price_list_is_read_from_a_text(void)
 {
-	struct fl_cost c;
+	struct fl_prices p;
 
-	CHECK(fl_cost_parse(&c, prices), "refused");
-	CHECK(fl_cost(&c, FL_READ, 512) == 1, "%lu", fl_cost(&c, FL_READ, 512));
-	CHECK(fl_cost(&c, FL_READ, 1 << 20) == 12, "%lu", fl_cost(&c, FL_READ, 1 << 20));
-	CHECK(fl_cost(&c, FL_WRITE, 12 << 10) == 16 + 17, "%lu", fl_cost(&c, FL_WRITE, 12 << 10));
-	CHECK(fl_cost(&c, FL_WRITE, 1 << 20) == FL_PRICE_MAX, "the dearest that there is");
-	CHECK(fl_cost(&c, FL_DISCARD, 1 << 20) == FL_COST_ONE, "a discard moves no data");
+	CHECK(fl_prices_parse(&p, prices), "refused");
+	CHECK(fl_cost(&p, FL_READ, 512) == 1, "%lu", fl_cost(&p, FL_READ, 512));
+	CHECK(fl_cost(&p, FL_READ, 1 << 20) == 12, "%lu", fl_cost(&p, FL_READ, 1 << 20));
+	CHECK(fl_cost(&p, FL_WRITE, 12 << 10) == 16 + 17, "%lu", fl_cost(&p, FL_WRITE, 12 << 10));
+	CHECK(fl_cost(&p, FL_WRITE, 1 << 20) == FL_PRICE_MAX, "the dearest that there is");
+	CHECK(fl_cost(&p, FL_DISCARD, 1 << 20) == FL_COST_ONE, "a discard moves no data");
 }
 
 #define TWELVE "1 2 3 4 5 6 7 8 9 10 11 12"
@@ -64,29 +64,53 @@ static void test_what_is_no_price_list_changes_nothing(void)
 		"read 1 2 3 4 5 6 7 8 9 10 11 16777217\nwrite " TWELVE,
 		"read 1 2 3 4 5 6 7 8 9 10 11 18446744073709551617\nwrite " TWELVE,
 	};
-	struct fl_cost before, c;
+	struct fl_prices before, p;
 	char text[sizeof(prices)];
 	unsigned int i, refused = 0;
 	u32 random = 1;
 
-	fl_cost_init(&c);
-	before = c;
+	fl_prices_init(&p);
+	before = p;
 	for (i = 0; i < ARRAY_SIZE(wrong); i++) {
-		CHECK(!fl_cost_parse(&c, wrong[i]), "takes: %s", wrong[i]);
-		CHECK(!memcmp(&c, &before, sizeof(c)), "changed by: %s", wrong[i]);
+		CHECK(!fl_prices_parse(&p, wrong[i]), "takes: %s", wrong[i]);
+		CHECK(!memcmp(&p, &before, sizeof(p)), "changed by: %s", wrong[i]);
 	}
 	/* Any byte of a good text changed: taken or not, and never read past its end. */
 	for (i = 0; i < 200000; i++) {
 		memcpy(text, prices, sizeof(text));
 		random = random * 1664525 + 1013904223;
 		text[(random >> 8) % (sizeof(text) - 1)] = (char)(random >> 24);
-		before = c;
-		if (fl_cost_parse(&c, text))
+		before = p;
+		if (fl_prices_parse(&p, text))
 			continue;
 		refused++;
-		CHECK(!memcmp(&c, &before, sizeof(c)), "changed by: %s", text);
+		CHECK(!memcmp(&p, &before, sizeof(p)), "changed by: %s", text);
 	}
 	CHECK(refused > 100000 && refused < 200000, "%u of 200000 were refused", refused);
+}
+
+static void test_the_list_says_what_the_schedulers_are(void)
+{
+	enum { ELEVATOR, ROUTER };
+	static const struct {
+		const struct fl_sched *sched;
+		const char *name;
+		bool routes;
+	} rows[] = {
+#define ROW(id, name, host, role, about) { &fl_##id, name, host == ROUTER },
+		FL_SCHEDULERS(ROW)
+	};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		CHECK(!strcmp(rows[i].sched->name, rows[i].name), "%s", rows[i].name);
+		CHECK(fl_sched_find(rows[i].name) == rows[i].sched, "%s", rows[i].name);
+		CHECK(fl_schedulers[i] == rows[i].sched, "%s", rows[i].name);
+		CHECK(rows[i].routes == !!rows[i].sched->route, "%s", rows[i].name);
+		CHECK(rows[i].routes == !rows[i].sched->dispatch, "%s", rows[i].name);
+	}
+	CHECK(!fl_schedulers[i], "more than the list has");
+	CHECK(!fl_sched_find("none of ours"), "found");
 }
 
 static struct drive d;
@@ -97,8 +121,8 @@ static void test_a_device_charges_by_the_prices_it_is_given(void)
 	u64 cost;
 
 	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
-	CHECK(!fl_set_cost(d.dev, "cheap"), "taken");
-	CHECK(fl_set_cost(d.dev, prices), "refused");
+	CHECK(!fl_set_prices(d.dev, "cheap"), "taken");
+	CHECK(fl_set_prices(d.dev, prices), "refused");
 	reader = drive_tenant(&d, NULL, 100, 1);
 	drive_start(&d);
 	drive_run(&d, 100 * MSEC);
@@ -222,6 +246,7 @@ static void test_a_requeued_request_is_next(void)
 }
 
 static const struct test tests[] = {
+	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },
 	{ "a size is priced as the sum of its power-of-two parts", test_a_size_is_the_sum_of_its_parts },
 	{ "a price list is read from a text", test_a_price_list_is_read_from_a_text },

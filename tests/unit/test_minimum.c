@@ -4,13 +4,13 @@
  * few threads can do their atomic operations, and in many random ones.
  */
 #include "fairlane.h"
-#include "vtime.h"
+#include "mechanisms/virtual-time.h"
 #include "test.h"
 #include "interleave.h"
 
-#include "mindicator.h"
+#include "mechanisms/minimum-tree.h"
 #define fl_d2fq fl_d2fq_interleaved /* the other is linked, too */
-#include "../../libfairlane/d2fq.c"
+#include "../../libfairlane/schedulers/d2fq.c"
 
 /* ---- D2FQ: two loops of compare-and-swap ---- */
 

@@ -199,10 +199,17 @@ static void test_kyber_fairness(void)
 	fl_dev_destroy(dev);
 }
 
-static void test_mqflashfq(void)
+/* Those of the list of which nothing more is checked. */
+static void test_others(void)
 {
-	run_threads(&fl_mqflashfq);
-	fl_dev_destroy(dev);
+	const struct fl_sched *const *sched;
+
+	for (sched = fl_schedulers; *sched; sched++) {
+		if ((*sched)->route || *sched == &fl_kyber_fairness || *sched == &fl_flashfq)
+			continue;
+		run_threads(*sched);
+		fl_dev_destroy(dev);
+	}
 }
 
 static void test_flashfq(void)
@@ -217,8 +224,8 @@ static void test_flashfq(void)
 
 static const struct test tests[] = {
 	{ "kyber-fairness: threads do everything at once", test_kyber_fairness },
-	{ "mqflashfq: threads do everything at once", test_mqflashfq },
 	{ "flashfq: threads do everything at once", test_flashfq },
+	{ "all others that stage: threads do everything at once", test_others },
 	{}
 };
 

@@ -22,14 +22,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from fairlane import proc
+from fairlane import proc, schedulers
 from fairlane.experiment.model import Profile
 from fairlane.linux import made_drives
 from fairlane.vm.guest import CGROUPS
 from fairlane.vm.kernels import SCHEDULERS
 
-# Our elevators; d2fq, which is none, has torture_route.py.
-ALL_OURS = tuple(name.removesuffix(".ko") for name in SCHEDULERS[1:] if name != "d2fq.ko")
+# Our elevators; those that route have torture_route.py.
+ALL_OURS = tuple(name for name in schedulers.NAMES if name not in schedulers.ROUTING)
 OURS = os.environ.get("FAIRLANE_TORTURED", ALL_OURS[0])  # the one under test
 OTHERS = ("none", "kyber", "bfq", "mq-deadline")
 LIMIT_S = 60.0  # of a hang: a slow machine takes its time

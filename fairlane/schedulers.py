@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Our schedulers, from the one list of them: libfairlane/schedulers/list.h."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlane.errors import FairlaneError
+from fairlane.places import ROOT
+
+LIST = ROOT / "libfairlane" / "schedulers" / "list.h"
+BEGIN = re.compile(r"^\tX\(", re.MULTILINE)
+ROW = re.compile(
+    r'^\tX\(\w+, "([\w-]+)", (ELEVATOR|ROUTER), (MAIN|BASELINE|EXAMPLE),\s*\\\n\t  "([^"\n]*)"\)', re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    name: str
+    routes: bool  # it is no elevator: it chooses classes of the drive's queues
+    role: str
+    about: str
+
+
+def read(path: Path) -> tuple[Scheduler, ...]:
+    text = path.read_text()
+    rows = ROW.findall(text)
+    if len(rows) != len(BEGIN.findall(text)):
+        raise FairlaneError(f"{path}: has a row that cannot be read; write it as the comment at its top says")
+    return tuple(Scheduler(name, host == "ROUTER", role, about) for name, host, role, about in rows)
+
+
+SCHEDULERS = read(LIST)
+NAMES = tuple(each.name for each in SCHEDULERS)
+ROUTING = tuple(each.name for each in SCHEDULERS if each.routes)
+BASELINES = tuple(each.name for each in SCHEDULERS if each.role == "BASELINE")
+EXAMPLES = tuple(each.name for each in SCHEDULERS if each.role == "EXAMPLE")  # these run only where they are named

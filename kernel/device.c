@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fairlane.ko: the devices, one for each request queue that has one of our
+ * schedulers. Made when the scheduler is chosen, with its timer, which runs
+ * tick(), and its hardware queues; see device.h for how long it lives.
+ */
+#include <linux/kernel.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "policy.h"
+#define CREATE_TRACE_POINTS
+#include "tracepoints.h"
+
+static LIST_HEAD(fl_kdevs);
+static DEFINE_SPINLOCK(fl_kdevs_lock);
+
+void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used)
+{
+	trace_fairlane_refill(disk_devt(to_fl_kdev(dev)->q->disk), period_over, total, used);
+}
+EXPORT_SYMBOL_GPL(fl_trace_refill);
+
+static void fl_kdev_free(struct kref *ref)
+{
+	struct fl_kdev *kdev = container_of(ref, struct fl_kdev, ref);
+	unsigned int i;
+
+	for (i = 0; kdev->dev.hwqs && i < kdev->dev.nr_hwqs; i++)
+		if (kdev->dev.hwqs[i])
+			kfree(container_of(kdev->dev.hwqs[i], struct fl_khwq, hwq));
+	kfree(kdev->dev.hwqs);
+	kfree(kdev->files.attrs);
+	kfree(kdev->vars);
+	kfree(kdev);
+}
+
+void fl_kdev_put(struct fl_kdev *kdev)
+{
+	kref_put(&kdev->ref, fl_kdev_free);
+}
+
+/* The device of @q, referenced, or NULL. Any context. */
+struct fl_kdev *fl_kdev_get(struct request_queue *q)
+{
+	struct fl_kdev *kdev, *found = NULL;
+	unsigned long flags;
+
+	spin_lock_irqsave(&fl_kdevs_lock, flags);
+	list_for_each_entry(kdev, &fl_kdevs, node) {
+		if (kdev->q == q) {
+			found = kdev;
+			kref_get(&kdev->ref);
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&fl_kdevs_lock, flags);
+	return found;
+}
+
+/*
+ * Once a second, compute which part of the work each flow got. Walks all queues
+ * of all flows, so not under dev->lock; RCU keeps a flow that leaves meanwhile.
+ */
+static void fl_update_got(struct fl_kdev *kdev)
+{
+	struct fl_flow *flow;
+	u64 total = 0;
+	unsigned int i;
+
+	if (time_before(jiffies, kdev->got_jiffies + HZ))
+		return;
+	WRITE_ONCE(kdev->got_jiffies, jiffies);
+	rcu_read_lock();
+	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
+		struct fl_kflow *kflow = to_fl_kflow(flow);
+		u64 cost = 0;
+
+		if (!READ_ONCE(flow->busy) && !kflow->got)
+			continue;
+		for (i = 0; i < kdev->dev.nr_hwqs; i++)
+			cost += READ_ONCE(fl_flow_queue(kdev->dev.sched, flow, i)->cost);
+		kflow->used = cost - kflow->used_before;
+		kflow->used_before = cost;
+		total += kflow->used;
+	}
+	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
+		struct fl_kflow *kflow = to_fl_kflow(flow);
+
+		WRITE_ONCE(kflow->got,
+			   total ? mul_u64_u64_div_u64(kflow->used, FL_SHARE_ONE, total) : 0);
+		kflow->used = 0;
+	}
+	rcu_read_unlock();
+}
+
+static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
+{
+	struct fl_kdev *kdev = container_of(timer, struct fl_kdev, timer);
+	u64 next = kdev->dev.sched->tick(&kdev->dev);
+
+	fl_update_got(kdev);
+	if (next)
+		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
+	return HRTIMER_NORESTART; /* started again above, or by a kick meanwhile */
+}
+
+/*
+ * Make the device of @sched on @q: of a scheduler that routes if @route is set,
+ * else of an elevator. Process context; NULL when out of memory. The caller owns
+ * a reference, which fl_kdev_exit() drops.
+ */
+struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched,
+			       struct fl_route *route)
+{
+	struct fl_kdev *kdev;
+	const struct fl_var *var;
+	struct blk_mq_hw_ctx *hctx;
+	struct fl_khwq *khwq;
+	unsigned long i;
+
+	kdev = kzalloc_node(offsetof(struct fl_kdev, dev) + sched->dev_size, GFP_KERNEL, q->node);
+	if (!kdev)
+		return NULL;
+	kref_init(&kdev->ref);
+	kdev->q = q;
+	kdev->route = route;
+	INIT_LIST_HEAD(&kdev->node);
+	hrtimer_init(&kdev->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	kdev->timer.function = fl_timer_fn;
+	kdev->dev.sched = sched;
+	kdev->dev.nr_hwqs = q->nr_hw_queues;
+	spin_lock_init(&kdev->dev.lock);
+	INIT_LIST_HEAD(&kdev->dev.flows);
+	fl_prices_init(&kdev->dev.prices);
+
+	kdev->dev.hwqs = kcalloc(q->nr_hw_queues, sizeof(kdev->dev.hwqs[0]), GFP_KERNEL);
+	if (!kdev->dev.hwqs)
+		goto err;
+	queue_for_each_hw_ctx(q, hctx, i) {
+		khwq = kzalloc_node(offsetof(struct fl_khwq, hwq) + sched->hwq_size, GFP_KERNEL,
+				    hctx->numa_node);
+		if (!khwq)
+			goto err;
+		khwq->hctx = hctx;
+		khwq->hwq.dev = &kdev->dev;
+		khwq->hwq.index = i;
+		khwq->hwq.depth = q->tag_set->queue_depth;
+		spin_lock_init(&khwq->hwq.lock);
+		kdev->dev.hwqs[i] = &khwq->hwq;
+	}
+
+	if (route && fl_kdev_init_vars(kdev))
+		goto err;
+	for (var = sched->vars; var->name; var++)
+		if (fl_var_tunable(var))
+			*fl_var_ptr(&kdev->dev, var) = var->def;
+	sched->init_dev(&kdev->dev);
+	return kdev;
+err:
+	fl_kdev_put(kdev);
+	return NULL;
+}
+EXPORT_SYMBOL_GPL(fl_kdev_create);
+
+/* False if the queue has another of our schedulers: the block layer knows nothing of those that route. */
+static bool fl_kdev_add(struct fl_kdev *kdev)
+{
+	struct fl_kdev *other;
+
+	spin_lock_irq(&fl_kdevs_lock);
+	list_for_each_entry(other, &fl_kdevs, node)
+		if (other->q == kdev->q)
+			break;
+	if (list_entry_is_head(other, &fl_kdevs, node))
+		list_add(&kdev->node, &fl_kdevs);
+	spin_unlock_irq(&fl_kdevs_lock);
+	if (!list_empty(&kdev->node))
+		return true;
+	pr_err("fairlane: %s: no %s while it has another of our schedulers: write none to %s/scheduler first\n",
+	       kdev->q->disk->disk_name, kdev->dev.sched->name, kdev->route ? "queue" : FL_ROUTE_FOLDER);
+	return false;
+}
+
+/* Give every cgroup on the queue its flow. The queue is frozen. */
+int fl_kdev_activate(struct fl_kdev *kdev)
+{
+	int ret;
+
+	if (!fl_kdev_add(kdev))
+		return -EBUSY;
+	ret = fl_activate_policy(kdev->q, &fl_policy);
+	if (!ret && !kdev->root) {
+		/* A cgroup that died during the last switch of schedulers left its policy data. */
+		fl_deactivate_policy(kdev->q, &fl_policy);
+		ret = -EBUSY;
+	}
+	return ret;
+}
+EXPORT_SYMBOL_GPL(fl_kdev_activate);
+
+/* The scheduler leaves the queue, which is frozen: no request is left, none comes. */
+void fl_kdev_exit(struct fl_kdev *kdev)
+{
+	struct fl_flow *flow, *next;
+	bool active = !list_empty(&kdev->node);
+
+	spin_lock_irq(&fl_kdevs_lock);
+	list_del_init(&kdev->node);
+	spin_unlock_irq(&fl_kdevs_lock);
+	hrtimer_cancel(&kdev->timer);
+
+	/*
+	 * Detach all flows before any is freed: a dying child may be freed
+	 * after its parent here. Children come after parents on the list.
+	 */
+	spin_lock_irq(&kdev->dev.lock);
+	kdev->dead = true;
+	list_for_each_entry_safe_reverse(flow, next, &kdev->dev.flows, node)
+		fl_kflow_detach(to_fl_kflow(flow));
+	spin_unlock_irq(&kdev->dev.lock);
+
+	if (active) /* else the flows are another scheduler's */
+		fl_deactivate_policy(kdev->q, &fl_policy);
+	fl_kdev_put(kdev);
+}
+EXPORT_SYMBOL_GPL(fl_kdev_exit);

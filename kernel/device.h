@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A device and what belongs to it, in the kernel: the contract's objects, each
+ * with the kernel's part in front of it. For fairlane.ko and for the modules of
+ * the schedulers.
+ *
+ *   fl_kdev    a request queue that has one of our schedulers: an elevator
+ *              or one that routes (route.h), never both. Reference counted: the
+ *              scheduler holds one reference, from fl_kdev_create() to
+ *              fl_kdev_exit(), and each flow holds one, since a cgroup dies
+ *              slowly and may outlive the scheduler.
+ *   fl_khwq    a hardware context. Lives as long as its fl_kdev, so that
+ *              a timer that fires late finds it.
+ *   fl_kflow   a cgroup on a request queue: the blkcg policy's data of a blkg.
+ *              The block layer makes and frees it with the blkg, or when the
+ *              scheduler comes and goes. A flow is attached while it is on
+ *              dev->flows, known to the scheduler. A managed request pins its
+ *              blkg, and so its flow; of a routed request the bios do that,
+ *              which outlive it. Freed after an RCU grace period.
+ *   module     a scheduler in use pins its module, which pins fairlane.ko.
+ *              The exit of fairlane.ko waits until the last flow is freed.
+ */
+#ifndef FAIRLANE_DEVICE_H
+#define FAIRLANE_DEVICE_H
+
+#include <linux/hrtimer.h>
+#include <linux/kref.h>
+#include <linux/wait.h>
+
+#include "compat.h"
+#include "route.h"
+#include "libfairlane/fairlane.h"
+#include "libfairlane/mechanisms/tag-limits.h"
+#include "libfairlane/mechanisms/weights.h"
+
+struct fl_kdev {
+	struct kref ref;
+	struct request_queue *q;
+	struct list_head node; /* in fl_kdevs; under fl_kdevs_lock */
+	struct fl_kflow *root; /* set once, when the policy is activated */
+	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
+	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
+	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
+	bool dead; /* no flow may attach any more; under dev.lock */
+	/* Only of a scheduler that routes. */
+	struct fl_route *route; /* the driver's; NULL: the scheduler is an elevator. Set when made */
+	struct rq_qos rqos; /* holds tasks back before they take a tag; linked while routing */
+	struct fl_kvar *vars; /* files of the scheduler's variables */
+	struct attribute_group files; /* the same, as a group */
+	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+/* A variable of a scheduler that routes, as a file in the drive's fairlane folder. */
+struct fl_kvar {
+	struct device_attribute attr;
+	struct fl_kdev *kdev;
+	const struct fl_var *var; /* NULL: prices */
+};
+
+struct fl_khwq {
+	struct blk_mq_hw_ctx *hctx;
+	struct fl_hwq hwq; /* followed by the scheduler's data */
+};
+
+/* What a cgroup's tasks hold of a hardware queue's scheduler tags. Lives as long as its flow. */
+struct fl_tags {
+	/*
+	 * Requests that its own tasks allocated, unlike fl_queue.held, which also
+	 * counts what others (writeback) do in its name. Written by whoever
+	 * allocates and frees; a stale read costs one tag more or less.
+	 */
+	atomic_t held;
+	wait_queue_head_t wait; /* tasks over their part */
+};
+
+struct fl_kflow {
+	struct blkg_policy_data pd;
+	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
+	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
+	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
+	struct fl_tags *tags; /* one per hardware queue */
+	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
+	u64 got; /* share of the last second; written by the timer */
+	struct rcu_head rcu;
+	struct fl_flow flow ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+static inline struct fl_kdev *to_fl_kdev(struct fl_dev *dev)
+{
+	return container_of(dev, struct fl_kdev, dev);
+}
+
+static inline struct fl_kflow *to_fl_kflow(struct fl_flow *flow)
+{
+	return container_of(flow, struct fl_kflow, flow);
+}
+
+static inline struct fl_tags *fl_queue_tags(struct fl_queue *queue)
+{
+	return &to_fl_kflow(queue->flow)->tags[queue->hwq->index];
+}
+
+extern struct blkcg_policy fl_policy;
+
+struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched,
+			       struct fl_route *route);
+int fl_kdev_activate(struct fl_kdev *kdev);
+void fl_kdev_exit(struct fl_kdev *kdev);
+
+void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data);
+void fl_tags_wake(struct fl_queue *queue);
+void fl_tags_hold_back(struct fl_queue *queue);
+
+int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
+#define FL_MAX_VARS 24
+#define FL_NR_ATTRS (FL_MAX_VARS + 2) /* with prices and a terminator */
+
+/* The flow of @bio's cgroup, or the root's; either stays while the bio or the scheduler does. */
+static inline struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
+{
+	struct blkg_policy_data *pd = NULL;
+	struct fl_kflow *kflow;
+
+	if (bio && bio->bi_blkg && !bio_issue_as_root_blkg(bio))
+		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
+	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
+	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
+}
+
+/* ---- The services of env.h ---- */
+
+/*
+ * Not blk_mq_run_hw_queue(): that takes the queue's lock (6.12), under which
+ * flows are made, which takes dev->lock, under which refills come here.
+ */
+static inline void fl_hwq_run(struct fl_hwq *hwq)
+{
+	blk_mq_delay_run_hw_queue(container_of(hwq, struct fl_khwq, hwq)->hctx, 0);
+}
+
+/* How soon a tick comes that was asked for. */
+#define FL_KICK_NS (100 * NSEC_PER_USEC)
+
+/*
+ * Leaves a timer that fires sooner anyway. A tick that runs just now may set the
+ * timer after us: then it is as good as the one asked for.
+ */
+static inline void fl_dev_kick(struct fl_dev *dev)
+{
+	struct hrtimer *timer = &to_fl_kdev(dev)->timer;
+
+	if (!hrtimer_is_queued(timer) || ktime_to_ns(hrtimer_get_remaining(timer)) > FL_KICK_NS)
+		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
+}
+
+/* Only for a scheduler that routes. */
+static inline void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium,
+				  unsigned int low)
+{
+	struct fl_route *route = to_fl_kdev(dev)->route;
+
+	route->ops->set_weights(route->disk, high, medium, low);
+}
+
+void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used);
+
+#endif

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A scheduler as a blk-mq elevator.
+ *
+ * Not compiled by itself: each scheduler that stages has a module, whose file
+ * Kbuild makes from the scheduler's row in libfairlane/schedulers/list.h. It
+ * defines FL_SCHED, the name of the struct fl_sched, and FL_SCHED_FILE,
+ * FL_SCHED_NAME and FL_SCHED_ABOUT, and includes this file. The struct is
+ * constant and in sight, so the calls below are direct, and inlined.
+ *
+ * elv.priv[0] of a managed request is the fl_queue that it is charged to: from
+ * prepare, by the current task's cgroup, or from insert, by the bio's cgroup,
+ * which may be another (writeback), to finish. The request pins that flow's
+ * blkg meanwhile. The lowest bit says that the current task took the request
+ * through the tag limit (tags.c). Without it the request came with the bio, and
+ * the flow's own tasks do not wait for its tag. elv.priv[1] is the scheduler's
+ * word.
+ */
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <trace/events/block.h>
+
+#include "device.h"
+#include FL_SCHED_FILE
+
+#define FL_LIMITED 1ul
+
+/* The request takes over the caller's reference on the flow's blkg. */
+static void fl_charge(struct request *rq, struct fl_queue *queue, unsigned long limited)
+{
+	atomic_inc(&queue->held);
+	smp_mb__after_atomic(); /* against fl_flows_age() */
+	if (limited)
+		atomic_inc(&fl_queue_tags(queue)->held);
+	rq->elv.priv[0] = (void *)((unsigned long)queue | limited);
+}
+
+/* Give back the charge, and the blkg that it pinned. Any context. */
+static void fl_uncharge(struct request *rq)
+{
+	bool limited = (unsigned long)rq->elv.priv[0] & FL_LIMITED;
+	struct fl_queue *queue = fl_req_queue(rq);
+
+	if (!queue)
+		return;
+	rq->elv.priv[0] = NULL;
+	atomic_dec(&queue->held);
+	if (limited) {
+		struct fl_tags *tags = fl_queue_tags(queue);
+
+		/* A full barrier: a waiter sees the new count, or we see it waiting. */
+		atomic_dec_return(&tags->held);
+		if (unlikely(waitqueue_active(&tags->wait)))
+			fl_tags_wake(queue);
+	}
+	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+}
+
+static struct fl_queue *fl_kflow_queue(struct fl_kflow *kflow, struct fl_hwq *hwq)
+{
+	return fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index);
+}
+
+static void fl_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
+{
+	struct fl_kdev *kdev = data->q->elevator->elevator_data;
+
+	/* Kernel threads take no tag limit; so much they leave to everybody else. */
+	if (!op_is_sync(opf) || (current->flags & PF_KTHREAD))
+		data->shallow_depth = kdev->async_depth;
+	/* Others may wait for these, whoever issues them. */
+	if (!(opf & (REQ_META | REQ_SWAP)))
+		fl_tags_limit(kdev, data);
+}
+
+static void fl_prepare_request(struct request *rq)
+{
+	struct fl_kdev *kdev = rq->q->elevator->elevator_data;
+	struct blkcg_gq *blkg;
+	struct blkg_policy_data *pd;
+	struct fl_kflow *kflow;
+
+	rq->elv.priv[0] = NULL;
+	rq->elv.priv[1] = NULL;
+	if (blk_rq_is_passthrough(rq))
+		return; /* never inserted */
+	if (current->flags & PF_KTHREAD)
+		return; /* charged at insert, by the bio's cgroup */
+	rcu_read_lock();
+	blkg = blkg_lookup(css_to_blkcg(task_css(current, io_cgrp_id)), rq->q);
+	if (blkg_tryget(blkg)) {
+		pd = blkg_to_pd(blkg, &fl_policy);
+		kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
+		if (kflow && kflow->kdev == kdev && kflow->attached)
+			fl_charge(rq, fl_kflow_queue(kflow, rq->mq_hctx->sched_data), FL_LIMITED);
+		else
+			blkg_put(blkg);
+	}
+	rcu_read_unlock();
+}
+
+/*
+ * Dispatch here, in the context of the submitter, as happens without a
+ * scheduler? Otherwise the block layer has a kernel thread do it after every
+ * insert, which takes more CPU time than all else that an elevator does. Not
+ * from within schedule(), nor if the driver may sleep. Not while the drive is
+ * full: then completions run the queue. Nor while a plug is flushed: the block
+ * layer runs the queue here itself after that.
+ */
+static bool fl_may_run_here(struct blk_mq_hw_ctx *hctx)
+{
+	return !current->plug && task_is_running(current) && !(hctx->flags & BLK_MQ_F_BLOCKING) &&
+	       !blk_mq_sched_needs_restart(hctx);
+}
+
+static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *list,
+			       fl_insert_flags flags)
+{
+	struct fl_hwq *hwq = hctx->sched_data;
+	struct fl_kdev *kdev = to_fl_kdev(hwq->dev);
+	struct request *rq, *next;
+
+	spin_lock(&hwq->lock);
+	list_for_each_entry_safe(rq, next, list, queuelist) {
+		struct fl_kflow *kflow = fl_bio_kflow(kdev, rq->bio);
+		struct fl_queue *queue = fl_kflow_queue(kflow, hwq);
+
+		list_del_init(&rq->queuelist);
+		fl_manage(rq);
+		if (unlikely(fl_req_queue(rq) != queue)) {
+			fl_uncharge(rq);
+			blkg_get(pd_to_blkg(&kflow->pd));
+			fl_charge(rq, queue, 0);
+		}
+		trace_block_rq_insert(rq);
+		FL_SCHED.insert(queue, rq, fl_insert_at_head(flags));
+	}
+	spin_unlock(&hwq->lock);
+	if (fl_may_run_here(hctx))
+		blk_mq_run_hw_queue(hctx, false);
+}
+
+static struct request *fl_dispatch_request(struct blk_mq_hw_ctx *hctx)
+{
+	struct fl_hwq *hwq = hctx->sched_data;
+	struct request *rq;
+
+	spin_lock(&hwq->lock);
+	rq = FL_SCHED.dispatch(hwq);
+	spin_unlock(&hwq->lock);
+	return rq;
+}
+
+static bool fl_has_work(struct blk_mq_hw_ctx *hctx)
+{
+	return FL_SCHED.has_work(hctx->sched_data);
+}
+
+static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int nr_segs)
+{
+	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
+	struct fl_hwq *hwq = hctx->sched_data;
+	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), bio);
+	struct list_head *staged;
+	bool merged;
+
+	staged = FL_SCHED.merge_list(fl_kflow_queue(kflow, hwq), fl_opf_op(bio->bi_opf));
+	if (list_empty(staged))
+		return false;
+	spin_lock(&hwq->lock);
+	merged = blk_bio_list_merge(q, staged, bio, nr_segs);
+	spin_unlock(&hwq->lock);
+	return merged;
+}
+
+static void fl_completed_request(struct request *rq, u64 now)
+{
+	if (FL_SCHED.complete && (rq->rq_flags & FL_RQF_MANAGED) && fl_req_queue(rq))
+		FL_SCHED.complete(fl_req_queue(rq), rq, now);
+}
+
+static void fl_release(struct request *rq)
+{
+	if (FL_SCHED.release && fl_req_queue(rq))
+		FL_SCHED.release(fl_req_queue(rq), rq);
+}
+
+/* It will be inserted again: it stays charged to its flow, and gives back its place in the drive. */
+static void fl_requeue_request(struct request *rq)
+{
+	fl_release(rq);
+}
+
+static void fl_finish_request(struct request *rq)
+{
+	fl_release(rq);
+	fl_uncharge(rq);
+}
+
+static void fl_depth_updated(struct blk_mq_hw_ctx *hctx)
+{
+	struct fl_hwq *hwq = hctx->sched_data;
+
+	/* As Kyber: a quarter of the depth is for synchronous requests only. */
+	to_fl_kdev(hwq->dev)->async_depth = fl_shallow_depth(hctx->queue, hctx->sched_tags, 75);
+	sbitmap_queue_min_shallow_depth(&hctx->sched_tags->bitmap_tags, 1);
+}
+
+static int fl_init_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
+{
+	struct fl_kdev *kdev = hctx->queue->elevator->elevator_data;
+
+	hctx->sched_data = kdev->dev.hwqs[index];
+	fl_depth_updated(hctx);
+	return 0;
+}
+
+/* The hwqs go with this elevator; the next one must not find them. */
+static void fl_exit_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
+{
+	hctx->sched_data = NULL;
+}
+
+static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
+{
+	/* The queue is frozen: allocations must not wait for writeback to it. */
+	unsigned int noio = memalloc_noio_save();
+	struct elevator_queue *eq;
+	struct fl_kdev *kdev;
+	int ret = -ENOMEM;
+
+	eq = elevator_alloc(q, e);
+	if (!eq)
+		goto err;
+	kdev = fl_kdev_create(q, &FL_SCHED, NULL);
+	if (!kdev)
+		goto err_eq;
+	eq->elevator_data = kdev;
+	q->elevator = eq;
+	ret = fl_kdev_activate(kdev);
+	if (ret)
+		goto err_kdev;
+	blk_stat_enable_accounting(q); /* for io_start_time_ns */
+	blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
+	memalloc_noio_restore(noio);
+	return 0;
+
+err_kdev:
+	q->elevator = NULL;
+	fl_kdev_exit(kdev);
+err_eq:
+	kobject_put(&eq->kobj);
+err:
+	memalloc_noio_restore(noio);
+	return ret;
+}
+
+static void fl_exit_sched(struct elevator_queue *e)
+{
+	struct fl_kdev *kdev = e->elevator_data;
+
+	blk_stat_disable_accounting(kdev->q);
+	fl_kdev_exit(kdev);
+}
+
+static struct elv_fs_entry fl_attrs[FL_NR_ATTRS];
+
+static struct elevator_type fl_elevator = {
+	.ops = {
+		.init_sched = fl_init_sched,
+		.exit_sched = fl_exit_sched,
+		.init_hctx = fl_init_hctx,
+		.exit_hctx = fl_exit_hctx,
+		.depth_updated = fl_depth_updated,
+		.limit_depth = fl_limit_depth,
+		.prepare_request = fl_prepare_request,
+		.bio_merge = fl_bio_merge,
+		.insert_requests = fl_insert_requests,
+		.dispatch_request = fl_dispatch_request,
+		.has_work = fl_has_work,
+		.completed_request = fl_completed_request,
+		.requeue_request = fl_requeue_request,
+		.finish_request = fl_finish_request,
+	},
+	.elevator_attrs = fl_attrs,
+	.elevator_owner = THIS_MODULE,
+};
+
+static int __init fl_elevator_init(void)
+{
+	int ret = fl_attrs_init(fl_attrs, &FL_SCHED);
+
+	if (ret)
+		return ret;
+	fl_elevator.elevator_name = FL_SCHED.name;
+	return elv_register(&fl_elevator);
+}
+
+static void __exit fl_elevator_exit(void)
+{
+	elv_unregister(&fl_elevator);
+}
+
+module_init(fl_elevator_init);
+module_exit(fl_elevator_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION(FL_SCHED_ABOUT);
+MODULE_ALIAS(FL_SCHED_NAME "-iosched");

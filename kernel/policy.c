@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fairlane.ko: the cgroup policy. One blkcg policy for all schedulers: a flow
+ * for each cgroup on each request queue that has one of them.
+ */
+#include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/wait.h>
+
+#include "policy.h"
+
+/* Flows that exist. The module's exit waits until there are none. */
+static atomic_t fl_nr_kflows = ATOMIC_INIT(0);
+static DECLARE_WAIT_QUEUE_HEAD(fl_no_kflows);
+
+/* The flow leaves the scheduler. Under dev->lock. */
+void fl_kflow_detach(struct fl_kflow *kflow)
+{
+	lockdep_assert_held(&kflow->kdev->dev.lock);
+	if (!kflow->attached)
+		return;
+	kflow->attached = false;
+	kflow->kdev->dev.sched->exit_flow(&kflow->flow);
+	list_del_rcu(&kflow->flow.node);
+}
+
+static void fl_kflow_free_rcu(struct rcu_head *rcu)
+{
+	struct fl_kflow *kflow = container_of(rcu, struct fl_kflow, rcu);
+
+	if (kflow->kdev)
+		fl_kdev_put(kflow->kdev);
+	kfree(kflow->tags);
+	kfree(kflow->flow.queues);
+	kfree(kflow);
+	if (atomic_dec_and_test(&fl_nr_kflows))
+		wake_up(&fl_no_kflows);
+}
+
+/*
+ * The block layer calls this when a cgroup issues its first I/O to the device,
+ * maybe from where it may not sleep. If it fails, the cgroup's I/O goes to the
+ * flow of its nearest ancestor.
+ */
+static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
+{
+	struct fl_kdev *kdev = fl_kdev_get(fl_pd_alloc_queue);
+	const struct fl_sched *sched = kdev ? kdev->dev.sched : NULL;
+	unsigned int nr = kdev ? kdev->dev.nr_hwqs : 0, i;
+	struct fl_kflow *kflow;
+
+	kflow = kzalloc(offsetof(struct fl_kflow, flow) +
+				(sched ? sched->flow_size : sizeof(struct fl_flow)),
+			gfp);
+	if (!kflow)
+		goto err_put;
+	kflow->kdev = kdev;
+	INIT_LIST_HEAD(&kflow->flow.node);
+	if (kdev) {
+		kflow->flow.dev = &kdev->dev;
+		kflow->tags = kcalloc(nr, sizeof(kflow->tags[0]), gfp);
+		kflow->flow.queues = kcalloc(nr, sched->queue_size, gfp);
+		if (!kflow->tags || !kflow->flow.queues)
+			goto err_free;
+		for (i = 0; i < nr; i++) {
+			struct fl_queue *queue = fl_flow_queue(sched, &kflow->flow, i);
+
+			init_waitqueue_head(&kflow->tags[i].wait);
+			queue->flow = &kflow->flow;
+			queue->hwq = kdev->dev.hwqs[i];
+		}
+	}
+	atomic_inc(&fl_nr_kflows);
+	return &kflow->pd;
+
+err_free:
+	kfree(kflow->tags);
+	kfree(kflow->flow.queues);
+	kfree(kflow);
+err_put:
+	if (kdev)
+		fl_kdev_put(kdev);
+	return NULL;
+}
+
+/* Under the queue's lock: parents are there before their children. */
+static void fl_pd_init(struct blkg_policy_data *pd)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd), *parent = NULL;
+	struct fl_kdev *kdev = kflow->kdev;
+	struct blkcg_gq *blkg = pd_to_blkg(pd);
+	unsigned long flags;
+
+	if (!kdev)
+		return;
+	if (blkg->parent) {
+		parent = fl_kflow_of(blkg_to_pd(blkg->parent, &fl_policy));
+		if (!parent || parent->kdev != kdev)
+			return;
+		kflow->flow.parent = &parent->flow;
+	}
+	kflow->flow.weight = fl_blkcg_of(blkg->blkcg)->weight;
+
+	spin_lock_irqsave(&kdev->dev.lock, flags);
+	if (!kdev->dead && (!parent || parent->attached)) {
+		kdev->dev.sched->init_flow(&kflow->flow);
+		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
+		kflow->attached = true;
+		if (!blkg->parent)
+			kdev->root = kflow;
+	}
+	spin_unlock_irqrestore(&kdev->dev.lock, flags);
+}
+
+/* Any context but under dev->lock. */
+void fl_kflow_set_weight(struct fl_kflow *kflow, u32 weight)
+{
+	struct fl_dev *dev = &kflow->kdev->dev;
+	unsigned long flags;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	if (kflow->attached)
+		fl_flow_set_weight(&kflow->flow, weight);
+	spin_unlock_irqrestore(&dev->lock, flags);
+}
+
+/*
+ * Under blkcg->lock; from here on the blkg is on the cgroup's list. Whoever wrote
+ * a default weight since pd_init did not find the flow, so it is applied here.
+ */
+static void fl_pd_online(struct blkg_policy_data *pd)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+
+	if (kflow->kdev)
+		fl_kflow_set_weight(kflow, fl_blkcg_of(pd_to_blkg(pd)->blkcg)->weight);
+}
+
+static void fl_pd_free(struct blkg_policy_data *pd)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+	unsigned long flags;
+
+	if (kflow->kdev) {
+		spin_lock_irqsave(&kflow->kdev->dev.lock, flags);
+		fl_kflow_detach(kflow);
+		spin_unlock_irqrestore(&kflow->kdev->dev.lock, flags);
+	}
+	/* Nothing may follow this: the module's exit waits only for the callback. */
+	call_rcu(&kflow->rcu, fl_kflow_free_rcu);
+}
+
+static struct blkcg_policy_data *fl_cpd_alloc(gfp_t gfp)
+{
+	struct fl_blkcg *fb = kzalloc(sizeof(*fb), gfp);
+
+	if (!fb)
+		return NULL;
+	fb->weight = FL_WEIGHT_DEFAULT;
+	return &fb->cpd;
+}
+
+static void fl_cpd_free(struct blkcg_policy_data *cpd)
+{
+	kfree(container_of(cpd, struct fl_blkcg, cpd));
+}
+
+struct blkcg_policy fl_policy = {
+	.dfl_cftypes = fl_cftypes,
+	.cpd_alloc_fn = fl_cpd_alloc,
+	.cpd_free_fn = fl_cpd_free,
+	.pd_alloc_fn = fl_pd_alloc,
+	.pd_init_fn = fl_pd_init,
+	.pd_online_fn = fl_pd_online,
+	.pd_free_fn = fl_pd_free,
+};
+EXPORT_SYMBOL_GPL(fl_policy);
+
+static int __init fl_init(void)
+{
+	return blkcg_policy_register(&fl_policy);
+}
+
+static void __exit fl_exit(void)
+{
+	/*
+	 * No scheduler of ours is in use, or this module would be pinned. But
+	 * a dying cgroup may still have a flow, and 6.1 frees that later,
+	 * through the policy's table.
+	 */
+	wait_event(fl_no_kflows, !atomic_read(&fl_nr_kflows));
+	rcu_barrier();
+	blkcg_policy_unregister(&fl_policy);
+}
+
+module_init(fl_init);
+module_exit(fl_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("fairlane: fair-share I/O schedulers, cgroup policy");

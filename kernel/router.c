@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A scheduler that routes, behind the driver's hook (route.h): what elevator.c
+ * is for the others, and made a module in the same way.
+ *
+ * A request is charged to its bio's cgroup from start to done; its bios, which
+ * end after that, pin the flow. rq->elv is not used: without an elevator it is
+ * not ours. Requests without a bio (flushes) and passthrough requests go to
+ * high, and are charged to nobody.
+ */
+#include <linux/module.h>
+
+#define FL_ROUTES
+#include "device.h"
+#include FL_SCHED_FILE
+
+static struct fl_queue *fl_routed_queue(struct fl_kdev *kdev, struct bio *bio,
+					struct blk_mq_hw_ctx *hctx)
+{
+	return fl_flow_queue(&FL_SCHED, &fl_bio_kflow(kdev, bio)->flow, hctx->queue_num);
+}
+
+static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
+				     struct fl_route_rq *frq)
+{
+	struct fl_kdev *kdev = route->data;
+	struct fl_queue *queue;
+	enum fl_class class;
+
+	frq->queue = NULL;
+	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq)))
+		return FL_HIGH;
+	queue = fl_routed_queue(kdev, rq->bio, rq->mq_hctx);
+	frq->queue = queue;
+	frq->op = fl_opf_op(rq->cmd_flags);
+	frq->bytes = blk_rq_bytes(rq);
+	atomic_inc(&queue->held);
+	smp_mb__after_atomic(); /* against fl_flows_age() */
+	spin_lock(&queue->hwq->lock);
+	class = FL_SCHED.route(queue, frq);
+	spin_unlock(&queue->hwq->lock);
+	return class;
+}
+
+static void fl_routed_done(struct fl_route_rq *frq)
+{
+	struct fl_queue *queue = frq->queue;
+
+	if (unlikely(!queue))
+		return;
+	if (FL_SCHED.complete)
+		FL_SCHED.complete(queue, frq, 0);
+	/* A full barrier: a waiter sees the new count, or we see it waiting. */
+	atomic_dec_return(&queue->held);
+	if (unlikely(waitqueue_active(&fl_queue_tags(queue)->wait)))
+		fl_tags_wake(queue);
+}
+
+/* Called before @bio gets a request: a flow in the low class must not hold all tags. May sleep. */
+static void fl_routed_throttle(struct rq_qos *rqos, struct bio *bio)
+{
+	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct request_queue *q = kdev->q;
+	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
+	struct fl_queue *queue = fl_routed_queue(kdev, bio, hctx);
+
+	if (likely(!READ_ONCE(queue->throttled) && !current->plug &&
+		   atomic_read(&queue->held) < FL_TAGS_MIN))
+		return;
+	/* Others may wait for these, whoever issues them. */
+	if (!(bio->bi_opf & (REQ_META | REQ_SWAP)))
+		fl_tags_hold_back(queue);
+}
+
+/* The driver unregisters before its disk goes, so the block layer finds nothing to end here. */
+static void fl_routed_exit(struct rq_qos *rqos)
+{
+	WARN_ON_ONCE(1);
+}
+
+static fl_rqos_ops fl_routed_rqos = {
+	.throttle = fl_routed_throttle,
+	.exit = fl_routed_exit,
+};
+
+static int fl_routed_attach(struct fl_route *route)
+{
+	struct request_queue *q = route->disk->queue;
+	struct fl_kdev *kdev = fl_kdev_create(q, &FL_SCHED, route);
+	int ret;
+
+	if (!kdev)
+		return -ENOMEM;
+	ret = fl_kdev_activate(kdev);
+	if (ret) {
+		fl_kdev_exit(kdev);
+		return ret;
+	}
+	fl_rqos_add(&kdev->rqos, q, &fl_routed_rqos);
+	route->data = kdev;
+	route->start = fl_routed_start;
+	route->done = fl_routed_done;
+	return 0;
+}
+
+static void fl_routed_detach(struct fl_route *route)
+{
+	struct fl_kdev *kdev = route->data;
+
+	route->start = NULL;
+	route->done = NULL;
+	route->data = NULL;
+	fl_rqos_del(&kdev->rqos, kdev->q);
+	fl_kdev_exit(kdev);
+}
+
+static const struct attribute_group *fl_routed_files(struct fl_route *route)
+{
+	struct fl_kdev *kdev = route->data;
+
+	return &kdev->files;
+}
+
+static struct fl_router fl_routed = {
+	.owner = THIS_MODULE,
+	.attach = fl_routed_attach,
+	.detach = fl_routed_detach,
+	.files = fl_routed_files,
+};
+
+static int __init fl_routed_init(void)
+{
+	fl_routed.name = FL_SCHED.name;
+	fl_router_register(&fl_routed);
+	return 0;
+}
+
+static void __exit fl_routed_module_exit(void)
+{
+	fl_router_unregister(&fl_routed);
+}
+
+module_init(fl_routed_init);
+module_exit(fl_routed_module_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION(FL_SCHED_ABOUT);
+MODULE_ALIAS("fairlane-route-" FL_SCHED_NAME);

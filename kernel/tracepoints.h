@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Tracepoints: /sys/kernel/tracing/events/fairlane/ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM fairlane
+
+#if !defined(FAIRLANE_TRACEPOINTS_H) || defined(TRACE_HEADER_MULTI_READ)
+#define FAIRLANE_TRACEPOINTS_H
+
+#include <linux/blkdev.h>
+#include <linux/tracepoint.h>
+
+TRACE_EVENT(fairlane_refill,
+	TP_PROTO(dev_t dev, bool period_over, u64 total, u64 used),
+	TP_ARGS(dev, period_over, total, used),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(bool, period_over)
+		__field(u64, total)
+		__field(u64, used)
+	),
+	TP_fast_assign(
+		__entry->dev = dev;
+		__entry->period_over = period_over;
+		__entry->total = total;
+		__entry->used = used;
+	),
+	TP_printk("%d,%d %s total=%llu used=%llu", MAJOR(__entry->dev), MINOR(__entry->dev),
+		  __entry->period_over ? "period" : "spent", __entry->total, __entry->used)
+);
+
+/* A task waits because its cgroup holds its part of the scheduler tags. */
+TRACE_EVENT(fairlane_tag_wait,
+	TP_PROTO(dev_t dev, unsigned int hwq, int held),
+	TP_ARGS(dev, hwq, held),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(unsigned int, hwq)
+		__field(int, held)
+	),
+	TP_fast_assign(
+		__entry->dev = dev;
+		__entry->hwq = hwq;
+		__entry->held = held;
+	),
+	TP_printk("%d,%d hwq=%u held=%d", MAJOR(__entry->dev), MINOR(__entry->dev), __entry->hwq,
+		  __entry->held)
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE tracepoints
+#include <trace/define_trace.h>

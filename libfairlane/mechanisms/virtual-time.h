@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Virtual time: what a flow has been given, divided by its share.
+ *
+ *	vt += cost / share
+ *
+ * Flows whose virtual times keep pace have been served in proportion to their
+ * shares. With all of the drive (share 1) one unit is one unit of cost
+ * (prices.h), so that by the default prices a drive that does 10 GB/s brings
+ * its flows 10^10 further each second: 2^63 are 29 years. Nobody has to count
+ * on that: times are compared by their difference, and a difference is right
+ * as long as it is below 2^63, however often both have wrapped.
+ *
+ * Instead of dividing, a request multiplies by the flow's reciprocal, which
+ * is kept with FL_VT_SHIFT bits after the point: exact to 1 in 16384 for a
+ * flow that has the drive alone, and better for all others.
+ */
+#ifndef FAIRLANE_VIRTUAL_TIME_H
+#define FAIRLANE_VIRTUAL_TIME_H
+
+#include "weights.h"
+
+#define FL_VT_SHIFT 14
+/* Below 4 in a million a share counts as that much: reciprocals stay within 32 bits. */
+#define FL_VT_MIN_SHARE (1u << 12)
+
+/* Is @a before @b? They are less than 2^63 apart. */
+static inline bool fl_vt_before(u64 a, u64 b)
+{
+	return (s64)(a - b) < 0;
+}
+
+/* The reciprocal of @share (of FL_SHARE_ONE): 1 << FL_VT_SHIFT .. 1 << 32. Divides: slow path. */
+static inline u64 fl_vt_reciprocal(u32 share)
+{
+	u64 one = (u64)FL_SHARE_ONE << FL_VT_SHIFT;
+
+	share = max_t(u32, share, FL_VT_MIN_SHARE);
+	return div64_u64(one + share / 2, share);
+}
+
+/* How far @cost (below 2^31, as any request's is) brings a flow of that reciprocal; at least 1. */
+static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
+{
+	return max_t(u64, (cost * reciprocal) >> FL_VT_SHIFT, 1);
+}
+
+#endif

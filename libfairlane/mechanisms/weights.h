@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Weights and active flows.
+ *
+ * A weight (1..10000, default 100) is a share among siblings, in the sense of
+ * cgroup v2, and counts only against siblings that are active. A flow's share
+ * of the drive is the product along its path:
+ *
+ *	root ── a (weight 200) ── a1 (100)       1/2 of a, 1/3 of the drive
+ *	     │                 └─ a2 (100)       1/2 of a, 1/3 of the drive
+ *	     └─ b (weight 100)                              1/3 of the drive
+ *
+ * When a2 falls silent, a1 has all of a: 2/3 of the drive. Requests that an
+ * inner flow issues itself (the root's, mostly) compete with its children at
+ * the default weight.
+ *
+ * A flow is active while it has requests, staged or in flight, and until a
+ * whole ageing period has passed in which it had none: it takes more than
+ * an empty queue to give up a share, since a tenant that waits for a request
+ * before it sends the next has an empty queue most of the time (deceptive
+ * idleness).
+ *
+ * Everything here runs under dev->lock except fl_flow_touch().
+ */
+#ifndef FAIRLANE_WEIGHTS_H
+#define FAIRLANE_WEIGHTS_H
+
+#include "../fairlane.h"
+
+#define FL_SHARE_ONE (1u << 30) /* all of the drive */
+
+/* Activity flows up: an inner flow is active while anything below it is. */
+static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
+{
+	for (; flow; own = flow->weight, flow = flow->parent) {
+		bool was_active = flow->active_weight;
+
+		flow->active_weight += own;
+		if (was_active)
+			break;
+	}
+}
+
+static inline void __fl_flow_sub_active(struct fl_flow *flow, u32 own)
+{
+	for (; flow; own = flow->weight, flow = flow->parent) {
+		flow->active_weight -= own;
+		if (flow->active_weight)
+			break;
+	}
+}
+
+static inline u32 fl_flow_share(const struct fl_flow *flow)
+{
+	u64 share = FL_SHARE_ONE;
+	u32 own = FL_WEIGHT_DEFAULT;
+
+	for (; flow; own = flow->weight, flow = flow->parent)
+		if (flow->active_weight)
+			share = div64_u64(share * own, flow->active_weight);
+	return share;
+}
+
+/*
+ * The weight of an active flow as a part of FL_WEIGHT_MAX: of FL_SHARE_ONE, as
+ * a share is. Unlike a share it does not change with every flow that comes
+ * and goes; of a flow deep down it is its part of what its uppermost cgroup has.
+ */
+static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
+{
+	const struct fl_flow *root = flow;
+
+	while (root->parent)
+		root = root->parent;
+	return div64_u64((u64)flow->share * root->active_weight, FL_WEIGHT_MAX);
+}
+
+/* The mean of that over the active flows; FL_SHARE_ONE when there are none. */
+static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
+{
+	const struct fl_flow *flow;
+	u64 sum = 0, nr = 0;
+
+	list_for_each_entry(flow, &dev->flows, node) {
+		if (!flow->busy)
+			continue;
+		sum += fl_flow_relative_weight(flow);
+		nr++;
+	}
+	return nr ? div64_u64(sum, nr) : FL_SHARE_ONE;
+}
+
+/*
+ * Recompute every share. Left to the scheduler's slow path: activity and
+ * weights may change many times between two points where shares matter.
+ */
+static inline void fl_flows_update_shares(struct fl_dev *dev)
+{
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &dev->flows, node) {
+		u32 share = flow->busy ? fl_flow_share(flow) : 0;
+
+		if (flow->share != share) /* every request reads that line */
+			WRITE_ONCE(flow->share, share);
+	}
+}
+
+/*
+ * Compute the share of a flow that has just become active. Those of the others
+ * are too large until the next fl_flows_update_shares(): where many flows come
+ * and go, recomputing all for each of them would be most of the work.
+ */
+static inline void fl_flow_update_share(struct fl_flow *flow)
+{
+	WRITE_ONCE(flow->share, fl_flow_share(flow));
+}
+
+/* Set @weight (FL_WEIGHT_MIN..FL_WEIGHT_MAX). */
+static inline void fl_flow_set_weight(struct fl_flow *flow, u32 weight)
+{
+	if (flow->active_weight && flow->parent)
+		flow->parent->active_weight += weight - flow->weight;
+	flow->weight = weight;
+}
+
+static inline void fl_flow_set_busy(struct fl_flow *flow, bool busy)
+{
+	if (flow->busy == busy)
+		return;
+	WRITE_ONCE(flow->busy, busy);
+	if (busy)
+		__fl_flow_add_active(flow, FL_WEIGHT_DEFAULT);
+	else
+		__fl_flow_sub_active(flow, FL_WEIGHT_DEFAULT);
+}
+
+/*
+ * Does this flow need activating? On every insert, so only a read: a flow
+ * that ages out just now is activated by its next request.
+ */
+static inline bool fl_flow_touch(struct fl_queue *queue)
+{
+	WRITE_ONCE(queue->inserted, queue->inserted + 1);
+	return unlikely(!READ_ONCE(queue->flow->busy));
+}
+
+/*
+ * Did @flow bring a request since the last time, or does it have any? Looks at
+ * its queues up to the first that has some, beginning with the one that had
+ * some the last time: a flow that is hardly ever without costs a look or two,
+ * not one for each hardware queue.
+ */
+static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sched)
+{
+	unsigned int nr = flow->dev->nr_hwqs, at = flow->seen_at, i;
+	u64 sum = 0;
+
+	for (i = 0; i < nr; i++, at = at + 1 < nr ? at + 1 : 0) {
+		struct fl_queue *q = fl_flow_queue(sched, flow, at);
+
+		if (atomic_read(&q->held)) {
+			flow->seen_at = at;
+			return true;
+		}
+		sum += READ_ONCE(q->inserted);
+	}
+	if (sum == flow->seen)
+		return false;
+	flow->seen = sum;
+	return true;
+}
+
+/*
+ * End an ageing period: flows that brought nothing in it and have nothing
+ * become inactive. Returns the number that stay active.
+ */
+static inline unsigned int fl_flows_age(struct fl_dev *dev, const struct fl_sched *sched)
+{
+	struct fl_flow *flow;
+	unsigned int active = 0;
+
+	list_for_each_entry(flow, &dev->flows, node) {
+		if (!flow->busy)
+			continue;
+		if (!fl_flow_wants(flow, sched)) {
+			fl_flow_set_busy(flow, false);
+			/* A request that came just before saw the flow active: look again. */
+			smp_mb();
+			if (fl_flow_wants(flow, sched))
+				fl_flow_set_busy(flow, true);
+		}
+		active += flow->busy;
+	}
+	return active;
+}
+
+#endif

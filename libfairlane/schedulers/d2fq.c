@@ -1,0 +1,688 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * D2FQ: device-direct fair queueing. Nothing is staged; the drive schedules.
+ *
+ * After "D2FQ: Device-Direct Fair Queueing for NVMe SSDs" (Woo, Ahn, Lee,
+ * Jeong; FAST 2021). Section numbers below are the paper's.
+ *
+ * 1. The idea
+ *
+ * A scheduler submits, arbitrates, and dispatches, and on a fast drive the
+ * arbitration costs more than the I/O. But an NVMe drive has an arbiter of its
+ * own: weighted round robin (WRR) among three classes of submission queues.
+ * So each request goes to the drive at once, and all that is decided is the
+ * class: whoever has had less than the others goes to the fast queues, whoever
+ * has had more goes to the slow ones (3.1).
+ *
+ *     flow A (behind)     flow B (ahead)
+ *          \                /
+ *     [high: 8] [medium: 3] [low: 1]     commands per round
+ *          \________|________/
+ *               the drive
+ *
+ * 2. Who is ahead? (3.1)
+ *
+ * Each flow has a virtual time: the cost (prices.h: by default bytes) of what the
+ * drive has done for it, divided by its weight. Flows whose virtual times keep
+ * pace are served by weight. The global virtual time (gvt) is the least of
+ * those of active flows, and a request's class follows from the gap
+ *
+ *     gap = vt(flow) - gvt     below low_threshold / 2    high
+ *                              below low_threshold        medium
+ *                              from there on              low        (Eq. 1)
+ *
+ *     weights 3:1, both with many requests outstanding, high:low = 3:1. They
+ *     begin in high and get as much; B's virtual time runs three times as
+ *     fast; when it is low_threshold ahead, B goes on in low, gets a third of
+ *     what A gets, and stays there. With high:low = 6:1 it would fall back
+ *     and use high for three of every five requests.
+ *
+ * A small threshold makes flows fair sooner, and has more of them wait in the
+ * low queues for no good reason (3.3). It is given in bytes for a flow of the
+ * mean weight of those that are active: one of half that weight may be half as
+ * many bytes ahead.
+ *
+ * 3. How fast is high? (3.2)
+ *
+ * The ratio of the weights of high and low decides how far apart flows can be
+ * kept. Too small, and nobody is fair; too large, and whoever goes to low
+ * waits there longer than it must. So every period (1 s)
+ *
+ *     raise   if the flow furthest ahead is more than 2 * low_threshold ahead of
+ *             the one furthest behind, of those that were active all period.
+ *             In the last period virtual times ran apart as dvt(max) : dvt(min):
+ *             ratio = ratio * dvt(max) / dvt(min) + 1                   (Eq. 2)
+ *     lower   otherwise, to what would have done. Had a flow used high
+ *             alone, it would have been faster by its virtual slowdown,
+ *             (in high + in medium * high / medium + in low * high / low)
+ *             / all of it; ratio = the greatest slowdown, rounded up    (Eq. 3)
+ *
+ * Medium is the square root of the ratio, low is 1. NVMe's weights go to 256,
+ * which is where the ratio starts.
+ *
+ * With the ratio of Eq. 2 virtual times come together again, at a snail's pace:
+ * what a flow got too much in a second it would pay back for minutes, and never
+ * leave low. Not in the paper: as soon as they do not run apart any more, what
+ * is beyond low_threshold is forgiven.
+ *
+ * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
+ * share medium it says too little: lowered to that, whoever goes to low is
+ * alone there, and gets more than its due until Eq. 2 puts it right, every few
+ * seconds anew. So, not in the paper, the ratio is not lowered below the point
+ * where low, against high and medium, has the part of all requests that the
+ * least of those flows just had that were in medium and low for the most part:
+ *
+ *     weights 8:6:4:2; the last one has 1 of 10 requests, and ratio 7 gives
+ *     low 1 of 7 + 3 + 1; Eq. 3 alone goes to 3, where it is 1 of 3 + 2 + 1
+ *
+ * 4. The least virtual time, without looking at all of them (3.4)
+ *
+ * gvt is a word: a virtual time, and the flow that holds it. A completion
+ * updates it by compare-and-swap, if
+ *
+ *     nobody holds it                     the flow becomes the holder
+ *     the flow holds it                   and has moved on
+ *     the flow is behind it               the flow becomes the holder
+ *
+ * The holder may overtake another without noticing, and then gvt is not the
+ * least; until that other flow completes a request, finds itself behind, and
+ * takes over. A flow that becomes idle lets go. So most completions read a
+ * word that does not change much, and that is all.
+ *
+ * A flow is idle when it had no request, and none outstanding, for a grace
+ * period (3.5; weights.h). When it returns it starts at gvt: no credit is saved.
+ *
+ * 5. Who does not want its share
+ *
+ * This is not in the paper. A flow that waits for each request before it
+ * sends the next, or is limited elsewhere, falls behind for good. It holds
+ * gvt, all others are ahead of that and so in low, where they share without
+ * regard to weight; and no ratio helps. But it shows: the low class gets more
+ * than its weight only while the high queues are empty. When it does (and that
+ * is not little), nobody holds back those that went to high all period long. If
+ * such a flow still moves at less than half the pace of the foremost, it is
+ * limited: it does not hold gvt, is never behind it, and so takes what it can,
+ * in high. It counts again once it is ahead of the others; and, since others
+ * may have kept it from getting there, after 16, 32, 64, 64, ... periods in any
+ * case.
+ *
+ * When to use it: a drive with WRR (nvme id-ctrl: CAP.AMS), and little CPU time
+ * to spare. When not: where short-term fairness needs a bound, there is none.
+ */
+#include "../fairlane.h"
+#include "../mechanisms/virtual-time.h"
+
+/* gvt: the upper 48 bits of a virtual time times 2^8, and 16 bits for its holder. */
+#define D2_VT_SHIFT 8
+#define D2_ID_MASK 0xffffull
+#define D2_NO_HOLDER 0
+
+/*
+ * Nobody is further ahead than that, 2^50 units of virtual time or 10 TiB at
+ * weight 100; nor are thresholds larger than a quarter of it: far from the 2^55 at which a difference would change its sign.
+ */
+#define D2_MAX_GAP (1ll << 50)
+
+/* For how many periods a flow counts as limited, at first and at most. */
+#define D2_LIMITED_FOR 16
+#define D2_MAX_LIMITED_FOR 64
+
+/* The high queues ran dry if low got 2 times its weight, and 1 / 8 of all requests. */
+#define D2_DRY_TIMES 2
+#define D2_DRY_PART 8
+
+/* What a flow sent to each class, so far. */
+struct d2_use {
+	u64 requests[FL_NR_CLASSES], cost[FL_NR_CLASSES];
+};
+
+struct d2_flow {
+	struct fl_flow flow;
+	/*
+	 * Added to by completions, and set when the flow becomes active. A
+	 * stale read routes a request by a gap that is a few requests old.
+	 */
+	atomic64_t vt ____cacheline_aligned_in_smp;
+	/* Written under dev->lock, read without: a request is charged at the flow's last weight. */
+	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_update_weights() */
+	bool limited; /* see 5 above */
+	/* Under dev->lock. */
+	u16 id; /* as the holder of gvt; D2_NO_HOLDER: all ids are taken, and it never holds it */
+	bool joined; /* active, up to the last look at who still is */
+	bool whole; /* since before the period began */
+	bool unhindered; /* it was whole in the last period, and used nothing but high */
+	unsigned int limited_periods, limited_for; /* for so many more; for how many the next time */
+	u64 moved; /* its virtual time, in the last period */
+	/* When the period or, later, its activity began. */
+	u64 seen_vt;
+	struct d2_use seen;
+};
+
+struct d2_dev {
+	struct fl_dev dev;
+	/* Written by completions, by compare-and-swap; read by all. Stale: see d2_flow.vt. */
+	atomic64_t gvt ____cacheline_aligned_in_smp;
+	/* Written under dev->lock, read without: a few requests go by the last threshold. */
+	s64 threshold ____cacheline_aligned_in_smp; /* of low, in virtual time */
+
+	/* The rest is under dev->lock. */
+	u64 mean_reciprocal; /* of the active flows' mean weight */
+	u64 ids[(D2_ID_MASK + 1) / 64]; /* taken */
+	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
+	u64 aged_ns, adjusted_ns;
+
+	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
+	u64 low_threshold, period_nsec, grace_nsec, fixed_ratio;
+	/* Counters. */
+	u64 hl_ratio, medium_weight, max_gap, raised, lowered, active_flows, limited_flows;
+};
+
+static inline struct d2_dev *to_d2_dev(struct fl_dev *dev)
+{
+	return container_of(dev, struct d2_dev, dev);
+}
+
+static inline struct d2_flow *to_d2_flow(struct fl_flow *flow)
+{
+	return container_of(flow, struct d2_flow, flow);
+}
+
+/* ---- Global virtual time --------------------------------------------- */
+
+static s64 d2_word(u64 vt, u16 id)
+{
+	return ((vt << D2_VT_SHIFT) & ~D2_ID_MASK) | id;
+}
+
+static u16 d2_holder(s64 word)
+{
+	return word & D2_ID_MASK;
+}
+
+/* The virtual time in @word; it lacks the upper bits, which no difference needs. */
+static u64 d2_vt(s64 word)
+{
+	return ((u64)word & ~D2_ID_MASK) >> D2_VT_SHIFT;
+}
+
+/* How far @vt is ahead of that of @word; negative: behind. */
+static s64 d2_ahead(u64 vt, s64 word)
+{
+	return (s64)((vt << D2_VT_SHIFT) - ((u64)word & ~D2_ID_MASK)) >> D2_VT_SHIFT;
+}
+
+static void d2_update_gvt(struct d2_dev *d2, u64 vt, u16 id)
+{
+	s64 old = atomic64_read(&d2->gvt), ahead;
+
+	do {
+		ahead = d2_ahead(vt, old);
+		if (d2_holder(old) == id ? ahead <= 0 : d2_holder(old) != D2_NO_HOLDER && ahead >= 0)
+			return;
+	} while (!atomic64_try_cmpxchg(&d2->gvt, &old, d2_word(vt, id)));
+}
+
+static void d2_release_gvt(struct d2_dev *d2, u16 id)
+{
+	s64 old = atomic64_read(&d2->gvt);
+
+	do {
+		if (d2_holder(old) != id || id == D2_NO_HOLDER)
+			return;
+	} while (!atomic64_try_cmpxchg(&d2->gvt, &old, d2_word(d2_vt(old), D2_NO_HOLDER)));
+}
+
+/* ---- Submission and completion: the hot path -------------------------- */
+
+/*
+ * A limited flow is not behind; if its virtual time moves meanwhile, the next
+ * request sees to that. Nor does it hold gvt, unless an update was under way
+ * when it was found to be limited.
+ */
+static s64 d2_catch_up(struct d2_dev *d2, struct d2_flow *d2f, s64 vt, s64 ahead)
+{
+	d2_release_gvt(d2, d2f->id);
+	if (ahead >= 0)
+		return ahead;
+	atomic64_try_cmpxchg(&d2f->vt, &vt, vt - ahead);
+	return 0;
+}
+
+static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
+{
+	s64 vt = atomic64_read(&d2f->vt), ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
+	s64 threshold = READ_ONCE(d2->threshold);
+
+	/* The root's: swapping and metadata are in everybody's way. Nobody is compared with it. */
+	if (unlikely(!d2f->flow.parent))
+		return FL_HIGH;
+	if (unlikely(READ_ONCE(d2f->limited)))
+		ahead = d2_catch_up(d2, d2f, vt, ahead);
+	if (ahead < threshold / 2)
+		return FL_HIGH;
+	return ahead < threshold ? FL_MEDIUM : FL_LOW;
+}
+
+static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f);
+
+static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
+{
+	struct d2_dev *d2 = to_d2_dev(queue->hwq->dev);
+	struct d2_flow *d2f = to_d2_flow(queue->flow);
+	u64 cost = fl_cost(&d2->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
+	enum fl_class class;
+
+	if (fl_flow_touch(queue))
+		d2_activate(d2, d2f);
+	class = d2_class(d2, d2f);
+	*fl_req_priv(rq) = cost;
+	fl_queue_account(queue, rq, cost);
+	WRITE_ONCE(queue->routed[class], queue->routed[class] + 1);
+	WRITE_ONCE(queue->routed_cost[class], queue->routed_cost[class] + cost);
+	/* In low, requests stay long: it is not to have all the tags there. */
+	if (queue->throttled != (class == FL_LOW))
+		WRITE_ONCE(queue->throttled, class == FL_LOW);
+	return class;
+}
+
+static void d2_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
+{
+	struct d2_dev *d2 = to_d2_dev(queue->hwq->dev);
+	struct d2_flow *d2f = to_d2_flow(queue->flow);
+	u64 vt = atomic64_add_return(fl_vt_advance(*fl_req_priv(rq), READ_ONCE(d2f->reciprocal)),
+				     &d2f->vt);
+
+	(void)now_ns;
+	if (likely(d2f->id != D2_NO_HOLDER && !READ_ONCE(d2f->limited)))
+		d2_update_gvt(d2, vt, d2f->id);
+}
+
+/* ---- Activity and weights; under dev->lock ---------------------------- */
+
+static void d2_update_weight(struct d2_flow *d2f)
+{
+	WRITE_ONCE(d2f->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(&d2f->flow)));
+}
+
+static void d2_update_weights(struct d2_dev *d2)
+{
+	struct fl_flow *flow;
+	u64 threshold;
+
+	fl_flows_update_shares(&d2->dev);
+	d2->mean_reciprocal = fl_vt_reciprocal(fl_flows_mean_weight(&d2->dev));
+	threshold = mul_u64_u64_div_u64(READ_ONCE(d2->low_threshold), d2->mean_reciprocal,
+					1u << FL_VT_SHIFT);
+	WRITE_ONCE(d2->threshold, min_t(u64, threshold, D2_MAX_GAP / 4));
+	list_for_each_entry(flow, &d2->dev.flows, node)
+		if (flow->busy)
+			d2_update_weight(to_d2_flow(flow));
+}
+
+static struct d2_use d2_use(struct d2_flow *d2f)
+{
+	const struct fl_dev *dev = d2f->flow.dev;
+	struct d2_use use = {};
+	unsigned int i;
+	int c;
+
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		struct fl_queue *queue = fl_flow_queue(dev->sched, &d2f->flow, i);
+
+		for (c = 0; c < FL_NR_CLASSES; c++) {
+			use.requests[c] += READ_ONCE(queue->routed[c]);
+			use.cost[c] += READ_ONCE(queue->routed_cost[c]);
+		}
+	}
+	return use;
+}
+
+static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&d2->dev.lock, flags);
+	if (d2f->flow.busy)
+		goto out;
+	if (!d2->active_flows++) { /* time in which nobody wanted anything says nothing */
+		d2->aged_ns = fl_now_ns();
+		d2->adjusted_ns = d2->aged_ns;
+		fl_dev_kick(&d2->dev);
+	}
+	/* Nothing of it is in flight, so nobody else writes vt; nor reads it before busy is set. */
+	atomic64_set(&d2f->vt, d2_vt(atomic64_read(&d2->gvt)));
+	d2f->joined = d2f->flow.parent;
+	d2f->limited_for = D2_LIMITED_FOR;
+	d2f->whole = false;
+	d2f->seen_vt = atomic64_read(&d2f->vt);
+	d2f->seen = d2_use(d2f);
+	fl_flow_set_busy(&d2f->flow, true);
+	if (d2->active_flows == 1) {
+		d2_update_weights(d2);
+	} else { /* the others' in the next d2_age() */
+		fl_flow_update_share(&d2f->flow);
+		d2_update_weight(d2f);
+	}
+out:
+	spin_unlock_irqrestore(&d2->dev.lock, flags);
+}
+
+static void d2_set_limited(struct d2_dev *d2, struct d2_flow *d2f, bool limited)
+{
+	if (d2f->limited == limited)
+		return;
+	WRITE_ONCE(d2f->limited, limited);
+	d2->limited_flows += limited ? 1 : -1;
+}
+
+static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
+{
+	d2f->joined = false;
+	d2_set_limited(d2, d2f, false);
+	d2_release_gvt(d2, d2f->id); /* nothing of it is in flight: no update is under way */
+}
+
+static unsigned int d2_age(struct d2_dev *d2)
+{
+	unsigned int active = fl_flows_age(&d2->dev, d2->dev.sched);
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &d2->dev.flows, node)
+		if (to_d2_flow(flow)->joined && !flow->busy)
+			d2_leave(d2, to_d2_flow(flow));
+	d2_update_weights(d2);
+	return active;
+}
+
+/* ---- The H/L ratio; once a period, under dev->lock -------------------- */
+
+/* The square root of @ratio, rounded to the nearest. */
+static unsigned int d2_root(unsigned int ratio)
+{
+	unsigned int root = 1;
+
+	while (root * (root + 1) < ratio)
+		root++;
+	return root;
+}
+
+static void d2_set_ratio(struct d2_dev *d2, u64 ratio)
+{
+	ratio = clamp_t(u64, ratio, 1, FL_CLASS_WEIGHT_MAX);
+	if (ratio == d2->weight[FL_HIGH])
+		return;
+	if (ratio > d2->weight[FL_HIGH])
+		d2->raised++;
+	else
+		d2->lowered++;
+	d2->weight[FL_HIGH] = ratio;
+	d2->weight[FL_MEDIUM] = d2_root(ratio);
+	d2->weight[FL_LOW] = 1;
+	d2->hl_ratio = ratio;
+	d2->medium_weight = d2->weight[FL_MEDIUM];
+	fl_dev_weights(&d2->dev, d2->weight[FL_HIGH], d2->weight[FL_MEDIUM], d2->weight[FL_LOW]);
+}
+
+/* What the active flows did in a period. */
+struct d2_period {
+	s64 gvt;
+	/* Furthest ahead and behind of those that were active all of it; NULL: there were none. */
+	struct d2_flow *max, *min;
+	s64 max_ahead, min_ahead;
+	u64 slowdown; /* the greatest */
+	u64 slow_requests; /* the fewest of a flow that was mostly in medium and low; or ~0 */
+	u64 requests, in_low; /* of all flows */
+};
+
+/* Eq. 3, rounded up. */
+static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
+{
+	u64 all = cost[FL_HIGH] + cost[FL_MEDIUM] + cost[FL_LOW], fast = 0;
+	int c;
+
+	if (!all)
+		return 1;
+	for (c = 0; c < FL_NR_CLASSES; c++)
+		fast += mul_u64_u64_div_u64(cost[c], d2->weight[FL_HIGH], d2->weight[c]);
+	return div64_u64(fast + all - 1, all);
+}
+
+/* Add what @d2f did, and begin its next period. */
+static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
+{
+	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow;
+	s64 ahead = d2_ahead(vt, p->gvt);
+	struct d2_use use = d2_use(d2f);
+	int c;
+
+	for (c = 0; c < FL_NR_CLASSES; c++) {
+		requests += use.requests[c] - d2f->seen.requests[c];
+		cost[c] = use.cost[c] - d2f->seen.cost[c];
+	}
+	slow = cost[FL_MEDIUM] + cost[FL_LOW];
+	p->in_low += use.requests[FL_LOW] - d2f->seen.requests[FL_LOW];
+	p->requests += requests;
+	p->slowdown = max_t(u64, p->slowdown, d2_slowdown(d2, cost));
+	if (slow > cost[FL_HIGH])
+		p->slow_requests = min_t(u64, p->slow_requests, requests);
+	if (slow)
+		d2f->limited_for = D2_LIMITED_FOR;
+	if (d2f->limited && (slow || !--d2f->limited_periods))
+		d2_set_limited(d2, d2f, false);
+	d2f->moved = vt - d2f->seen_vt;
+	d2f->unhindered = d2f->whole && !slow;
+	if (d2f->whole && !d2f->limited) {
+		if (!p->max || ahead > p->max_ahead) {
+			p->max = d2f;
+			p->max_ahead = ahead;
+		}
+		if (!p->min || ahead < p->min_ahead) {
+			p->min = d2f;
+			p->min_ahead = ahead;
+		}
+	}
+	d2f->whole = true;
+	d2f->seen_vt = vt;
+	d2f->seen = use;
+}
+
+/* See 5 above: does the drive do what is in low although nobody gives way? */
+static bool d2_high_is_dry(const struct d2_dev *d2, const struct d2_period *p)
+{
+	return p->in_low * D2_DRY_PART > p->requests &&
+	       p->in_low * (d2->weight[FL_HIGH] + 1) > p->requests * D2_DRY_TIMES;
+}
+
+static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
+{
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &d2->dev.flows, node) {
+		struct d2_flow *d2f = to_d2_flow(flow);
+
+		if (!d2f->joined || !d2f->unhindered || d2f->limited ||
+		    2 * d2f->moved >= max->moved)
+			continue;
+		d2_set_limited(d2, d2f, true);
+		d2f->limited_periods = d2f->limited_for;
+		d2f->limited_for = min_t(unsigned int, 2 * d2f->limited_for, D2_MAX_LIMITED_FOR);
+		d2_release_gvt(d2, d2f->id); /* see d2_catch_up() */
+	}
+}
+
+/* Nobody stays further ahead of @min than that. */
+static void d2_bound_gap(struct d2_dev *d2, const struct d2_flow *min, s64 most)
+{
+	s64 least = d2_word(min->seen_vt, D2_NO_HOLDER), ahead;
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &d2->dev.flows, node) {
+		struct d2_flow *d2f = to_d2_flow(flow);
+
+		ahead = d2_ahead(d2f->seen_vt, least);
+		if (!d2f->joined || ahead <= most)
+			continue;
+		d2f->seen_vt -= ahead - most;
+		atomic64_add(most - ahead, &d2f->vt);
+	}
+}
+
+/* Eq. 2. */
+static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
+{
+	if (!p->min->moved)
+		return FL_CLASS_WEIGHT_MAX;
+	return mul_u64_u64_div_u64(p->max->moved, d2->weight[FL_HIGH], p->min->moved) + 1;
+}
+
+/* Eq. 3, and the least ratio at which low has no more than a slow flow had. */
+static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
+{
+	u64 ratio = p->slowdown;
+
+	while (ratio < d2->weight[FL_HIGH] && p->slow_requests < p->requests &&
+	       (ratio + d2_root(ratio) + 1) * p->slow_requests < p->requests)
+		ratio++;
+	return ratio;
+}
+
+static void d2_adjust(struct d2_dev *d2)
+{
+	u64 fixed = READ_ONCE(d2->fixed_ratio), gap = 0;
+	struct d2_period p = { .gvt = atomic64_read(&d2->gvt), .slowdown = 1, .slow_requests = ~0ull };
+	struct fl_flow *flow;
+	bool unfair;
+
+	list_for_each_entry(flow, &d2->dev.flows, node)
+		if (to_d2_flow(flow)->joined)
+			d2_add(d2, &p, to_d2_flow(flow));
+	if (p.max)
+		gap = p.max_ahead - p.min_ahead;
+	d2->max_gap = mul_u64_u64_div_u64(gap, 1u << FL_VT_SHIFT, d2->mean_reciprocal);
+	unfair = gap > 2 * (u64)d2->threshold;
+	if (unfair)
+		d2_bound_gap(d2, p.min,
+			     p.max->moved > p.min->moved ? D2_MAX_GAP : d2->threshold);
+	if (unfair && d2_high_is_dry(d2, &p))
+		d2_find_limited(d2, p.max);
+	else if (!fixed && p.requests)
+		d2_set_ratio(d2, unfair ? d2_raised_ratio(d2, &p) : d2_lowered_ratio(d2, &p));
+	if (fixed)
+		d2_set_ratio(d2, fixed);
+}
+
+static u64 d2_tick(struct fl_dev *dev)
+{
+	struct d2_dev *d2 = to_d2_dev(dev);
+	u64 grace = READ_ONCE(d2->grace_nsec), period = READ_ONCE(d2->period_nsec), now, next = 0;
+	unsigned long flags;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	now = fl_now_ns();
+	if (now - d2->aged_ns >= grace) {
+		d2->aged_ns = now;
+		d2->active_flows = d2_age(d2);
+	}
+	if (now - d2->adjusted_ns >= period) {
+		d2->adjusted_ns = now;
+		d2_adjust(d2);
+	}
+	if (d2->active_flows)
+		next = min_t(u64, d2->aged_ns + grace, d2->adjusted_ns + period) - now;
+	spin_unlock_irqrestore(&dev->lock, flags);
+	return next;
+}
+
+/* ---- Setting up -------------------------------------------------------- */
+
+static void d2_init_dev(struct fl_dev *dev)
+{
+	struct d2_dev *d2 = to_d2_dev(dev);
+
+	d2->ids[0] = 1ull << D2_NO_HOLDER;
+	d2->aged_ns = fl_now_ns();
+	d2->adjusted_ns = d2->aged_ns;
+	d2_update_weights(d2);
+	d2_set_ratio(d2, FL_CLASS_WEIGHT_MAX);
+}
+
+static void d2_init_flow(struct fl_flow *flow)
+{
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	unsigned int i, bit;
+
+	for (i = 0; flow->parent && i < ARRAY_SIZE(d2->ids); i++) {
+		if (d2->ids[i] == ~0ull)
+			continue;
+		bit = fls64(~d2->ids[i] & -~d2->ids[i]) - 1;
+		d2->ids[i] |= 1ull << bit;
+		to_d2_flow(flow)->id = i * 64 + bit;
+		return;
+	}
+}
+
+static void d2_exit_flow(struct fl_flow *flow)
+{
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	struct d2_flow *d2f = to_d2_flow(flow);
+
+	fl_flow_set_busy(flow, false);
+	if (d2f->joined)
+		d2_leave(d2, d2f);
+	if (d2f->id != D2_NO_HOLDER)
+		d2->ids[d2f->id / 64] &= ~(1ull << d2f->id % 64);
+}
+
+/* The gap as low_threshold is given: for a flow of mean weight. */
+static void d2_virtual_time(struct fl_flow *flow, u64 *vt, s64 *gap)
+{
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	s64 ahead;
+
+	*vt = atomic64_read(&to_d2_flow(flow)->vt);
+	ahead = flow->busy ? d2_ahead(*vt, atomic64_read(&d2->gvt)) : 0;
+	*gap = mul_u64_u64_div_u64(ahead < 0 ? -ahead : ahead, 1u << FL_VT_SHIFT, d2->mean_reciprocal);
+	if (ahead < 0)
+		*gap = -*gap;
+}
+
+#define D2_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct d2_dev, _name),  \
+	  .min = _min, .max = _max, .def = _def }
+#define D2_COUNTER(_name, _unit, _help)                                                            \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct d2_dev, _name) }
+
+static const struct fl_var d2_vars[] = {
+	D2_TUNABLE(low_threshold, "bytes", 4096, 1ull << 32, 8ull << 20,
+		   "a flow of mean weight that is so far ahead goes to the low queues"),
+	D2_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 100ull * NSEC_PER_SEC, NSEC_PER_SEC,
+		   "between two adjustments of the H/L ratio"),
+	D2_TUNABLE(grace_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
+		   "a flow that brought nothing for so long is idle"),
+	D2_TUNABLE(fixed_ratio, "", 0, FL_CLASS_WEIGHT_MAX, 0,
+		   "the H/L ratio; 0: it follows what is needed"),
+	D2_COUNTER(hl_ratio, "", "weight of the high queues; that of the low ones is 1"),
+	D2_COUNTER(medium_weight, "", "weight of the medium queues"),
+	D2_COUNTER(max_gap, "bytes", "between the flows furthest ahead and behind, for one of mean weight"),
+	D2_COUNTER(raised, "times", "the H/L ratio"),
+	D2_COUNTER(lowered, "times", "the H/L ratio"),
+	D2_COUNTER(active_flows, "flows", "that are not idle"),
+	D2_COUNTER(limited_flows, "flows", "that do not use their share"),
+	{}
+};
+
+const struct fl_sched fl_d2fq = {
+	.name = "d2fq",
+	.dev_size = sizeof(struct d2_dev),
+	.hwq_size = sizeof(struct fl_hwq),
+	.flow_size = sizeof(struct d2_flow),
+	.queue_size = sizeof(struct fl_queue),
+	.init_dev = d2_init_dev,
+	.init_flow = d2_init_flow,
+	.exit_flow = d2_exit_flow,
+	.route = d2_route,
+	.complete = d2_complete,
+	.tick = d2_tick,
+	.virtual_time = d2_virtual_time,
+	.vars = d2_vars,
+};

@@ -1,0 +1,1133 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * mqFlashFQ: a drive shared by cost, with virtual times that nobody locks.
+ *
+ * After "Accurate Calibration and Scalable Bandwidth Sharing of Multi-Queue
+ * SSDs" (Kang, Kim; JCSE 17(2), 2023). Section numbers below are the paper's.
+ *
+ * 1. The idea (III-A)
+ *
+ * Start-time fair queueing gives every flow a virtual time, its service
+ * divided by its weight, and serves the flow that is furthest behind. To know
+ * which one that is, FlashFQ (flashfq.c) keeps all virtual times in one list
+ * under one lock, and every request of every core goes through it. mqFlashFQ
+ * does not look for the furthest behind. A flow compares itself with one
+ * other, chosen at random, by reading that one's virtual time: not ahead of
+ * it, it may go on; ahead of it, it waits. No lock, and in the long run the
+ * same shares: whoever is ahead finds most others behind itself.
+ *
+ *     hardware queue 0       hardware queue 1       hardware queue 2
+ *        RQ    WQ               RQ    WQ               RQ    WQ
+ *          \  /                   \  /                   \  /
+ *           SQ  vt = 70            SQ  vt = 64            SQ  vt = 72
+ *            `------- looks at ---->'  `---- looks at ---->'
+ *             waits (70 > 64)           goes on (64 <= 72)
+ *
+ * What a request costs is not its bytes but what it takes from the drive
+ * (prices.h, III-B); a calibration says.
+ *
+ * 2. What a flow is
+ *
+ * The tunable `flow` says what has a virtual time: 1, a core - a hardware
+ * queue, as in the paper - or 0, a cgroup; a change counts from when nothing
+ * is backlogged. A core has no weight: its virtual time advances by each
+ * request's cost divided by the share of the cgroup that the request is from,
+ * so that cores to which tenants are pinned have their tenants' weights. A
+ * cgroup's requests may be on many hardware queues at once. They all advance
+ * one virtual time, with one atomic addition for a batch, which each hardware
+ * queue draws for itself and spends without touching anything that is shared.
+ * Among the cgroups of one hardware queue no sampling is needed, since its
+ * lock is held: they are sorted, and the first one takes the test.
+ *
+ * 3. The test and the batch
+ *
+ * The test is taken when a request arrives, when one is completed, and every
+ * 200 us; and, since a fast drive may have nothing of a flow left by then, when
+ * the one advances that it was ahead of. Whoever passes it may dispatch a
+ * batch, its cost up to the base batch size times the weight (relative to the
+ * average): its virtual time advances by the same step whoever it is.
+ *
+ *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
+ *     the batches are 72 and 24 KiB
+ *
+ * A cgroup's batch is divided by the number of hardware queues, up to four: with
+ * less than a few requests at a time they would only wait for each other. A
+ * request that costs more is a batch. Everything is charged before it is
+ * dispatched.
+ *
+ * One addition: who fails the test goes on comparing itself with the same
+ * flow until it is no longer ahead of that one. With a new sample each time it
+ * would find one that is even further ahead sooner or later, and two could
+ * overtake each other for ever while a third is left behind. So of two
+ * backlogged flows none is ever further ahead (but for 6) than a step, or its
+ * dearest request on each hardware queue. Of more, whoever is behind may not be
+ * sampled for a while, and others overtake each other meanwhile: with 6 flows
+ * the foremost is 4 steps ahead on average, with 64 it is 9.
+ *
+ * 4. Backlogged and idle
+ *
+ * A flow is backlogged while it has queued or outstanding requests and for
+ * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
+ * sends the next is not idle in between (deceptive idleness; but see 6). Only
+ * backlogged flows are sampled. Who becomes backlogged starts at the virtual
+ * time of a sample: it has lost what it did not use.
+ *
+ * The virtual times of backlogged flows are in slots that belong to the device,
+ * so that a sample of a flow that has just gone is at worst an old number.
+ * Whoever comes when all slots are taken is not sampled, but samples.
+ *
+ * 5. Reads and writes
+ *
+ * Each queue is a read queue and a write queue (WQ also has discards and the
+ * like) with weights of their own, read_weight and write_weight, so that a
+ * read does not wait behind a flow's own writes for longer than its part.
+ *
+ * 6. Work conservation (an addition: the tunable `conserve`)
+ *
+ * The paper waits for a flow that is behind as long as it is backlogged, even
+ * if it cannot do more; then all go at its pace. Free runs (work-conservation.h)
+ * measure whether that is so. For 32 ms nobody waits. If the drive then does
+ * clearly more, the flow that was waited for most just before is limited: for
+ * 0.1 to 2 s nobody waits for it. Then, in a probe, all wait for it again for
+ * 48 ms; if the drive does clearly less at once, it is limited again. If it was
+ * not the only one, the next free run finds the next.
+ *
+ * Free runs do not see what wastes only a little each time. So a cgroup is not
+ * waited for either while it is brief: while it comes, sends less than four
+ * batches in all and is idle for the timeout, over and over. That ends when it
+ * sends more at a stretch. A brief cgroup is idle as soon as it has nothing.
+ *
+ * What is dispatched in a free run is charged, and waited for later by those
+ * that are backlogged until then. But flows do not get back what they did not
+ * use while nobody waited for them: at the end of that time they are brought
+ * level with the furthest behind of the others. They keep it only if the drive
+ * did not do more in that time, so that the free run misled. A free run is too
+ * short where a request takes tens of ms.
+ *
+ * When to use it: many cores, requests of different kinds and a calibrated
+ * drive. When not: a lone tenant (none is faster), or tenants that all come in
+ * short bursts: nobody waits for them, nor they for each other.
+ */
+#include "../mechanisms/work-conservation.h"
+#include "../mechanisms/virtual-time.h"
+
+/* Backlogged flows that can be sampled. */
+#define MF_SLOTS 256
+
+/* The test's period, the paper's. */
+#define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
+
+/* How long nobody waits for a flow, once waiting for it was found to be waste. */
+#define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
+#define MF_MAX_LIMITED_NS (2048ull * NSEC_PER_MSEC)
+
+/* Then a probe waits for it again, to see whether that is still waste; the first half works off what the drive had. */
+#define MF_PROBE_NS (48ull * NSEC_PER_MSEC)
+
+/* A flow that is idle again after fewer batches is brief: not waited for the next time. */
+#define MF_BRIEF 4
+
+/* A flow may send so many batches in any free run, as it is not known what the drive can do. */
+#define MF_FREE_BATCHES 16
+
+/* A cgroup's batch is divided among its hardware queues, but into no more parts than these. */
+#define MF_PARTS 4
+
+/* Random tries before the next backlogged flow is good enough. */
+#define MF_TRIES 4
+
+enum { MF_RQ, MF_WQ, MF_NR_RQS };
+enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
+
+/* A virtual time that others may sample. */
+struct mf_slot {
+	atomic64_t vt; /* charged; added to by any hardware queue */
+	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
+	int used;
+	int limited; /* nobody waits for it */
+	/* Hardware queues that wait for it: bit n for n, n + 64, ... Set by them, taken by who advances it. */
+	atomic64_t waiters;
+	/* Under dev->lock. */
+	struct mf_entity *owner; /* while used */
+	u64 held_ns; /* the last tick that found its owner held */
+} ____cacheline_aligned_in_smp;
+
+/* What has a virtual time: embedded in a flow or in a hardware queue. */
+struct mf_entity {
+	/*
+	 * In the device, or &own; written under dev->lock when the entity is
+	 * idle. A stale read charges a batch to the wrong one.
+	 */
+	struct mf_slot *slot;
+	bool in; /* backlogged; written under dev->lock, read by every insert */
+	/* Under dev->lock; see 6. */
+	u64 from_vt; /* where it was when it became backlogged */
+	u64 left_ns, sent; /* when it ceased to be, and how far it was from there */
+	bool brief; /* the last time it was so for no more than a few batches */
+	u64 waited_for; /* hardware queues that were found waiting for it lately */
+	u64 limited_until_ns; /* limited, as long as it is the device's */
+	struct mf_slot own; /* when idle, or all slots are taken */
+};
+
+/* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
+struct mf_queue {
+	struct fl_queue q;
+	struct list_head rqs[MF_NR_RQS];
+	struct list_head ready; /* in mf_hwq.ready, when something is queued */
+	u64 key; /* its virtual time when it was sorted in: it has not become less */
+	u64 budget; /* drawn and not spent, in virtual time */
+	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
+	struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
+	u64 held_since_ns; /* 0: not held */
+};
+
+struct mf_flow {
+	struct fl_flow flow;
+	struct mf_entity entity;
+	u64 reciprocal; /* of the share; written under dev->lock; a stale read misprices one request */
+};
+
+struct mf_hwq {
+	struct fl_hwq hwq;
+	/* Under hwq->lock. */
+	struct list_head ready; /* mf_queue.ready, by key */
+	u64 random;
+	/* Written under hwq->lock; the tick reads them, old by a request. */
+	u64 inserted;
+	u64 queued_bytes; /* NOQ; without what was merged into requests since */
+	u64 sent_bytes; /* NOS is the difference to done_bytes */
+	/*
+	 * The first of the ready ones failed the test, with these. Written under
+	 * hwq->lock, except that whoever finds that it would pass now clears held;
+	 * a stale read costs a test, or waits for the tick.
+	 */
+	bool held;
+	u64 held_vt, held_reciprocal;
+	struct mf_slot *held_slot, *held_for; /* its own, and the other */
+	struct mf_entity core;
+	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
+	/* What the drive has given back. Added to by completions, summed by the tick. */
+	atomic64_t done ____cacheline_aligned_in_smp;
+	atomic64_t done_bytes;
+	atomic64_t done_cost;
+};
+
+struct mf_dev {
+	struct fl_dev dev;
+	/* Read on the hot path, written under dev->lock: a stale read misjudges one batch. */
+	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
+	unsigned int nr_slots; /* from here on none is used */
+	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
+	/* In a free run a flow waits only when it is further ahead of this: by so much cost of its own, or so far. */
+	u64 free_vt, free_cost, free_most;
+	struct fl_free_run free_run;
+	u64 free_ns; /* when it began; dev->lock */
+	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
+	/* Set while a probe waits for those that were limited until then; 0: there is none. */
+	u64 probed_until_ns, probe_ns; /* since when; dev->lock */
+	struct fl_work unlimited; /* what was done in a second before the probe */
+	struct fl_work probe; /* done so far when its second half began, at half_ns */
+	u64 half_ns;
+	u64 most_waited_for; /* by mf_most_waited_for() */
+	/* The rest is under dev->lock. */
+	bool ticking; /* and will go on to */
+	unsigned int busy; /* flows */
+	unsigned int brief; /* of those backlogged */
+	u64 aged_ns; /* the last look for idle flows */
+	u64 random;
+	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
+	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
+	/* Counters. */
+	u64 backlogged, holds, trials, limits, outstanding_bytes, queued_bytes;
+	struct mf_slot slots[MF_SLOTS];
+};
+
+#define to_mf_dev(_dev) container_of(_dev, struct mf_dev, dev)
+#define to_mf_hwq(_hwq) container_of(_hwq, struct mf_hwq, hwq)
+#define to_mf_flow(_flow) container_of(_flow, struct mf_flow, flow)
+#define to_mf_queue(_queue) container_of(_queue, struct mf_queue, q)
+
+/* ---- System virtual time: a random sample ------------------------------ */
+
+/* 0..n-1: the upper bits of Knuth's linear congruence. */
+static unsigned int mf_random(u64 *state, unsigned int n)
+{
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	return (*state >> 32) * n >> 32;
+}
+
+/* A random backlogged flow other than @self that may be waited for; NULL when there is none. */
+static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random)
+{
+	unsigned int nr = READ_ONCE(mf->nr_slots), i = 0, n;
+
+	if (!nr)
+		return NULL;
+	for (n = 0; n < MF_TRIES + nr; n++) {
+		struct mf_slot *slot;
+
+		i = n < MF_TRIES ? mf_random(random, nr) : i + 1 < nr ? i + 1 : 0;
+		slot = &mf->slots[i];
+		if (slot != self && READ_ONCE(slot->used) && !READ_ONCE(slot->limited))
+			return slot;
+	}
+	return NULL;
+}
+
+/* Must whoever is at @vt, with the share of that @reciprocal, wait for @other? */
+static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt, u64 reciprocal)
+{
+	if (unlikely(READ_ONCE(mf->free_run.on))) {
+		u64 ahead = fl_vt_advance(READ_ONCE(mf->free_cost), reciprocal);
+
+		ahead = min_t(u64, ahead, READ_ONCE(mf->free_most));
+		return fl_vt_before(READ_ONCE(mf->free_vt) + ahead, vt);
+	}
+	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used) &&
+	       !READ_ONCE(other->limited);
+}
+
+/* ---- Backlogged and idle: the slow path, under dev->lock ---------------- */
+
+static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
+{
+	u64 vt = atomic64_read(&a->vt);
+
+	return fl_vt_before(vt, atomic64_read(&b->vt));
+}
+
+/* What @slot did not use while nobody waited for it it does not get back. */
+static void mf_level(struct mf_slot *slot, const struct mf_slot *last)
+{
+	s64 vt = atomic64_read(&slot->vt), was;
+
+	do {
+		was = vt;
+		if (!last || !mf_is_before(slot, last))
+			return;
+	} while (!atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)));
+	slot->owner->from_vt += atomic64_read(&slot->vt) - was;
+}
+
+/* The furthest ahead of all, or the furthest behind of those that are waited for; or NULL. */
+static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
+{
+	struct mf_slot *slot, *found = NULL;
+
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
+		if (slot->used && (ahead || !slot->limited) &&
+		    (!found || (ahead ? mf_is_before(found, slot) : mf_is_before(slot, found))))
+			found = slot;
+	return found;
+}
+
+/* Shares have changed, or a flow has come or gone. */
+static void mf_update_shares(struct mf_dev *mf)
+{
+	struct fl_flow *flow;
+
+	fl_flows_update_shares(&mf->dev);
+	mf->busy = 0;
+	list_for_each_entry(flow, &mf->dev.flows, node) {
+		if (!flow->busy)
+			continue;
+		mf->busy++;
+		WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
+	}
+	WRITE_ONCE(mf->step, div64_u64(READ_ONCE(mf->batch) * mf->busy,
+				       mf->by_core ? 1 : min_t(u32, mf->dev.nr_hwqs, MF_PARTS)));
+}
+
+static bool mf_is_brief(const struct mf_dev *mf, const struct mf_entity *entity)
+{
+	return atomic64_read(&entity->slot->vt) - entity->from_vt <
+	       MF_BRIEF * READ_ONCE(mf->batch) * mf->busy;
+}
+
+static bool mf_is_limited(const struct mf_dev *mf, const struct mf_entity *entity)
+{
+	return (entity->brief && READ_ONCE(mf->conserve)) ||
+	       (mf->limited_until_ns && entity->limited_until_ns == mf->limited_until_ns);
+}
+
+/* @entity becomes backlogged, at the system virtual time. */
+static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
+{
+	const struct mf_slot *sample = mf_sample(mf, NULL, &mf->random) ?: mf_furthest(mf, true);
+	struct mf_slot *slot = &entity->own;
+	unsigned int i;
+
+	if (entity->in)
+		return;
+	for (i = 0; i < MF_SLOTS; i++)
+		if (!mf->slots[i].used) {
+			slot = &mf->slots[i];
+			break;
+		}
+	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
+	slot->owner = entity;
+	entity->from_vt = atomic64_read(&slot->vt);
+	/* Back in time: it never was idle, but for the test. */
+	if (fl_now_ns() - entity->left_ns < READ_ONCE(mf->timeout_nsec))
+		entity->from_vt -= entity->sent;
+	mf->brief += entity->brief;
+	WRITE_ONCE(slot->limited, mf_is_limited(mf, entity));
+	if (slot != &entity->own)
+		WRITE_ONCE(slot->used, 1);
+	if (i < MF_SLOTS && i >= mf->nr_slots)
+		WRITE_ONCE(mf->nr_slots, i + 1);
+	WRITE_ONCE(entity->slot, slot);
+	WRITE_ONCE(entity->in, true);
+	mf->backlogged++;
+}
+
+static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
+{
+	struct mf_slot *slot = entity->slot;
+
+	if (!entity->in)
+		return;
+	WRITE_ONCE(entity->in, false);
+	mf->backlogged--;
+	mf->brief -= entity->brief;
+	entity->brief = mf_is_brief(mf, entity);
+	entity->left_ns = fl_now_ns();
+	entity->sent = atomic64_read(&slot->vt) - entity->from_vt;
+	if (slot == &entity->own)
+		return;
+	atomic64_set(&entity->own.vt, atomic64_read(&slot->vt));
+	WRITE_ONCE(entity->slot, &entity->own);
+	WRITE_ONCE(slot->used, 0);
+	while (mf->nr_slots && !mf->slots[mf->nr_slots - 1].used)
+		WRITE_ONCE(mf->nr_slots, mf->nr_slots - 1);
+}
+
+/* The first request of an idle flow or core. Takes dev->lock, under hwq->lock. */
+static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow)
+{
+	unsigned long flags;
+	bool kick;
+
+	spin_lock_irqsave(&mf->dev.lock, flags);
+	if (!mf->backlogged && !mf->busy)
+		WRITE_ONCE(mf->by_core, READ_ONCE(mf->flow) == MF_CORE);
+	fl_flow_set_busy(flow, true);
+	mf_enter(mf, mf->by_core ? &mhq->core : &to_mf_flow(flow)->entity);
+	mf_update_shares(mf);
+	kick = !mf->ticking;
+	mf->ticking = true;
+	spin_unlock_irqrestore(&mf->dev.lock, flags);
+	if (kick)
+		fl_dev_kick(&mf->dev);
+}
+
+/* Whoever has been backlogged for longer than a moment is waited for. */
+static void mf_age_entity(struct mf_dev *mf, struct mf_entity *entity)
+{
+	if (!entity->in || !entity->brief || mf_is_brief(mf, entity))
+		return;
+	mf_level(entity->slot, mf_furthest(mf, false));
+	entity->brief = false;
+	mf->brief--;
+	WRITE_ONCE(entity->slot->limited, mf_is_limited(mf, entity));
+}
+
+static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
+{
+	if (fl_flow_wants(flow, mf->dev.sched)) {
+		mf_age_entity(mf, &to_mf_flow(flow)->entity);
+		return;
+	}
+	fl_flow_set_busy(flow, false);
+	/* A request that came just before saw the flow active: look again. */
+	smp_mb();
+	if (fl_flow_wants(flow, mf->dev.sched))
+		fl_flow_set_busy(flow, true);
+	else
+		mf_leave(mf, &to_mf_flow(flow)->entity);
+}
+
+/* A request that comes just now may find the core still in: it is sampled from its next on. */
+static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
+{
+	u64 queued = READ_ONCE(mhq->queued_bytes), inserted = READ_ONCE(mhq->inserted);
+	u64 outstanding = READ_ONCE(mhq->sent_bytes) - atomic64_read(&mhq->done_bytes);
+
+	mf->queued_bytes += queued;
+	mf->outstanding_bytes += outstanding;
+	mf_age_entity(mf, &mhq->core);
+	if (queued || outstanding)
+		return;
+	if (inserted == mhq->seen)
+		mf_leave(mf, &mhq->core);
+	mhq->seen = inserted;
+}
+
+static void mf_age(struct mf_dev *mf)
+{
+	struct fl_flow *flow;
+	unsigned int i;
+
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		if (flow->busy)
+			mf_age_flow(mf, flow);
+	mf->queued_bytes = 0;
+	mf->outstanding_bytes = 0;
+	for (i = 0; i < mf->dev.nr_hwqs; i++)
+		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
+	mf_update_shares(mf);
+}
+
+/* Those that were brief the last time are not waited for, and idle as soon as they have nothing. */
+static void mf_age_brief(struct mf_dev *mf)
+{
+	unsigned int backlogged = mf->backlogged;
+	struct fl_flow *flow;
+
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		if (flow->busy && to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
+			fl_flow_wants(flow, mf->dev.sched); /* what it brought does not count, only what it has */
+			mf_age_flow(mf, flow);
+		}
+	if (mf->backlogged != backlogged)
+		mf_update_shares(mf);
+}
+
+/* ---- Work conservation: see 6 above ------------------------------------- */
+
+/* Call @look for all that have, or had, a virtual time. */
+static void mf_for_each(struct mf_dev *mf, void (*look)(struct mf_dev *, struct mf_entity *))
+{
+	struct fl_flow *flow;
+	unsigned int i;
+
+	list_for_each_entry(flow, &mf->dev.flows, node)
+		look(mf, &to_mf_flow(flow)->entity);
+	for (i = 0; i < mf->dev.nr_hwqs; i++)
+		look(mf, &to_mf_hwq(mf->dev.hwqs[i])->core);
+}
+
+static void mf_count_most(struct mf_dev *mf, struct mf_entity *entity)
+{
+	mf->most_waited_for = max_t(u64, mf->most_waited_for, entity->waited_for);
+}
+
+static void mf_forget_waiting(struct mf_dev *mf, struct mf_entity *entity)
+{
+	(void)mf;
+	entity->waited_for = 0;
+}
+
+static u64 mf_most_waited_for(struct mf_dev *mf)
+{
+	mf->most_waited_for = 0;
+	mf_for_each(mf, mf_count_most);
+	return mf->most_waited_for;
+}
+
+/* When a window ends: what counts is lately. */
+static void mf_halve_waiting(struct mf_dev *mf, struct mf_entity *entity)
+{
+	(void)mf;
+	entity->waited_for /= 2;
+}
+
+static void mf_limit(struct mf_dev *mf, struct mf_entity *entity)
+{
+	entity->limited_until_ns = mf->limited_until_ns;
+	if (entity->in)
+		WRITE_ONCE(entity->slot->limited, 1);
+	mf->limits++;
+}
+
+static void mf_limit_most(struct mf_dev *mf, struct mf_entity *entity)
+{
+	if (!mf->most_waited_for || entity->waited_for != mf->most_waited_for)
+		return;
+	mf->most_waited_for = 0; /* of two, the first */
+	mf_limit(mf, entity);
+}
+
+static void mf_limit_again(struct mf_dev *mf, struct mf_entity *entity)
+{
+	if (entity->limited_until_ns == mf->probed_until_ns &&
+	    2 * entity->waited_for >= mf->most_waited_for)
+		mf_limit(mf, entity);
+}
+
+/* Count who is waited for; not those that wait themselves. */
+static void mf_count_waiting(struct mf_dev *mf, u64 now)
+{
+	unsigned int i;
+
+	for (i = 0; i < mf->dev.nr_hwqs; i++) {
+		const struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+		const struct mf_slot *other = READ_ONCE(mhq->held_for);
+
+		if (READ_ONCE(mhq->held) && other->used && other->held_ns != now)
+			other->owner->waited_for++;
+	}
+}
+
+/* For a while; longer each time, as long as that is of use. */
+static void mf_begin_limits(struct mf_dev *mf, u64 now)
+{
+	if (mf->limited_until_ns)
+		return;
+	mf->limited_until_ns = now + mf->limited_ns;
+	mf->limited_ns = min_t(u64, 2 * mf->limited_ns, MF_MAX_LIMITED_NS);
+}
+
+/*
+ * Nobody waits any more for whom most waited for. It may be idle just now: what comes rarely
+ * makes others wait when it comes.
+ */
+static void mf_limit_one(struct mf_dev *mf, u64 now)
+{
+	if (!mf_most_waited_for(mf))
+		return;
+	mf_begin_limits(mf, now);
+	mf_for_each(mf, mf_limit_most);
+}
+
+/*
+ * What limited flows did not use they do not get back: bring them level with the others, and
+ * wait for them for a moment, to see whether that is still waste. But if it was of no use not
+ * to wait for them, wait until they have it.
+ */
+static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done)
+{
+	bool level = fl_free_run_gain_lasts(&mf->free_run, now, done, &mf->unlimited);
+	const struct mf_slot *last = mf_furthest(mf, false);
+	struct mf_slot *slot;
+
+	mf->probed_until_ns = level && READ_ONCE(mf->conserve) ? mf->limited_until_ns : 0;
+	mf->probe_ns = now;
+	mf->probe = *done;
+	mf->half_ns = now;
+	mf->limited_until_ns = 0;
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
+		if (!slot->used)
+			continue;
+		if (level && slot->limited)
+			mf_level(slot, last);
+		WRITE_ONCE(slot->limited, mf_is_limited(mf, slot->owner));
+	}
+	mf_for_each(mf, mf_forget_waiting);
+	fl_free_run_forget(&mf->free_run);
+}
+
+/*
+ * The probe is over. A flow that made nobody wait is no longer limited. Nor is
+ * any if all were idle, which shows in a last tick that comes late.
+ */
+static void mf_end_probe(struct mf_dev *mf, u64 now, const struct fl_work *done)
+{
+	bool waste = fl_free_run_probe_fails(&mf->free_run, now, done, mf->half_ns, &mf->probe,
+					  &mf->unlimited);
+
+	if (!waste || !READ_ONCE(mf->conserve) || now - mf->probe_ns > 2 * MF_PROBE_NS ||
+	    !mf_most_waited_for(mf)) {
+		mf->limited_ns = max_t(u64, mf->limited_ns / 4, MF_LIMITED_NS);
+	} else {
+		mf_begin_limits(mf, now);
+		mf_for_each(mf, mf_limit_again);
+	}
+	mf->probed_until_ns = 0;
+}
+
+/*
+ * How far a flow may get ahead in a free run: by what the drive does from its
+ * beginning to the end of the next window, or by as many requests as make its
+ * windows count; and not by more than will be its own until the next free run. So
+ * little is queued in a slow drive, and what a drive can do that was dry shows
+ * in the first windows.
+ */
+static void mf_lend(struct mf_dev *mf, u64 now)
+{
+	const struct fl_free_run *t = &mf->free_run;
+	u64 rate = max_t(u64, t->last.cost, max_t(u64, t->usual.cost, t->average.cost));
+	u64 cost = mul_u64_u64_div_u64(rate, now - mf->free_ns + FL_WINDOW_NS, NSEC_PER_SEC);
+	u64 each = div64_u64(t->average.cost, max_t(u64, t->average.requests, 1));
+
+	cost = max_t(u64, cost, FL_FREE_RUN * FL_WINDOW_REQUESTS * each);
+	cost = clamp_t(u64, cost, MF_FREE_BATCHES * READ_ONCE(mf->batch), 1u << 30);
+	WRITE_ONCE(mf->free_cost, cost);
+	WRITE_ONCE(mf->free_most, cost * max_t(u64, t->every / FL_FREE_RUN, mf->busy));
+}
+
+static void mf_begin_free_run(struct mf_dev *mf, u64 now)
+{
+	const struct mf_slot *first = mf_furthest(mf, true);
+
+	mf->free_ns = now;
+	if (first)
+		WRITE_ONCE(mf->free_vt, atomic64_read(&first->vt));
+	mf->trials++;
+}
+
+/* On every tick. @held: somebody is. */
+static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
+{
+	struct fl_work done = { 0 };
+	enum fl_free_run_result result;
+	unsigned int i;
+
+	for (i = 0; i < mf->dev.nr_hwqs; i++) {
+		done.requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
+		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
+	}
+	if (mf->limited_until_ns && (now >= mf->limited_until_ns || !READ_ONCE(mf->conserve)) &&
+	    !mf->free_run.on)
+		mf_end_limits(mf, now, &done);
+	if (mf->probed_until_ns) {
+		if (now - mf->probe_ns < MF_PROBE_NS / 2) {
+			mf->probe = done;
+			mf->half_ns = now;
+		} else if (now - mf->probe_ns >= MF_PROBE_NS) {
+			mf_end_probe(mf, now, &done);
+		}
+		return;
+	}
+	result = fl_free_run_look(&mf->free_run, now, &done, held && READ_ONCE(mf->conserve));
+	if (result == FL_FREE_RUN_BEGINS)
+		mf_begin_free_run(mf, now);
+	else if (result == FL_FREE_RUN_GAIN)
+		mf_limit_one(mf, now);
+	else if (result == FL_FREE_RUN_NO_GAIN && !mf->limited_until_ns)
+		mf->limited_ns = MF_LIMITED_NS;
+	if (result == FL_FREE_RUN_GAIN || result == FL_FREE_RUN_NO_GAIN)
+		mf_for_each(mf, mf_forget_waiting);
+	if (mf->free_run.window_ns == now && !mf->free_run.on)
+		mf_for_each(mf, mf_halve_waiting);
+	if (mf->free_run.on)
+		mf_lend(mf, now);
+}
+
+/* ---- Dispatch: the hot path ------------------------------------------------ */
+
+static struct mf_entity *mf_entity(const struct mf_queue *mq)
+{
+	return READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core) ? &to_mf_hwq(mq->q.hwq)->core :
+							     &to_mf_flow(mq->q.flow)->entity;
+}
+
+static u64 mf_vt(const struct mf_queue *mq)
+{
+	return atomic64_read(&READ_ONCE(mf_entity(mq)->slot)->vt);
+}
+
+static u64 mf_reciprocal(const struct mf_queue *mq)
+{
+	return READ_ONCE(to_mf_flow(mq->q.flow)->reciprocal);
+}
+
+static struct mf_queue *mf_queue_of(struct list_head *ready)
+{
+	return list_entry(ready, struct mf_queue, ready);
+}
+
+/* Sort @mq in: mostly it has just advanced and goes to the end, or is new and goes to the front. */
+static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
+{
+	struct list_head *pos = mhq->ready.prev;
+
+	mq->key = mf_vt(mq);
+	if (!list_empty(&mhq->ready) && fl_vt_before(mq->key, mf_queue_of(mhq->ready.next)->key))
+		pos = &mhq->ready;
+	while (pos != &mhq->ready && fl_vt_before(mq->key, mf_queue_of(pos)->key))
+		pos = pos->prev;
+	list_add(&mq->ready, pos);
+}
+
+/*
+ * The one with the least virtual time, or NULL. Other hardware queues may have
+ * advanced some. They only advance, so that when the first is where it was,
+ * nobody else has become less.
+ */
+static struct mf_queue *mf_first(struct mf_hwq *mhq)
+{
+	while (!list_empty(&mhq->ready)) {
+		struct mf_queue *mq = mf_queue_of(mhq->ready.next);
+		u64 vt = mf_vt(mq);
+
+		if (vt == mq->key || mq->ready.next == &mhq->ready ||
+		    !fl_vt_before(mf_queue_of(mq->ready.next)->key, vt)) {
+			mq->key = vt;
+			return mq;
+		}
+		list_del_init(&mq->ready);
+		mf_sort_in(mhq, mq);
+	}
+	return NULL;
+}
+
+/* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
+static bool mf_test_held(struct mf_hwq *mhq)
+{
+	const struct mf_slot *other = READ_ONCE(mhq->held_for);
+	u64 vt = READ_ONCE(mhq->held_vt), reciprocal = READ_ONCE(mhq->held_reciprocal);
+
+	if (!READ_ONCE(mhq->held))
+		return true;
+	if (mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt, reciprocal))
+		return false;
+	WRITE_ONCE(mhq->held, false);
+	fl_hwq_run(&mhq->hwq);
+	return true;
+}
+
+static void mf_add_waiter(struct mf_slot *slot, unsigned int index)
+{
+	s64 old = atomic64_read(&slot->waiters), bit = 1ull << index % 64;
+
+	while (!(old & bit) && !atomic64_try_cmpxchg(&slot->waiters, &old, old | bit))
+		;
+}
+
+/* @slot has advanced: who waited for it may pass now. */
+static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
+{
+	u64 waiters = atomic64_xchg(&slot->waiters, 0);
+	unsigned int bit, i;
+
+	for (bit = 0; bit < 64 && waiters >> bit; bit++)
+		for (i = bit; (waiters >> bit & 1) && i < mf->dev.nr_hwqs; i += 64) {
+			struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+
+			if (READ_ONCE(mhq->held_for) == slot && !mf_test_held(mhq))
+				mf_add_waiter(slot, i);
+		}
+}
+
+/* @mq, the first, has to wait. False: no longer. */
+static bool mf_hold(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+{
+	WRITE_ONCE(mhq->held_slot, READ_ONCE(mf_entity(mq)->slot));
+	WRITE_ONCE(mhq->held_for, mq->waits_for);
+	WRITE_ONCE(mhq->held_vt, mq->key);
+	WRITE_ONCE(mhq->held_reciprocal, mf_reciprocal(mq));
+	WRITE_ONCE(mhq->held, true);
+	mf_add_waiter(mq->waits_for, mhq->hwq.index);
+	smp_mb(); /* who advances it sees the waiter, or we see where it is */
+	if (!mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq))) {
+		WRITE_ONCE(mhq->held, false);
+		return false;
+	}
+	if (!mq->held_since_ns) {
+		mq->held_since_ns = fl_now_ns();
+		WRITE_ONCE(mq->q.throttled, true);
+	}
+	return true;
+}
+
+static void mf_not_held(struct mf_queue *mq)
+{
+	if (likely(!mq->held_since_ns))
+		return;
+	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - mq->held_since_ns);
+	WRITE_ONCE(mq->q.throttled, false);
+	mq->held_since_ns = 0;
+}
+
+/* The root cgroup's go on, ahead or not: swapping and metadata are in everybody's way. */
+static bool mf_is_exempt(const struct mf_queue *mq)
+{
+	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
+}
+
+/* The test, see 3 above. */
+static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq,
+		      const struct mf_slot *self)
+{
+	if (mf_is_exempt(mq))
+		return true;
+	if (!mq->waits_for)
+		mq->waits_for = mf_sample(mf, self, &mhq->random);
+	if (mq->waits_for && mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq)))
+		return false;
+	mq->waits_for = NULL;
+	return true;
+}
+
+/* Take the test for the next batch, which has to pay @advance at least. */
+static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
+{
+	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
+	u64 step = max_t(u64, READ_ONCE(mf->step), advance - mq->budget);
+
+	if (!mf_passes(mf, mhq, mq, slot))
+		return false;
+	atomic64_add(step, &slot->vt);
+	mq->budget += step;
+	smp_mb__after_atomic(); /* see mf_hold() */
+	if (atomic64_read(&slot->waiters))
+		mf_wake_waiters(mf, slot);
+	return true;
+}
+
+static int mf_which(enum fl_op op)
+{
+	return op == FL_READ ? MF_RQ : MF_WQ;
+}
+
+/* From RQ or WQ? Whichever is not before its turn. */
+static struct fl_req *mf_next(const struct mf_queue *mq)
+{
+	bool write = list_empty(&mq->rqs[MF_RQ]) || (!list_empty(&mq->rqs[MF_WQ]) && mq->lead > 0);
+
+	return fl_req_of(mq->rqs[write ? MF_WQ : MF_RQ].next);
+}
+
+/*
+ * Whichever of RQ and WQ goes while the other is empty gives it no credit for
+ * more than one request; what it owes the other it goes on paying.
+ */
+static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 cost)
+{
+	s64 lead = mq->lead;
+
+	if (which == MF_RQ) {
+		if (list_empty(&mq->rqs[MF_WQ]))
+			lead = min_t(s64, lead, 0);
+		mq->lead = lead + cost * READ_ONCE(mf->write_weight);
+	} else {
+		if (list_empty(&mq->rqs[MF_RQ]))
+			lead = max_t(s64, lead, 0);
+		mq->lead = lead - cost * READ_ONCE(mf->read_weight);
+	}
+}
+
+/* A request's word: the bytes that NOQ or NOS count for it, and whether it is in the drive. */
+#define MF_SENT 1ul
+#define MF_BYTES_SHIFT 1
+
+static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
+{
+	u64 bytes = fl_req_bytes(rq);
+
+	list_del_init(fl_req_node(rq));
+	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - (*fl_req_priv(rq) >> MF_BYTES_SHIFT));
+	WRITE_ONCE(mhq->sent_bytes, mhq->sent_bytes + bytes);
+	*fl_req_priv(rq) = bytes << MF_BYTES_SHIFT | MF_SENT;
+	if (list_empty(&mq->rqs[MF_RQ]) && list_empty(&mq->rqs[MF_WQ]))
+		list_del_init(&mq->ready);
+	mf_not_held(mq);
+	if (READ_ONCE(mhq->held))
+		WRITE_ONCE(mhq->held, false);
+}
+
+/* The next request of @mq, if it has the budget for it or passes the test for more. */
+static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+{
+	struct fl_req *rq = mf_next(mq);
+	u64 cost = fl_cost(&mf->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
+	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
+
+	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
+		return NULL;
+	mq->budget -= advance;
+	mf_take_turn(mf, mq, mf_which(fl_req_op(rq)), cost);
+	mf_send(mhq, mq, rq);
+	fl_queue_account(&mq->q, rq, cost);
+	return rq;
+}
+
+static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
+{
+	struct mf_dev *mf = to_mf_dev(hwq->dev);
+	struct mf_hwq *mhq = to_mf_hwq(hwq);
+	struct mf_queue *first = mf_first(mhq), *mq;
+	struct fl_req *rq;
+
+	if (!first)
+		return NULL;
+	do {
+		rq = mf_try(mf, mhq, first);
+		if (rq)
+			return rq;
+		/* Everybody has to wait but the root. */
+		list_for_each_entry(mq, &mhq->ready, ready)
+			if (mf_is_exempt(mq))
+				return mf_try(mf, mhq, mq);
+	} while (!mf_hold(mf, mhq, first));
+	return NULL;
+}
+
+static bool mf_has_work(struct fl_hwq *hwq)
+{
+	struct mf_hwq *mhq = to_mf_hwq(hwq);
+
+	return !list_empty(&mhq->ready) && !READ_ONCE(mhq->held);
+}
+
+/* ---- Arrival ----------------------------------------------------------------- */
+
+static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
+{
+	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
+	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
+	struct mf_queue *mq = to_mf_queue(queue);
+	struct list_head *rqs = &mq->rqs[mf_which(fl_req_op(rq))];
+
+	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
+	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes + fl_req_bytes(rq));
+	*fl_req_priv(rq) = (unsigned long)fl_req_bytes(rq) << MF_BYTES_SHIFT;
+	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_entity(mq)->in)))
+		mf_activate(mf, mhq, queue->flow);
+	if (at_head)
+		list_add(fl_req_node(rq), rqs);
+	else
+		list_add_tail(fl_req_node(rq), rqs);
+	if (list_empty(&mq->ready))
+		mf_sort_in(mhq, mq);
+	if (READ_ONCE(mhq->held))
+		WRITE_ONCE(mhq->held, false); /* test again */
+}
+
+static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
+{
+	return &to_mf_queue(queue)->rqs[mf_which(op)];
+}
+
+/* ---- Completion ---------------------------------------------------------------- */
+
+static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
+{
+	(void)rq;
+	(void)now_ns;
+	mf_test_held(to_mf_hwq(queue->hwq));
+}
+
+static void mf_release(struct fl_queue *queue, struct fl_req *rq)
+{
+	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
+	u64 bytes = *fl_req_priv(rq) >> MF_BYTES_SHIFT;
+
+	if (!(*fl_req_priv(rq) & MF_SENT))
+		return;
+	*fl_req_priv(rq) = 0;
+	atomic64_inc(&mhq->done);
+	atomic64_add(bytes, &mhq->done_bytes);
+	atomic64_add(fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes), &mhq->done_cost);
+}
+
+/* ---- Every 200 us ----------------------------------------------------------------- */
+
+static u64 mf_tick(struct fl_dev *dev)
+{
+	struct mf_dev *mf = to_mf_dev(dev);
+	unsigned long flags;
+	unsigned int i, held = 0;
+	u64 now, next;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	now = fl_now_ns();
+	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec)) {
+		mf->aged_ns = now;
+		mf_age(mf);
+	} else if (mf->brief && !mf->by_core && READ_ONCE(mf->conserve)) {
+		mf_age_brief(mf);
+	}
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
+
+		held += READ_ONCE(mhq->held);
+		if (!mf_test_held(mhq))
+			READ_ONCE(mhq->held_slot)->held_ns = now;
+	}
+	if (held && !mf->free_run.on)
+		mf_count_waiting(mf, now);
+	mf->holds += held;
+	mf_look_at_drive(mf, now, held);
+	mf->ticking = mf->busy || mf->backlogged;
+	next = mf->ticking ? MF_PERIOD_NS : 0;
+	spin_unlock_irqrestore(&dev->lock, flags);
+	return next;
+}
+
+/* ---- Setting up --------------------------------------------------------------------- */
+
+static void mf_init_dev(struct fl_dev *dev)
+{
+	struct mf_dev *mf = to_mf_dev(dev);
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
+
+		mhq->core.slot = &mhq->core.own;
+		INIT_LIST_HEAD(&mhq->ready);
+		mhq->held_for = mhq->held_slot = mf->slots; /* they may be read just before it is held first */
+		mhq->random = i + 1;
+	}
+	fl_free_run_init(&mf->free_run, fl_now_ns());
+	mf->limited_ns = MF_LIMITED_NS;
+}
+
+static void mf_init_flow(struct fl_flow *flow)
+{
+	struct mf_flow *mfl = to_mf_flow(flow);
+	unsigned int i;
+
+	mfl->entity.slot = &mfl->entity.own;
+	mfl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct mf_queue *mq = (struct mf_queue *)flow->queues + i;
+
+		INIT_LIST_HEAD(&mq->rqs[MF_RQ]);
+		INIT_LIST_HEAD(&mq->rqs[MF_WQ]);
+		INIT_LIST_HEAD(&mq->ready);
+	}
+}
+
+static void mf_exit_flow(struct fl_flow *flow)
+{
+	mf_leave(to_mf_dev(flow->dev), &to_mf_flow(flow)->entity);
+	fl_flow_set_busy(flow, false);
+}
+
+#define MF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mf_dev, _name),  \
+	  .min = _min, .max = _max, .def = _def }
+#define MF_COUNTER(_name, _unit, _help)                                                            \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mf_dev, _name) }
+
+static const struct fl_var mf_vars[] = {
+	MF_TUNABLE(flow, "choice", MF_CGROUP, MF_CORE, MF_CGROUP,
+		   "what a flow is: 0: a cgroup; 1: a core (hardware queue), as in the paper"),
+	MF_TUNABLE(batch, "cost", FL_COST_ONE, 1024ull * FL_COST_ONE, 12ull * FL_COST_ONE,
+		   "base batch size, 4096 for a reference request"),
+	MF_TUNABLE(timeout_nsec, "ns", 10 * NSEC_PER_USEC, NSEC_PER_SEC, NSEC_PER_MSEC,
+		   "a flow that has had nothing for so long is idle"),
+	MF_TUNABLE(read_weight, "weight", 1, 10000, 100, "of each flow's reads"),
+	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
+	MF_TUNABLE(conserve, "bool", 0, 1, 1,
+		   "1: nobody waits for a flow where waiting is found to be of no use; 0: as in the paper"),
+	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
+	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
+	MF_COUNTER(trials, "times", "that nobody waited, to see what the drive does then, so far"),
+	MF_COUNTER(limits, "flows", "for which waiting was found to be of no use, so far"),
+	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
+	MF_COUNTER(queued_bytes, "bytes", "queued, at the last look"),
+	{}
+};
+
+const struct fl_sched fl_mqflashfq = {
+	.name = "mqflashfq",
+	.dev_size = sizeof(struct mf_dev),
+	.hwq_size = sizeof(struct mf_hwq),
+	.flow_size = sizeof(struct mf_flow),
+	.queue_size = sizeof(struct mf_queue),
+	.init_dev = mf_init_dev,
+	.init_flow = mf_init_flow,
+	.exit_flow = mf_exit_flow,
+	.insert = mf_insert,
+	.dispatch = mf_dispatch,
+	.has_work = mf_has_work,
+	.merge_list = mf_merge_list,
+	.complete = mf_complete,
+	.release = mf_release,
+	.tick = mf_tick,
+	.vars = mf_vars,
+};
