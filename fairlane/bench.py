@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, benchreport, host, knobs, measure, sim, suite, verdict, vm
+from fairlane import __version__, benchreport, host, knobs, sim, suite, verdict, vm
 from fairlane.errors import FairlaneError
 from fairlane.files import write_json
 from fairlane.host import Progress
@@ -25,7 +25,6 @@ from fairlane.verdict import Evidence, Mark
 
 RESULTS, REPORT = "results.json", "report.html"
 ASKED = {"parts": "--suite", "knobs": "--knobs", "on": "--on", "kernel": "--kernel", "version": "the version"}
-MODEL_S = host.MEASURE_S * (measure.STEPS + 3)  # io.cost's model, and its speed
 BOOT_S = 20.0
 SIM_SPEED = 4.0  # real seconds for a simulated one, on two cores
 OVERHEAD_S = {"vm": 2.0, "host": 1.5}  # of a unit: cgroups, starting fio, collecting
@@ -171,7 +170,7 @@ def estimate_s(bench: Bench) -> float:
         return sum(SIM_SPEED * unit.seconds for unit in todo)
     each: float = sum(unit.seconds + OVERHEAD_S[bench.backend] for unit in todo)
     model = any("io_cost" in knobs.TABLE[unit.knob].needs for unit in todo) and not bench.store.kept("io.cost")
-    return each + MODEL_S * model + (BOOT_S if bench.backend == "vm" and todo else 0)
+    return each + host.tuning_s(bench.store.standard) * model + (BOOT_S if bench.backend == "vm" and todo else 0)
 
 
 def run(bench: Bench, progress: Callable[[Progress], None]) -> None:

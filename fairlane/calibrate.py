@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, cost, fio, host, knobs, measure, sim, vm
+from fairlane import __version__, cost, fio, host, iocost, knobs, measure, sim, vm
 from fairlane.cost import NAMES, OPS, SIZES
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
@@ -163,7 +163,7 @@ class Calibration:
     @property
     def io_cost_model(self) -> str | None:
         """What io.cost.model takes after MAJ:MIN; None when that was not measured."""
-        return measure.io_cost_line(self.io_cost) if self.io_cost else None
+        return iocost.Model(**self.io_cost).line if self.io_cost else None
 
     def doubts(self) -> Iterator[str]:
         """What of it should be measured again."""

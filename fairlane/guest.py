@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fairlane import devices, dmesg, host, proc, suite
+from fairlane import devices, dmesg, host, knobs, proc, suite
 from fairlane.errors import FairlaneError
 from fairlane.host import Progress
 from fairlane.kernels import MODULES
@@ -109,6 +109,7 @@ def kernel_log() -> list[str]:
 def scenarios(shared: Path) -> int:
     """Run each of SHARED/jobs.json; leaves results.json in the job's folder, or tells the host what is wrong."""
     jobs = json.loads((shared / JOBS).read_text())
+    known: dict[str, knobs.Need] = {}
     for number, job in enumerate(jobs):
         what, out = from_dict(job["scenario"]), Path(job["out"])
 
@@ -121,7 +122,9 @@ def scenarios(shared: Path) -> int:
                 if not number:
                     warm_up(device)
                 renew = partial(devices.renew, what.profile)
-                host.run(what, device, job["knobs"], out, progress, renew=renew).save(out / RESULTS)
+                scale = what.profile.params.get("time_scale", 1)
+                found = host.run(what, device, job["knobs"], out, progress, renew=renew, time_scale=scale, known=known)
+                found.save(out / RESULTS)
         except FairlaneError as error:
             tell({"error": f"{what.name}: {error}"})
             return 2

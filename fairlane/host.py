@@ -8,20 +8,23 @@ and io.cost are afterwards as they were.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import platform
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Any
 
-from fairlane import __version__, cgroups, fio, knobs, measure, trace
+from fairlane import __version__, cgroups, fio, iocost, knobs, measure, trace
 from fairlane.devices import NVME_SERIAL
 from fairlane.errors import FairlaneError
 from fairlane.proc import unwinding_signals
@@ -32,9 +35,12 @@ from fairlane.suite import Unit
 
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
 OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
-MEASURE_S = measure.WARMUP + measure.SECONDS + OVERHEAD_S
-VRATES = (100, 90, 80, 70, 60)  # percent of io.cost's measured model that are tried, from the fastest
-FAIR = 0.99  # the fairness index at which io.cost is in control of the device
+MODEL_S = len(measure.COEFFICIENTS) * (measure.WARMUP + measure.SECONDS + OVERHEAD_S)
+# io.cost's speeds that are tried, relative to that at which its model is as fast as the drive was under the load.
+SPEEDS = (0.97, 0.94, 0.9, 0.85, 0.8)
+FAIR = 0.05  # the largest error of a share at which io.cost is in control of the device
+SETTLE_S, SETTLE_STEPS = 2.5, 8  # for a vrate that the kernel moves: how long it is looked at, and how often
+ELSEWHERE = 0.25  # how far a run may be from what a knob was set from
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,14 @@ def run(
     *,
     destroy_data: str | None = None,
     renew: Callable[[], None] | None = None,
+    time_scale: int = 1,
+    known: dict[str, knobs.Need] | None = None,
 ) -> Results:
     """Run the scenario under each knob in turn on the block device; OUT keeps fio's job files and output.
 
     Before each run renew() brings the device back to the state that it began in; None: it cannot be brought back.
+    time_scale says how much slower the drive is than what it models. What was measured for knobs goes to `known`, by
+    the load; what is there is not measured again.
 
     Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them.
     """
@@ -81,16 +91,16 @@ def run(
     results.machine = {"cpus": os.cpu_count(), "memory_bytes": _memory_bytes()}
     with _terminable(), _claimed_for(device, renew):
         usable = _usable(device, knob_names, results)
-        run_s = scenario.warmup + scenario.seconds + OVERHEAD_S
+        run_s = _run_s(scenario)
         runs_s = run_s * len(usable) * scenario.repeats * len(scenario.points)
-        most = len(scenario.points) if _wants("bytes_per_s", usable) else 0
-        cost = measure.STEPS + len(VRATES) if "io.cost" in usable else 0
-        steps = _Steps(runs_s + (most + cost) * MEASURE_S, progress)
-        needs = _needs(_Bench(scenario, device, target, out, steps), usable)
+        steps = _Steps(runs_s + _needs_s(scenario, usable), progress)
+        needs = _needs(
+            _Bench(scenario, device, target, out, steps, renew, time_scale), usable, {} if known is None else known
+        )
         for repeat in range(scenario.repeats):
             for point in scenario.points:
                 for name in usable:
-                    job = _Job(scenario, device, target, knobs.TABLE[name], point, repeat)
+                    job = _Job(scenario, device, target, knobs.TABLE[name], point, repeat, time_scale=time_scale)
 
                     def tell(part: float, title: str = job.title) -> None:
                         steps.step(title, run_s, part)
@@ -98,10 +108,46 @@ def run(
                     if renew:
                         renew()
                     got = _measured(job, needs[point], out / job.file, tell)
-                    results.runs.append(got.run)
-                    results.config.setdefault(name, got.config)
+                    _keep(results, name, got)
                     steps.finish(run_s)
+    _drop_refused(results)
+    results.notes += _notes(scenario, results, needs)
     return results
+
+
+def _keep(results: Results, name: str, got: _Got) -> None:
+    results.runs.append(got.run)
+    results.config.setdefault(name, got.config)
+    if got.refused:
+        results.unavailable.setdefault(name, got.refused)
+
+
+def _drop_refused(results: Results) -> None:
+    """A knob that was not as it was set in one of its runs has no figures."""
+    results.runs = [run for run in results.runs if run.knob not in results.unavailable]
+
+
+def _notes(scenario: Scenario, results: Results, needs: Mapping[int | None, knobs.Need]) -> list[str]:
+    """What io.cost did, and which knobs were set from what did not hold in the runs."""
+    found = []
+    for run in results.runs:
+        where = f" at {run.point['cgroups']} cgroups" if run.point else ""
+        seen = run.counters.get("io.cost")
+        if seen and run.repeat == 0:
+            low, high, mean = (seen["vrate"][key] for key in ("low", "high", "mean"))
+            allowed = " to ".join(f"{percent:g}" for percent in dict.fromkeys(seen["range"]))
+            text = f"{mean:.1f} % on average ({low:.1f} to {high:.1f}; allowed: {allowed})"
+            found.append(f"{run.knob}{where}: cost.vrate was {text}; {seen['speed']}.")
+        need = needs[run.point["cgroups"] if run.point else None]
+        if run.knob == "none" and need.bytes_per_s and not scenario.tuned_for and run.repeat == 0:
+            off = run.total_bytes_per_s / need.bytes_per_s - 1
+            names = [name for name in results.knobs if "bytes_per_s" in knobs.TABLE[name].needs]
+            if abs(off) > ELSEWHERE and names:
+                found.append(
+                    f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} set from {need.bytes_per_s / 1e6:.1f}"
+                    f" MB/s{where}, and none moved {off:+.0%} of that in its run: do not go by them."
+                )
+    return found
 
 
 def run_units(
@@ -134,14 +180,18 @@ def run_units(
                 results.unavailable = {unit.knob: why}
             else:
                 known = store.kept("io.cost")
-                need = _need(unit, _Bench(writes, device, target, store.raw, _Steps(1.0, lambda _now: None)), store)
+                time_scale = unit.scenario.profile.params.get("time_scale", 1) if renew else 1
+                bench = _Bench(writes, device, target, store.raw, _Steps(1.0, lambda _now: None), renew, time_scale)
+                need = _need(unit, bench, store)
                 if renew and (written or known != store.kept("io.cost")):  # a model is measured with writes, too
                     renew()
                 written = unit.scenario.writes
-                job = _Job(unit.scenario, device, target, knobs.TABLE[unit.knob], None, 0, _tuning(unit, store))
+                tuning = _tuning(unit, store)
+                job = _Job(unit.scenario, device, target, knobs.TABLE[unit.knob], None, 0, tuning, time_scale)
                 got = _measured(job, need, store.raw / unit.id, lambda _part: None)
                 got.run.bad_dmesg = bad()
-                results.runs, results.config = [got.run], {unit.knob: got.config}
+                _keep(results, unit.knob, got)
+                _drop_refused(results)
             store.save(unit, results)
 
 
@@ -155,9 +205,11 @@ def _need(unit: Unit, bench: _Bench, store: Store) -> knobs.Need:
     if "io_cost" in wants:
         kept = store.kept("io.cost")
         if not kept:
-            kept = asdict(_io_cost_speed(replace(bench, scenario=store.standard), _io_cost_model(bench)))
+            standard = replace(bench, scenario=store.standard)
+            model = _io_cost_model(bench)
+            kept = asdict(_io_cost_speed(standard, model, _alone(standard, "for io.cost")))
             store.keep("io.cost", kept)
-        cost = knobs.IoCost(**kept)
+        cost = iocost.Tuned.of(kept)
     return knobs.Need(cost, most)
 
 
@@ -185,6 +237,7 @@ class _Job:
     point: int | None
     repeat: int
     tuning: knobs.Tuning = knobs.BY_WEIGHT
+    time_scale: int = 1
 
     @property
     def title(self) -> str:
@@ -204,32 +257,107 @@ class _Job:
 class _Got:
     run: Run
     config: dict[str, Any]
+    drive_us: dict[str, float]  # "read", "write": mean latency at the drive, whatever held I/Os back before it
+    refused: str | None = None  # why the figures say nothing: the knob was not as it was set
 
 
 def _measured(job: _Job, need: knobs.Need, out: Path, progress: Callable[[float], None]) -> _Got:
     """Make the cgroups, apply the knob, run the load, and undo it all."""
     scenario = job.scenario.at(job.point)
     number = _number(job.device)
-    with (
-        cgroups.tree(scenario.groups, scenario.tenants) as tree,
-        knobs.applied(job.knob, knobs.Setting(job.device, number, tree, scenario, need, job.tuning)) as config,
-    ):
-        inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
-        seed = scenario.seed + job.repeat
-        measured = fio.run(
-            scenario,
-            job.target,
-            out,
-            cgroups=inside,
-            counts=lambda: {tenant.name: cgroups.moved(tree, tenant.name, number) for tenant in scenario.tenants},
-            seed=seed,
-            progress=progress,
-        )
-        counters = {
-            "device": knobs.numbers(knobs.tunables(job.device)),
-            "tenants": knobs.tenant_counters(tree, number),
-        }
-    return _Got(_result(job, scenario, measured, counters), config)
+    with cgroups.tree(scenario.groups, scenario.tenants) as tree:
+        setting = knobs.Setting(job.device, number, tree, scenario, need, job.tuning, job.time_scale)
+        with knobs.applied(job.knob, setting) as config:
+            inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
+            vrates: list[tuple[float, float]] = []
+            times: list[tuple[float, iocost.DriveTimes]] = []
+            wrong: list[str] = []
+            looked = False
+
+            def watch(part: float) -> None:
+                nonlocal looked
+                progress(part)
+                times.append((time.time(), iocost.drive_times(knobs.SYS_BLOCK / job.device)))
+                vrate = iocost.vrate(tree.mount, number)
+                if vrate is not None:
+                    vrates.append((time.time(), vrate))
+                if part > 0.5 and not looked:  # under load
+                    looked = True
+                    wrong.extend(knobs.differing(setting))
+
+            def play(what: Scenario, file: Path, seed: int) -> fio.Measured:
+                return fio.run(
+                    what,
+                    job.target,
+                    file,
+                    cgroups=inside,
+                    counts=lambda: {t.name: cgroups.moved(tree, t.name, number) for t in what.tenants},
+                    seed=seed,
+                    progress=watch,
+                )
+
+            if job.knob.name == "io.cost-qos" and not (job.tuning.idle or job.tuning.slack):
+                _settle(scenario, play, vrates, out)
+            before = _usage(tree, number)
+            measured = play(scenario, out, scenario.seed + job.repeat)
+            counters: dict[str, Any] = {
+                "device": knobs.numbers(knobs.tunables(job.device)),
+                "tenants": knobs.tenant_counters(tree, number),
+            }
+            begin, end = measured.window
+            inside_window = [vrate for when, vrate in vrates if begin <= when <= end]
+            if inside_window and "io.cost.qos" in config:
+                seen = iocost.Seen.of(inside_window)
+                _, qos = knobs.io_cost_setting(job.knob, setting)
+                used = {name: now - before[name] for name, now in _usage(tree, number).items()}
+                counters["io.cost"] = {
+                    "vrate": asdict(seen),
+                    "range": [qos.low, qos.high],
+                    "usage_us": used,
+                    "speed": config["speed"],
+                }
+                if why := seen.wrong(qos, _steady(scenario)):
+                    wrong.append(why)
+    refused = f"it was not as it was set, so its figures are left out ({'; '.join(wrong)})" if wrong else None
+    within = [now for when, now in times if begin <= when <= end]
+    means = within[-1].means_us(within[0]) if within else {}
+    return _Got(_result(job, scenario, measured, counters), config, means, refused)
+
+
+def _usage(tree: cgroups.Tree, number: str) -> dict[str, int]:
+    return {name: iocost.usage_us(path, number) or 0 for name, path in tree.paths.items()}
+
+
+def _steady(scenario: Scenario) -> bool:
+    """Whether the load is the same all the time."""
+    return not any(tenant.start or tenant.stop is not None or tenant.trace for tenant in scenario.tenants)
+
+
+def _settle(
+    scenario: Scenario,
+    play: Callable[[Scenario, Path, int], fio.Measured],
+    vrates: Sequence[tuple[float, float]],
+    out: Path,
+) -> None:
+    """Play the load until the kernel has stopped moving vrate, or for so long that it will not."""
+    tenants = tuple(replace(tenant, start=0.0, stop=None) for tenant in scenario.tenants)
+    load = replace(scenario, tenants=tenants, seconds=SETTLE_S, warmup=0.5)
+    for _ in range(SETTLE_STEPS):
+        begin, end = play(load, out.with_name(out.name + "-settle"), scenario.seed).window
+        seen = [vrate for when, vrate in vrates if begin <= when <= end]
+        if seen and iocost.Seen.of(seen).settled:
+            return
+
+
+def _tails(alone: fio.Measured) -> dict[str, float]:
+    """How many times its mean the P99 of reads and of writes is, over all tenants of a load that nobody holds back."""
+    tails = {}
+    for way in ("read", "write"):
+        known = [load.drive_us[way] for load in alone.loads.values()]
+        ratios = [p99 / mean for mean, p99 in filter(None, known) if mean]
+        if ratios:
+            tails[way] = fmean(ratios)
+    return tails
 
 
 def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dict[str, Any]) -> Run:
@@ -327,24 +455,65 @@ class _Bench:
     target: fio.Target
     out: Path
     steps: _Steps
+    renew: Callable[[], None] | None = None
+    time_scale: int = 1
 
-    def progress(self, what: str, steps: int = 1) -> Callable[[float], None]:
-        return lambda part: self.steps.step(f"measuring {what}", MEASURE_S * steps, part)
+    def begin(self) -> None:
+        """With the drive as it is at the beginning of a run."""
+        if self.renew:
+            self.renew()
+
+    def progress(self, what: str, length_s: float) -> Callable[[float], None]:
+        return lambda part: self.steps.step(f"measuring {what}", length_s, part)
 
 
-def _needs(bench: _Bench, usable: list[str]) -> dict[int | None, knobs.Need]:
-    """Measure what io.cost and io.max are set from, for each point of the sweep."""
-    needs = {}
-    cost = _io_cost(bench) if "io.cost" in usable else None
-    for point in bench.scenario.points:
-        most = None
-        if wanting := _wants("bytes_per_s", usable):
-            tell = bench.progress(f"for {' and '.join(wanting)}")
-            with _bare(bench.device):
-                most = measure.most(bench.scenario.at(point), bench.target, bench.out, tell)
-            bench.steps.finish(MEASURE_S)
-        needs[point] = knobs.Need(cost, most)
+def _run_s(scenario: Scenario) -> float:
+    return scenario.warmup + scenario.seconds + OVERHEAD_S
+
+
+def tuning_s(scenario: Scenario) -> float:
+    """About how long it takes to find how io.cost is to be set, when the load by itself is known."""
+    return MODEL_S + 1.5 * _run_s(scenario)
+
+
+def _needs_s(scenario: Scenario, usable: Sequence[str]) -> float:
+    load = scenario.tuned_for or scenario
+    alone = len(load.points) * _run_s(load) if _wants("bytes_per_s", usable) or _wants("io_cost", usable) else 0.0
+    return alone + (tuning_s(load) if _wants("io_cost", usable) else 0.0)
+
+
+def _needs(bench: _Bench, usable: list[str], known: dict[str, knobs.Need]) -> dict[int | None, knobs.Need]:
+    """Measure what knobs are set from, for each point of the sweep; io.cost is set once, for the middle one."""
+    load = bench.scenario.tuned_for or bench.scenario
+    key = repr((load.profile, load.tenants, load.groups, load.seconds, load.sweep))
+    if not load.sweep and key in known:
+        return {None: known[key]}
+    wanting = [*_wants("bytes_per_s", usable), *_wants("io_cost", usable)]
+    if not wanting:
+        return dict.fromkeys(load.points, knobs.Need())
+    found = {}
+    for point in load.points:
+        found[point] = _alone(replace(bench, scenario=load.at(point)), f"for {' and '.join(wanting)}")
+    cost = None
+    if _wants("io_cost", usable):
+        point = load.points[len(load.points) // 2]
+        at_point = replace(bench, scenario=load.at(point))
+        cost = _io_cost_speed(at_point, _io_cost_model(at_point), found[point])
+    needs = {point: knobs.Need(cost, alone.bytes_per_s) for point, alone in found.items()}
+    if not load.sweep:
+        known[key] = needs[None]
     return needs
+
+
+def _alone(bench: _Bench, why: str) -> fio.Measured:
+    """The load without any knob."""
+    load = bench.scenario
+    bench.begin()
+    with _bare(bench.device):
+        tell = bench.progress(f"the load by itself {why}", _run_s(load))
+        measured = measure.alone(load, bench.target, bench.out, tell)
+    bench.steps.finish(_run_s(load))
+    return measured
 
 
 @contextmanager
@@ -364,40 +533,56 @@ def _wants(what: str, usable: Sequence[str]) -> list[str]:
     return [name for name in usable if what in knobs.TABLE[name].needs]
 
 
-def _io_cost(bench: _Bench) -> knobs.IoCost:
-    """Measure io.cost's model, and the speed to run it at."""
-    return _io_cost_speed(bench, _io_cost_model(bench))
-
-
-def _io_cost_model(bench: _Bench) -> str:
+def _io_cost_model(bench: _Bench) -> iocost.Model:
     def tell(name: str, part: float) -> None:
-        bench.progress(f"{name} for io.cost", measure.STEPS)(part)
+        bench.progress(f"{name} for io.cost", MODEL_S)(part)
 
+    bench.begin()
     with _bare(bench.device):
         model = measure.io_cost_model(bench.scenario, bench.target, bench.out, tell)
-    bench.steps.finish(MEASURE_S * measure.STEPS)
+    bench.steps.finish(MODEL_S)
     return model
 
 
-def _io_cost_speed(bench: _Bench, model: str) -> knobs.IoCost:
-    """At which speed the model gives the weights their due with all tenants busy.
+def _io_cost_speed(bench: _Bench, model: iocost.Model, alone: fio.Measured) -> iocost.Tuned:
+    """At which speed of the model the weights have their due with all tenants busy.
 
-    At the full speed of the device, its own queue decides who is served and weights mean little; a lower speed costs
-    throughput. So this looks for the highest that is fair, or else for the fairest.
+    Below that at which the model is as fast as the drive was when the load was alone on it: from there on, the drive's
+    own queue decides who is served. The fastest at which every tenant is charged its share, or else the fairest.
     """
-    busy = measure.busy(bench.scenario.at(bench.scenario.points[len(bench.scenario.points) // 2]))
-    tried: list[tuple[float, int]] = []
-    notes = []
-    for vrate in VRATES:
-        job = _Job(busy, bench.device, bench.target, knobs.TABLE["io.cost"], None, 0)
-        need = knobs.Need(knobs.IoCost(model, vrate, ""))
-        run = _measured(job, need, bench.out / f"measure-vrate-{vrate}", bench.progress("io.cost's speed")).run
-        tried.append((run.fairness_index or 0.0, vrate))
-        notes.append(f"{vrate} %: {run.total_iops:.0f} IOPS, fairness {run.fairness_index or 0:.3f}")
-        if tried[-1][0] >= FAIR:
+    load = measure.busy(bench.scenario)
+    busy = sum(
+        model.busy(t, *(moved / (t.bs or bench.target.block) / alone.seconds for moved in _ways(alone.loads[t.name])))
+        for t in load.tenants
+    )
+    tails = _tails(alone)
+    tried: list[tuple[float, iocost.Tuned]] = []
+    for part in SPEEDS:
+        tuned = iocost.Tuned(model, busy * part, {}, "")
+        bench.begin()
+        job = _Job(load, bench.device, bench.target, knobs.TABLE["io.cost"], None, 0, time_scale=bench.time_scale)
+        name = f"io.cost at {tuned.speed:.0%} of its model"
+        file = bench.out / f"measure-io.cost-{tuned.speed:.3f}"
+        got = _measured(job, knobs.Need(tuned), file, bench.progress(name, _run_s(load)))
+        error = _charged_error(got.run)
+        why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
+        targets = {way: mean * tails[way] for way, mean in got.drive_us.items() if way in tails}
+        tried.append((error, replace(tuned, targets_us=targets, why=f"{why}, at {got.run.total_iops:,.0f} IOPS")))
+        if error <= FAIR and not got.refused:
             break
-    bench.steps.finish(MEASURE_S * len(VRATES))
-    return knobs.IoCost(model, max(tried)[1], "; ".join(notes))
+    bench.steps.finish(tuning_s(load) - MODEL_S)
+    return tried[-1][1] if tried[-1][0] <= FAIR else min(tried, key=lambda each: each[0])[1]
+
+
+def _ways(load: fio.Load) -> tuple[float, float]:
+    return load.read_bytes, load.write_bytes
+
+
+def _charged_error(run: Run) -> float:
+    """The largest relative error of a tenant's share of the time that io.cost charged."""
+    used = run.counters.get("io.cost", {}).get("usage_us", {})
+    total = sum(used.get(tenant.name, 0) for tenant in run.tenants)
+    return max((abs(used[t.name] / total / t.share - 1) for t in run.tenants), default=math.inf) if total else math.inf
 
 
 def _describe(device: str) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import errno
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fairlane import iocost
 from fairlane.cgroups import Tree
 from fairlane.errors import FairlaneError
 from fairlane.proc import shielded
@@ -18,39 +19,23 @@ from fairlane.scenario import KNOBS, OURS, Scenario, TenantSpec, shares
 
 SYS_BLOCK = Path("/sys/block")
 BFQ_WEIGHT_MAX = 1000
+# Of elevators: what is meant in the drive's time.
+MQ_DEADLINE_TIMES = ("read_expire", "write_expire", "prio_aging_expire")
+KYBER_TIMES = ("read_lat_nsec", "write_lat_nsec")
 CLASS_FIRST, CLASS_MIDDLE, CLASS_LAST = "none-to-rt", "restrict-to-be", "idle"  # in io.prio.class
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
-SLACK_MODEL = "ctrl=user model=linear " + " ".join(
-    f"{way}{kind}={10**12 if kind == 'bps' else 10**8}" for way in "rw" for kind in ("bps", "seqiops", "randiops")
-)
-SLACK_VRATE = 1000  # percent
 # Folders in /sys/block/DEVICE: where elevators are chosen, and schedulers that do without.
 QUEUE, ROUTED = "queue", "fairlane"
-
-
-@dataclass(frozen=True)
-class IoCost:
-    """How to set io.cost: the line for io.cost.model, and at which percentage of the model's speed to run."""
-
-    model: str
-    vrate: int
-    why: str  # how that percentage was found
-
-    @property
-    def qos(self) -> str:
-        """No latency targets, and a fixed speed: left to itself, the controller takes a full queue for overload and
-        goes down to whatever minimum it is given."""
-        return f"enable=1 ctrl=user rpct=0 wpct=0 min={self.vrate}.00 max={self.vrate}.00"
 
 
 @dataclass(frozen=True)
 class Need:
     """What some knobs are set from; measured on the device beforehand, and only for the knobs that want it."""
 
-    io_cost: IoCost | None = None
-    bytes_per_s: float | None = None  # the most that the scenario's own mix moves without any knob
+    io_cost: iocost.Tuned | None = None
+    bytes_per_s: float | None = None  # what the scenario's own mix moves without any knob
 
 
 @dataclass(frozen=True)
@@ -63,7 +48,7 @@ class Tuning:
     others: float | None = None  # io.max: the fraction of the maximum that the others may use together
     target_us: int | None = None  # io.latency: of the first tenant, and of no other
     classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
-    vrate: int | None = None  # io.cost: the percentage of the model's speed to run at
+    speed: float = 1.0  # io.cost: the part of the speed that was found for the drive
 
 
 BY_WEIGHT = Tuning()
@@ -79,6 +64,12 @@ class Setting:
     scenario: Scenario
     need: Need
     tuning: Tuning = BY_WEIGHT
+    time_scale: int = 1  # how much slower the drive is than one that Linux' constants of time are for
+    written: list[tuple[Path, str]] = field(default_factory=list)  # what was set, to be read back
+
+    def write(self, path: Path, value: str) -> None:
+        _write(path, value)
+        self.written.append((path, value))
 
     def weights(self, file: str, scale: Callable[[int], int] = int) -> dict[str, Any]:
         """Write every cgroup's weight into that file of it."""
@@ -86,8 +77,18 @@ class Setting:
             return {}
         written = {name: scale(node.weight) for name, node in self.tree.nodes.items()}
         for name, weight in written.items():
-            _write(self.tree.paths[name] / file, str(weight))
+            self.write(self.tree.paths[name] / file, str(weight))
         return {file: written}
+
+    def slowed(self, *names: str) -> dict[str, int]:
+        """Have the elevator's constants of time fit a drive that is slowed down."""
+        if self.time_scale == 1:
+            return {}
+        files = {name: SYS_BLOCK / self.device / QUEUE / "iosched" / name for name in names}
+        values = {name: int(file.read_text()) * self.time_scale for name, file in files.items() if file.exists()}
+        for name, value in values.items():
+            self.write(files[name], str(value))
+        return values
 
 
 @dataclass(frozen=True)
@@ -143,13 +144,19 @@ TABLE = {
             needs=("bytes_per_s",),
             lab=True,
         ),
-        Knob(
-            "io.cost",
-            "none",
-            "shares by io.weight, with a cost model measured on the device",
-            ("io.weight",),
-            ("io.cost.model", "io.cost.qos"),
-            needs=("io_cost",),
+        *(
+            Knob(
+                name,
+                "none",
+                f"shares by io.weight, with a cost model measured on the device{how}",
+                ("io.weight",),
+                ("io.cost.model", "io.cost.qos"),
+                needs=("io_cost",),
+            )
+            for name, how in (
+                ("io.cost", ", scaled to what the device does under the load"),
+                ("io.cost-qos", " and latency targets that its speed follows"),
+            )
         ),
         *(
             Knob(name, name, f"{about} by io.fairlane.weight", ("io.fairlane.weight",), modules=("fairlane", name))
@@ -213,22 +220,62 @@ def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
         scheduler(setting.device, knob.scheduler, knob.place),
     ):
         config: dict[str, Any] = {"scheduler": knob.scheduler}
+        setting.written.append((_scheduler_file(setting.device, knob.place), knob.scheduler))
         match knob.name:
+            case "mq-deadline":
+                yield config | setting.slowed(*MQ_DEADLINE_TIMES)
+            case "kyber":
+                yield config | setting.slowed(*KYBER_TIMES)
             case "bfq":
                 yield config | _bfq(setting)
             case "io.max":
                 yield config | _io_max(setting)
             case "io.prio.class":
-                yield config | _io_prio_class(setting)
+                yield config | setting.slowed(*MQ_DEADLINE_TIMES) | _io_prio_class(setting)
             case "io.latency":
                 yield config | _io_latency(setting)
-            case "io.cost" if not setting.tuning.idle:
-                with _io_cost(setting) as lines:
+            case "io.cost" | "io.cost-qos" if not setting.tuning.idle:
+                with _io_cost(setting, *io_cost_setting(knob, setting)) as lines:
                     yield config | lines | setting.weights("io.weight")
             case name if name in OURS:
                 yield config | setting.weights("io.fairlane.weight") | _prices(setting, name) | _tunables(setting, name)
             case _:
                 yield config
+
+
+# --- Whether it took effect ---
+
+
+def differing(setting: Setting) -> list[str]:
+    """What the kernel now says otherwise than it was set; the last word that was written to a file counts."""
+    wrong = []
+    for path, value in dict(setting.written).items():
+        said = _said(path)
+        if said is None or not _agrees(said, value, setting.number):
+            wrong.append(f"{path} says {said or 'nothing'!r}, not {value!r}")
+    return wrong
+
+
+def _agrees(said: str, value: str, number: str) -> bool:
+    """Whether a file says what was written to it: a line for the device, the scheduler in brackets, or a value."""
+    if value.startswith(f"{number} "):
+        lines = [line.split()[1:] for line in said.splitlines() if line.startswith(f"{number} ")]
+        return bool(lines) and all(any(_same(word, one) for one in lines[0]) for word in value.split()[1:])
+    if "[" in said:
+        return f"[{value}]" in said.split()
+    words = said.split()
+    return words == value.split() or value in words[-1:]  # weights: "default 100"
+
+
+def _same(a: str, b: str) -> bool:
+    """KEY=VALUE; numbers may be written in another way."""
+    (key, _, one), (other_key, _, other) = a.partition("="), b.partition("=")
+    if key != other_key:
+        return False
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
 
 
 # --- The parts ---
@@ -322,7 +369,7 @@ def _prices(setting: Setting, name: str) -> dict[str, str]:
     if setting.scenario.cost is None:
         return {}
     text = setting.scenario.cost.text()
-    _write(_variables(setting.device, name) / "prices", text)
+    setting.write(_variables(setting.device, name) / "prices", text)
     return {"prices": text}
 
 
@@ -330,7 +377,7 @@ def _tunables(setting: Setting, name: str) -> dict[str, int]:
     """What the scenario sets of that scheduler's tunables."""
     values = setting.scenario.tunables.get(name, {})
     for key, value in values.items():
-        _write(_variables(setting.device, name) / key, str(value))
+        setting.write(_variables(setting.device, name) / key, str(value))
     return values
 
 
@@ -338,7 +385,7 @@ def _bfq(setting: Setting) -> dict[str, Any]:
     """Weights scaled into BFQ's range, and without its guesses at who is interactive, which would override them."""
     heaviest = max(node.weight for node in setting.tree.nodes.values())
     shrink = min(1.0, BFQ_WEIGHT_MAX / heaviest)
-    _write(SYS_BLOCK / setting.device / "queue/iosched/low_latency", "0")
+    setting.write(SYS_BLOCK / setting.device / "queue/iosched/low_latency", "0")
     return {"low_latency": 0} | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
 
 
@@ -354,7 +401,7 @@ def _io_max(setting: Setting) -> dict[str, Any]:
                     1, round(most * part / (tenant.bs or 512) * _requests(setting.device, tenant.bs))
                 )
         line = " ".join(f"{key}={value}" for key, value in values.items())
-        _write(setting.tree.paths[tenant.name] / "io.max", f"{setting.number} {line}")
+        setting.write(setting.tree.paths[tenant.name] / "io.max", f"{setting.number} {line}")
         limits[tenant.name] = line
     return {"io.max": limits}
 
@@ -389,7 +436,7 @@ def _io_prio_class(setting: Setting) -> dict[str, Any]:
             kind = CLASS_MIDDLE
         elif tuning.classes:
             kind = tuning.classes[tenant.name != tuning.first]
-        _write(setting.tree.paths[tenant.name] / "io.prio.class", kind)
+        setting.write(setting.tree.paths[tenant.name] / "io.prio.class", kind)
         classes[tenant.name] = kind
     return {"io.prio.class": classes}
 
@@ -412,7 +459,7 @@ def _io_latency(setting: Setting) -> dict[str, Any]:
             most = shares(scenario)[tenant.name] * setting.need.bytes_per_s
             targets[tenant.name] = max(1, round(outstanding / most * 1e6))
     for name, target in targets.items():
-        _write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
+        setting.write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
     return {"io.latency": {name: f"target={target}" for name, target in targets.items()}}
 
 
@@ -439,19 +486,14 @@ def without_io_cost(mount: Path, number: str) -> Iterator[None]:
 
 
 @contextmanager
-def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
-    cost = setting.need.io_cost
-    if setting.tuning.slack:
-        cost = IoCost(SLACK_MODEL, SLACK_VRATE, "so fast that it does not bind")
-    assert cost is not None
-    if setting.tuning.vrate is not None:
-        cost = replace(cost, vrate=setting.tuning.vrate, why="as asked for")
-    files = {"io.cost.model": cost.model, "io.cost.qos": cost.qos}
+def _io_cost(setting: Setting, model: iocost.Model, qos: iocost.Qos) -> Iterator[dict[str, str]]:
+    files = {"io.cost.model": model.line, "io.cost.qos": qos.line}
     before = {file: _line_of(setting.tree.mount / file, setting.number) for file in files}
     try:
         for file, line in files.items():
-            _write(setting.tree.mount / file, f"{setting.number} {line}")
-        yield files | {"vrate": cost.why}
+            setting.write(setting.tree.mount / file, f"{setting.number} {line}")
+        why = setting.need.io_cost.why if setting.need.io_cost and not setting.tuning.slack else "does not bind"
+        yield files | {"speed": why}
     finally:
         with shielded():
             off = setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0"
@@ -497,6 +539,15 @@ def _write(path: Path, value: str) -> None:
         path.write_text(value)
     except OSError as error:
         raise FairlaneError(f"cannot write {value!r} to {path}: {error.strerror}") from error
+
+
+def io_cost_setting(knob: Knob, setting: Setting) -> tuple[iocost.Model, iocost.Qos]:
+    """What io.cost.model and io.cost.qos are to say."""
+    if setting.tuning.slack:
+        return iocost.Model.slack(), iocost.SLACK_QOS
+    tuned = setting.need.io_cost
+    assert tuned is not None
+    return tuned.by_qos() if knob.name == "io.cost-qos" else tuned.by_model(setting.tuning.speed)
 
 
 def _write_all(values: Iterable[tuple[Path, str]]) -> None:

@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""What a device can do, measured before the knobs that must know it: io.cost's linear model and io.max's maximum.
+"""What a device can do, measured before the knobs that must know it: io.cost's linear model, and the load by itself.
 
-io.cost's model has six coefficients: bytes/s of large sequential, and I/Os per second of 4 KiB sequential and random,
-reads and writes. Each is measured twice, in two rounds, and the better one counts: a machine that is busy with
-something else for a moment makes a device look slow, never fast.
+The model's coefficients are short runs of six loads. The load itself, without any knob, is measured for as long as
+the runs that follow, after the same warm-up: what a fast second of a drive says does not hold in its steady state.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from fairlane import fio
+from fairlane.iocost import Model
 from fairlane.scenario import Scenario, TenantSpec
 
-SECONDS, WARMUP = 1.5, 0.5
-ROUNDS = 2
+SECONDS, WARMUP = 2.0, 1.0  # for each coefficient
 BUSY_DEPTH = 64  # outstanding I/Os of each tenant, at least, when it is to use all that it is given
 COEFFICIENTS = {  # name: (pattern, block size, queue depth of each job)
     "rbps": ("read", 1 << 20, 8),
@@ -29,29 +28,28 @@ COEFFICIENTS = {  # name: (pattern, block size, queue depth of each job)
     "wrandiops": ("randwrite", 4096, 64),
 }
 JOBS = min(4, os.cpu_count() or 1)
-STEPS = ROUNDS * len(COEFFICIENTS)
 
 
-def io_cost_model(scenario: Scenario, target: fio.Target, out: Path, progress: Callable[[str, float], None]) -> str:
-    """Measure the line for io.cost.model; progress gets the coefficient's name and 0..1 of it all.
+def io_cost_model(scenario: Scenario, target: fio.Target, out: Path, progress: Callable[[str, float], None]) -> Model:
+    """Measure io.cost's model; progress gets the coefficient's name and 0..1 of it all.
 
     A scenario that only reads leaves the device's contents alone: writes, of which it has none, cost what reads do.
     """
-    values = dict.fromkeys(COEFFICIENTS, 1)
-    for i, name in enumerate([*COEFFICIENTS] * ROUNDS):
+    values: dict[str, int] = {}
+    for i, name in enumerate(COEFFICIENTS):
         rw, bs, _ = COEFFICIENTS[name]
         if rw.endswith("write") and not scenario.writes:
             values[name] = values["r" + name[1:]]
             continue
 
         def tell(part: float, i: int = i, name: str = name) -> None:
-            progress(name, (i + part) / STEPS)
+            progress(name, (i + part) / len(COEFFICIENTS))
 
         load = replace(coefficient(name, JOBS), bs=max(bs, target.block))
-        measured = _measure(replace(scenario, tenants=(load,), groups=()), target, out / f"measure-{name}", tell)
-        per_s = measured.bytes_per_s if name.endswith("bps") else measured.ios / measured.seconds
-        values[name] = max(values[name], round(per_s))
-    return io_cost_line(values)
+        short = replace(scenario, tenants=(load,), groups=(), seconds=SECONDS, warmup=WARMUP)
+        measured = _measure(short, target, out / f"measure-{name}", tell)
+        values[name] = round(measured.bytes_per_s if name.endswith("bps") else measured.ios / measured.seconds)
+    return Model(**values)
 
 
 def coefficient(name: str, jobs: int) -> TenantSpec:
@@ -60,18 +58,13 @@ def coefficient(name: str, jobs: int) -> TenantSpec:
     return TenantSpec(name=name, jobs=jobs, rw=rw, bs=bs, iodepth=iodepth)
 
 
-def io_cost_line(values: Mapping[str, int]) -> str:
-    """What io.cost.model takes after MAJ:MIN."""
-    return "ctrl=user model=linear " + " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def most(scenario: Scenario, target: fio.Target, out: Path, progress: Callable[[float], None]) -> float:
-    """bytes/s of the scenario's own mix with no knob and no cgroups."""
-    return _measure(busy(scenario), target, out / "measure-most", progress).bytes_per_s
+def alone(scenario: Scenario, target: fio.Target, out: Path, progress: Callable[[float], None]) -> fio.Measured:
+    """The scenario's own mix with no knob and no cgroups, for as long as a run of it."""
+    return _measure(busy(scenario), target, out / "measure-alone", progress)
 
 
 def busy(scenario: Scenario) -> Scenario:
-    """The scenario for a short measurement, with every tenant wanting more than its share all the time."""
+    """The scenario with every tenant wanting more than its share all the time."""
     tenants = tuple(
         replace(
             tenant,
@@ -85,9 +78,8 @@ def busy(scenario: Scenario) -> Scenario:
         )
         for tenant in scenario.tenants
     )
-    return replace(scenario, tenants=tenants, seconds=SECONDS, warmup=WARMUP)
+    return replace(scenario, tenants=tenants)
 
 
 def _measure(scenario: Scenario, target: fio.Target, out: Path, progress: Callable[[float], None]) -> fio.Measured:
-    short = replace(scenario, seconds=SECONDS, warmup=WARMUP)
-    return fio.run(short, target, out, cgroups={}, seed=scenario.seed, progress=progress)
+    return fio.run(scenario, target, out, cgroups={}, seed=scenario.seed, progress=progress)

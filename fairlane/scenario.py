@@ -3,7 +3,8 @@
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
-               (names: the file is a scenario for each, FILE-CASE)
+               (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
+               must be set for a load, such as io.cost and io.max, are set for that one's)
     [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
                name in profiles/costs/ or the path of a cost file relative to the scenario (fairlane/cost.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
@@ -53,7 +54,8 @@ FIGURES = (
 TENANT_FIGURES = ("share", "cost_share", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share", "counter", "spread")
 OURS = ("kyber-fairness", "mqflashfq", "flashfq", "d2fq", "mqfq")
-KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", *OURS)
+LINUX = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", "io.cost-qos")
+KNOBS = (*LINUX, *OURS)
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_SECONDS = 7 * 24 * 3600.0
@@ -179,6 +181,7 @@ class Scenario:
     cost: PriceList | None = None  # None: bytes are what counts
     tunables: dict[str, dict[str, int]] = field(default_factory=dict)  # knob -> name -> value
     description: str = ""
+    tuned_for: Scenario | None = None  # whose load knobs that must be set for one are set for; None: this one's
 
     @property
     def points(self) -> tuple[int | None, ...]:
@@ -269,6 +272,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
             "cost": prices(data["cost"]) if data.get("cost") else None,
+            "tuned_for": from_dict(data["tuned_for"]) if data.get("tuned_for") else None,
         }
     )
 
@@ -342,7 +346,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
     top = _Table(path, "top level", data)
     top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "variant", "expect"))
     run = _Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues"))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "tuned_for"))
     seconds = run.take("seconds", _positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
@@ -354,10 +358,16 @@ def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
         raise run.error("cgroups", "a sweep cannot be combined with [[cgroup]] tables")
     _check_tree(path, groups, tenants)
     device = _Table(path, "[device]", data.get("device", {}))
+    tuned_for = run.take("tuned_for", _other(path), None)
+    if sweep and tuned_for:
+        raise run.error("tuned_for", "a sweep has a load of its own at each point, which knobs are set for")
+    profile = _device(device)
+    if tuned_for and tuned_for.profile != profile:
+        raise run.error("tuned_for", f"{tuned_for.name} is for another drive; give both the same [device]")
     return Scenario(
         name=name,
         description=top.take("description", _text, ""),
-        profile=_device(device),
+        profile=profile,
         cost=device.take("cost", _cost(path), None),
         tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
@@ -371,6 +381,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
         sweep=sweep,
         cores=run.take("cores", _integer(1, 1024), Scenario.cores),
         queues=run.take("queues", _integer(1, 1024), None),
+        tuned_for=tuned_for,
     )
 
 
@@ -657,6 +668,21 @@ def _trace(scenario: Path) -> Callable[[object], str]:
         if other:
             raise ValueError(f"{other}: is no regular file")
         raise ValueError(f"{' and '.join(dict.fromkeys(map(str, places)))}: no such file")
+
+    return convert
+
+
+def _other(scenario: Path) -> Callable[[object], Scenario]:
+    """Another scenario's file, relative to this one; of that only the load counts."""
+
+    def convert(value: object) -> Scenario:
+        try:
+            found = load(scenario.parent / _text(value))
+        except FairlaneError as error:
+            raise ValueError(str(error)) from error
+        if found.sweep or found.tuned_for:
+            raise ValueError(f"{found.name} has a sweep, or is itself tuned for another; give one load")
+        return replace(found, expects=(), variants=())
 
     return convert
 

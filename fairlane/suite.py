@@ -292,8 +292,8 @@ def _settings(knob: str) -> list[Setting]:
             classes = ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST))
             return [Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair)) for pair in classes]
         case "io.cost":
-            speeds = (100, 90, 80, 70, 60, 50, 40)
-            return [Setting(f"weight {HEAVY}, {v} %", HEAVY, Tuning(vrate=v)) for v in speeds]
+            speeds = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+            return [Setting(f"weight {HEAVY}, {v:.0%}", HEAVY, Tuning(speed=v)) for v in speeds]
         case _:  # everything else knows weights
             return [Setting(f"weight {w}", w) for w in (100, 200, 500, 1000, 2000, 5000, 10000)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlane import cgroups, fio, host, knobs, measure, suite
+from fairlane import cgroups, fio, host, iocost, knobs, measure, suite
 from fairlane.cgroups import Tree
 from fairlane.cost import PriceList
 from fairlane.errors import FairlaneError
@@ -20,6 +20,7 @@ from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
 from fairlane.store import Store
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
+TUNED = iocost.Tuned(iocost.Model(1000, 100, 50, 500, 40, 20), 0.5, {"read": 400.0}, "measured")
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
 
 
@@ -151,7 +152,7 @@ def run_on(node: str, look: Callable[[], None], monkeypatch: pytest.MonkeyPatch,
 
     def measured(job: host._Job, *_args: object) -> host._Got:
         look()
-        return host._Got(Run(job.knob.name, 0, 1.0, [], 0, 0, 1.0, None), {})
+        return host._Got(Run(job.knob.name, 0, 1.0, [], 0, 0, 1.0, None), {}, {})
 
     monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
     monkeypatch.setattr(host, "_measured", measured)
@@ -242,6 +243,77 @@ def test_a_drive_is_told_from_another_of_its_name_by_size_model_and_serial_numbe
     (device / "device/model").write_text("INTEL SSDPE2KX020T7\n")
     (device / "device/serial").write_text("  A1  \n")
     assert host.identity("sdx").items() >= {"model": "INTEL SSDPE2KX020T7", "serial": "A1"}.items()
+
+
+# --- Whether it took effect ---
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "says"),
+    [
+        ("scheduler", "bfq", "none mq-deadline [bfq]"),
+        ("io.weight", "250", "default 250"),
+        ("io.prio.class", "idle", "idle"),
+        ("io.max", "8:16 rbps=1000 wbps=500", "8:0 rbps=1 wbps=max\n8:16 rbps=1000 wbps=500 riops=max wiops=max"),
+        (
+            "io.cost.qos",
+            "8:16 enable=1 min=100.00 max=100.00",
+            "8:16 enable=1 ctrl=user rpct=0.00 min=100.00 max=100.00",
+        ),
+        ("read_expire", "15000", "15000"),
+    ],
+)
+def test_what_the_kernel_says_as_it_was_set_took_effect(
+    tree: Tree, tmp_path: Path, file: str, written: str, says: str
+) -> None:
+    path = tmp_path / file
+    path.write_text(says + "\n")
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(), written=[(path, written)])
+    assert knobs.differing(setting) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "says"),
+    [
+        ("scheduler", "bfq", "none [mq-deadline] bfq"),
+        ("io.weight", "250", "default 100"),
+        ("io.max", "8:16 rbps=1000", "8:16 rbps=max wbps=500"),
+        ("io.max", "8:16 rbps=1000", "8:0 rbps=1000"),
+        ("io.cost.qos", "8:16 enable=1 max=100.00", "8:16 enable=1 max=84.90"),
+    ],
+)
+def test_what_the_kernel_says_otherwise_did_not(tree: Tree, tmp_path: Path, file: str, written: str, says: str) -> None:
+    path = tmp_path / file
+    path.write_text(says + "\n")
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(), written=[(path, written)])
+    (wrong,) = knobs.differing(setting)
+    assert wrong == f"{path} says {says!r}, not {written!r}"
+
+
+def test_a_drive_that_is_slowed_down_has_the_elevator_s_times_slowed_down(device: Path, tree: Tree) -> None:
+    for name in knobs.KYBER_TIMES:
+        (device / "queue/iosched" / name).write_text("2000000\n")
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(), time_scale=30)
+    with knobs.applied(knobs.TABLE["kyber"], setting) as config:
+        assert config["read_lat_nsec"] == config["write_lat_nsec"] == 60000000
+        assert (device / "queue/iosched/read_lat_nsec").read_text() == "60000000"
+    assert (device / "queue/iosched/read_lat_nsec").read_text() == "2000000"
+
+
+def test_a_knob_that_was_not_as_it_was_set_has_no_figures(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measured(job: host._Job, *_args: object) -> host._Got:
+        refused = "vrate was elsewhere" if job.knob.name == "io.cost" and job.repeat else None
+        return host._Got(Run(job.knob.name, job.repeat, 1.0, [], 0, 0, 1.0, None), {}, {}, refused)
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(host, "_needs", lambda *_args: {None: knobs.Need()})
+    monkeypatch.setattr(host, "_measured", measured)
+    twice = replace(WHAT, repeats=2)
+    found = host.run(twice, "sdx", ["none", "io.cost"], tmp_path, lambda _now: None, destroy_data="sdx")
+    assert [run.knob for run in found.runs] == ["none", "none"]
+    assert found.unavailable == {"io.cost": "vrate was elsewhere"}
 
 
 @pytest.mark.usefixtures("device")
@@ -368,8 +440,8 @@ def test_io_max_may_limit_all_but_one(device: Path, tree: Tree) -> None:
 )
 def test_io_cost_is_put_back(tree: Tree, before: str, after: str) -> None:
     (tree.mount / "io.cost.qos").write_text(before)
-    config = set_knob("io.cost", tree, knobs.Need(knobs.IoCost("ctrl=user model=linear rbps=1", 95, "measured")))
-    assert "min=95.00 max=95.00" in str(config["io.cost.qos"])
+    config = set_knob("io.cost", tree, knobs.Need(TUNED))
+    assert "min=100.00 max=100.00" in str(config["io.cost.qos"])
     assert config["io.weight"] == {"a": 2000, "b": 500}
     assert (tree.mount / "io.cost.qos").read_text() == after
 
@@ -406,16 +478,18 @@ def test_a_drive_s_most_is_measured_without_the_io_cost_that_was_on(
     monkeypatch.setattr(cgroups, "find_mount", lambda: tree.mount)
     seen: list[str] = []
 
-    def look(*_args: object) -> None:
+    def look(*_args: object) -> fio.Measured:
         seen.append(qos.read_text())
+        load = fio.Load(1e6, 1e6, 500, {}, Series(10, []), {})
+        return fio.Measured(1.0, {"a": load, "b": load}, None, (0.0, 1.0))
 
-    monkeypatch.setattr(measure, "most", look)
-    monkeypatch.setattr(measure, "io_cost_model", look)
+    monkeypatch.setattr(measure, "_measure", look)
     target = fio.Target(Path("/dev/sdx"), 1 << 20, 512)
     bench = host._Bench(WHAT, "sdx", target, tmp_path, host._Steps(1.0, lambda _now: None))
-    host._needs(bench, ["io.max"])
+    needs = host._needs(bench, ["io.max"], {})
     host._io_cost_model(bench)
-    assert seen == ["8:16 enable=0"] * 2
+    assert needs[None].bytes_per_s == 4e6
+    assert seen == ["8:16 enable=0"] * (1 + len(measure.COEFFICIENTS))
     assert qos.read_text() == "8:16 enable=1 ctrl=auto"
 
 
@@ -559,7 +633,7 @@ def test_a_signal_waits_until_the_scheduler_is_put_back(
 
 @pytest.mark.usefixtures("device")
 def test_a_signal_waits_until_io_cost_is_put_back(tree: Tree, after_writing: After) -> None:
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(knobs.IoCost("ctrl=user", 95, "measured")))
+    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(TUNED))
     with pytest.raises(SystemExit), host._terminable(), knobs.applied(knobs.TABLE["io.cost"], setting):
         after_writing(tree.mount / "io.cost.qos", "8:16 enable=0", signal.SIGTERM)
     assert (tree.mount / "io.cost.qos").read_text() == "8:16 ctrl=auto"
@@ -630,7 +704,7 @@ def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
         None,
         0,
     )
-    load = fio.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
+    load = fio.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []), {})  # twice through its reads, three times its write
     wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
     assert host._cost_per_s(job, player, load, 2.0) == pytest.approx(wanted / 2)
 

@@ -308,3 +308,31 @@ def test_a_text_is_a_size_or_the_units_are_listed(text: str) -> None:
         assert scenario.parse_size(text) >= 0
     except ValueError as error:
         assert "valid are B, KiB" in str(error)
+
+
+# --- Set for another load ---
+
+
+def tuned(folder: Path, other: str, run: str = "") -> Scenario:
+    (folder / "other.toml").write_text(other)
+    return parse(folder, f'[run]\ntuned_for = "other.toml"\n{run}{DEVICE}{TENANT}rw = "randread"\n')
+
+
+def test_a_scenario_may_say_which_load_knobs_are_set_for(tmp_path: Path) -> None:
+    found = tuned(tmp_path, DEVICE + TENANT + 'rw = "randrw"\n')
+    assert found.tuned_for
+    assert [tenant.rw for tenant in (*found.tenants, *found.tuned_for.tenants)] == ["randread", "randrw"]
+
+
+@pytest.mark.parametrize(
+    ("other", "run", "says"),
+    [
+        ('[device]\nprofile = "p4500"\n' + TENANT, "", "other is for another drive; give both the same"),
+        ("[run]\ncgroups = [1, 2]\n" + DEVICE + TENANT, "", "other has a sweep, or is itself tuned for another"),
+        (DEVICE, "", r"other.toml: no \[\[tenant\]\]"),
+        (DEVICE + TENANT, "cgroups = [1, 2]\n", "a sweep has a load of its own at each point"),
+    ],
+)
+def test_a_load_that_nothing_can_be_set_for_is_refused(tmp_path: Path, other: str, run: str, says: str) -> None:
+    with pytest.raises(FairlaneError, match=r"x.toml: \[run\] tuned_for: .*" + says):
+        tuned(tmp_path, other, run)

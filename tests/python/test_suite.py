@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlane import bench, benchreport, cli, host, knobs, suite, verdict, vm
+from fairlane import bench, benchreport, cli, host, iocost, knobs, suite, verdict, vm
 from fairlane.errors import FairlaneError
 from fairlane.fio import Target
 from fairlane.results import Results, Run, Series, Tenant
@@ -51,7 +51,7 @@ def test_a_unit_crosses_into_the_vm_as_it_is() -> None:
 
 def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm() -> None:
     each = sum(unit.seconds + bench.OVERHEAD_S["vm"] for unit in units())
-    assert bench.BOOT_S + bench.MODEL_S + each < 30 * 60
+    assert bench.BOOT_S + host.tuning_s(suite.standard(units()[-1].scenario)) + each < 30 * 60
 
 
 @pytest.mark.parametrize("knob", knobs.TABLE)
@@ -321,7 +321,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[host._Job]:
         needs.append(need)
         assert job.knob.name != "io.latency" or job.tuning.target_us or job.tuning.slack or need.bytes_per_s == 1e6
         tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
-        return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us})
+        return host._Got(Run(job.knob.name, 0, 1.0, tenants, 1e6, 244, 1.0, None), {"set": job.tuning.target_us}, {})
 
     monkeypatch.setattr(host, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
     monkeypatch.setattr(host, "_describe", lambda *_args: {"name": "x"})
@@ -378,16 +378,21 @@ def test_a_model_is_measured_once_and_kept(
     store = Store.of(tmp_path, todo[-1])
     measured: list[bool] = []
 
-    def model(what: host._Bench) -> str:
+    def model(what: host._Bench) -> iocost.Model:
         measured.append(what.scenario.writes)
-        return "ctrl=user"
+        return iocost.Model(1, 2, 3, 4, 5, 6)
+
+    def speed(what: host._Bench, model: iocost.Model, _alone: object) -> iocost.Tuned:
+        return iocost.Tuned(model, 0.9, {}, what.scenario.name)
 
     monkeypatch.setattr(host, "_io_cost_model", model)
-    monkeypatch.setattr(host, "_io_cost_speed", lambda what, model: knobs.IoCost(model, 90, what.scenario.name))
+    monkeypatch.setattr(host, "_alone", lambda *_args: None)
+    monkeypatch.setattr(host, "_io_cost_speed", speed)
     host.run_units(todo[:-3], "x", store, lambda _unit: None)
     host.run_units(todo[-3:], "x", store, lambda _unit: None)
     assert measured == [True], "with writes, since the suite has some"
-    assert store.kept("io.cost") == {"model": "ctrl=user", "vrate": 90, "why": "isol-bench/standard"}
+    kept = iocost.Tuned.of(store.kept("io.cost"))
+    assert kept == iocost.Tuned(iocost.Model(1, 2, 3, 4, 5, 6), 0.9, {}, "isol-bench/standard")
 
 
 # --- Going on ---
