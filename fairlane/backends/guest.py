@@ -73,7 +73,9 @@ def run(shared: Path) -> int:
             with made_drives.setup(profile) as device:
                 if not before:
                     warm_up(device)
-                host = Host(device, renew=partial(made_drives.renew, profile), complaints=new)
+                scale = profile.params.get("time_scale", 1)
+                renew = partial(made_drives.renew, profile)
+                host = Host(device, renew=renew, time_scale=scale, complaints=new)
                 for finished in host.run(same, step, done):
                     done.update((finished.job.id, run) for run in finished.results.runs)
                     _hand_over(finished, shared / f".finished-{next(numbers)}.json")

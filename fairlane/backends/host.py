@@ -19,15 +19,19 @@ from typing import Any
 
 from fairlane import __version__
 from fairlane.backends.job import Backend, Completing, Finished, Job, Options, Pace, Tell, ignore
-from fairlane.backends.measuring import OVERHEAD_S, Measuring, left_s
+from fairlane.backends.measuring import NONE, OVERHEAD_S, REFUSED, Measuring, left_s
+from fairlane.backends.watched import Watched
 from fairlane.experiment import traces
 from fairlane.experiment.figures import jain
 from fairlane.experiment.model import Profile, Scenario, TenantSpec, shares
 from fairlane.experiment.price_lists import PriceList
 from fairlane.experiment.results import Results, Run, Tenant
-from fairlane.linux import cgroups, disks, fio, fio_logs, knobs
+from fairlane.linux import cgroups, disks, fio, fio_logs, knobs, queue, sysfs
+from fairlane.linux.knob import Need, Setting
 from fairlane.proc import terminable, unwinding_signals
 from fairlane.progress import Steps
+
+ELSEWHERE = 0.25  # how far a run of none may be from what a knob was set from
 
 
 class Host(Backend):
@@ -48,12 +52,15 @@ class Host(Backend):
         options: Options | None = None,
         *,
         renew: Callable[[], None] | None = None,
+        time_scale: int = 1,
         complaints: Callable[[], list[str]] = list,
     ) -> None:
-        """renew() brings a drive that was written to back to the state that it began in. complaints() says what the
-        kernel has complained of since it was last asked."""
+        """renew() brings a drive that was written to back to the state that it began in. time_scale says how much
+        slower the drive is than what it models. complaints() says what the kernel has complained of since it was last
+        asked."""
         super().__init__((place or "").removeprefix("/dev/"), options)
         self.device, self.renew, self.complaints = self.place or "", renew, complaints
+        self.time_scale = time_scale
 
     @property
     def cores(self) -> int:
@@ -85,8 +92,8 @@ class Host(Backend):
             reasons = available(self.device, list(dict.fromkeys(job.variant.knob for job in jobs)))
             usable = [job for job in jobs if reasons[job.variant.knob] is None]
             total_s = sum(job.seconds + OVERHEAD_S for job in usable) + left_s(usable, done)
-            on_drive = _OnDrive(target, Steps(total_s, tell), self.renew)
-            measuring = Measuring(on_drive.complete, done, writes.writes)
+            on_drive = _OnDrive(target, Steps(total_s, tell), self.renew, self.time_scale)
+            measuring = Measuring(on_drive.complete, done, target.block, writes.writes)
             for job in jobs:
                 results = Results(job.scenario.name, self.on, job.scenario.seed, __version__)
                 results.kernel, results.device = platform.release(), dict(described)
@@ -101,25 +108,54 @@ class Host(Backend):
                     for each in measuring.new:
                         run = measuring.done[each.id]
                         run.bad_dmesg = self.complaints() if each is job else []
-                        config = {run.knob: on_drive.config[each.id]}
-                        yield Finished(each, replace(results, scenario=each.scenario.name, runs=[run], config=config))
+                        found = replace(results, scenario=each.scenario.name, runs=[run])
+                        found.config = {run.knob: on_drive.config[each.id]}
+                        if each is job:
+                            found.notes = _notes(job, run, need, measuring)
+                            if why := run.counters.get(REFUSED):
+                                found.runs, found.unavailable = [], {run.knob: why}
+                        yield Finished(each, found)
                     measuring.new = []
+
+
+def _notes(job: Job, run: Run, need: Need, measuring: Measuring) -> list[str]:
+    """What io.cost did, and whether the knob was set from what did not hold in the run of none."""
+    if job.repeat:
+        return []
+    where = f" at {job.point} cgroups" if job.point else ""
+    found = []
+    if seen := run.counters.get("io.cost"):
+        low, high, mean = (seen["vrate"][key] for key in ("low", "high", "mean"))
+        allowed = " to ".join(f"{percent:g}" for percent in dict.fromkeys(seen["range"]))
+        text = f"{mean:.1f} % on average ({low:.1f} to {high:.1f}; allowed: {allowed})"
+        found.append(f"{run.knob}{where}: cost.vrate was {text}; {seen['speed']}.")
+    none = measuring.done.get(replace(job, variant=NONE).default_id)
+    if need.bytes_per_s and none and not job.needs.most and not job.scenario.tuned_for:
+        off = none.total_bytes_per_s / need.bytes_per_s - 1
+        if abs(off) > ELSEWHERE:
+            found.append(
+                f"{run.knob} is set from {need.bytes_per_s / 1e6:.1f} MB/s{where}, and none moved {off:+.0%} of that in"
+                " its run: do not go by it."
+            )
+    return found
 
 
 class _OnDrive:
     """Runs jobs on a drive, in the state that it began in, and says how far it is."""
 
-    def __init__(self, target: disks.Target, steps: Steps, renew: Callable[[], None] | None) -> None:
-        self.target, self.steps, self.renew = target, steps, renew
+    def __init__(self, target: disks.Target, steps: Steps, renew: Callable[[], None] | None, time_scale: int) -> None:
+        self.target, self.steps, self.renew, self.time_scale = target, steps, renew, time_scale
         self.written = False
         self.config: dict[str, dict[str, Any]] = {}  # by job: what was set
 
-    def complete(self, job: Job, need: knobs.Need) -> Run:
+    def complete(self, job: Job, need: Need) -> Run:
         length_s = job.seconds + OVERHEAD_S
         if self.written and self.renew:
             self.renew()
         self.written = job.scenario.writes
-        got = _measured(job, self.target, need, lambda part: self.steps.step(job.title, length_s, part))
+        got = _measured(
+            job, self.target, need, self.time_scale, lambda part: self.steps.step(job.title, length_s, part)
+        )
         self.steps.finish(length_s)
         self.config[job.id] = got.config
         return got.run
@@ -140,33 +176,39 @@ class _Got:
     config: dict[str, Any]
 
 
-def _measured(job: Job, target: disks.Target, need: knobs.Need, progress: Callable[[float], None]) -> _Got:
+def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progress: Callable[[float], None]) -> _Got:
     """Make the cgroups, apply the knob, run the load, and undo it all."""
-    scenario = job.scenario.at(job.point)
+    scenario, knob = job.scenario.at(job.point), knobs.TABLE[job.variant.knob]
     device = target.path.name
-    number = disks.device_number(device)
-    with (
-        cgroups.tree(scenario.groups, scenario.tenants) as tree,
-        knobs.applied(
-            knobs.TABLE[job.variant.knob],
-            knobs.Setting(device, number, tree, scenario, need, job.tuning, job.variant.set),
-        ) as config,
-    ):
-        inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
-        seed = scenario.seed + job.repeat
-        measured = fio.run(
-            scenario,
-            target,
-            job.out / job.name,
-            cgroups=inside,
-            counts=lambda: {tenant.name: cgroups.moved(tree, tenant.name, number) for tenant in scenario.tenants},
-            seed=seed,
-            progress=progress,
-        )
-        counters = {
-            "device": knobs.numbers(knobs.tunables(device)),
-            "tenants": knobs.tenant_counters(tree, number),
-        }
+    number = sysfs.device_number(device)
+    with cgroups.tree(scenario.groups, scenario.tenants) as tree:
+        setting = Setting(device, number, tree, scenario, need, job.tuning, job.variant.set, time_scale)
+        with knobs.applied(knob, setting) as config:
+            inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
+            watched = Watched(setting, progress)
+
+            def play(what: Scenario, file: Path, seed: int) -> fio_logs.Measured:
+                return fio.run(
+                    what,
+                    target,
+                    file,
+                    cgroups=inside,
+                    counts=lambda: {t.name: cgroups.moved(tree, t.name, number) for t in what.tenants},
+                    seed=seed,
+                    progress=watched.look,
+                )
+
+            if knob.settles and not (job.tuning.idle or job.tuning.slack):
+                watched.settle(scenario, play, job.out / f"{job.name}-settle")
+            watched.begin()
+            measured = play(scenario, job.out / job.name, scenario.seed + job.repeat)
+            counters: dict[str, Any] = {
+                "device": sysfs.numbers(queue.tunables(device)),
+                "tenants": knobs.tenant_counters(tree, number),
+                **watched.counters(knob, config, measured),
+            }
+    if watched.refused:
+        counters[REFUSED] = watched.refused
     return _Got(_result(job, target, measured, counters), config)
 
 

@@ -19,7 +19,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Profile, Scenario, Variant, from_dict, to_dict
 from fairlane.experiment.results import Results, Run
 from fairlane.linux import knobs
-from fairlane.linux.knobs import BY_WEIGHT, Tuning
+from fairlane.linux.knob import BY_WEIGHT, Tuning
 from fairlane.progress import Progress
 
 Tell = Callable[[Progress], None]
@@ -57,6 +57,11 @@ class Job:
     def name(self) -> str:
         """Of its files in `out`."""
         return self.variant.name + (f"-{self.point}" if self.point is not None else "") + f"-{self.repeat}"
+
+    @property
+    def default_id(self) -> str:
+        """Where no two scenarios have the same name."""
+        return f"{self.scenario.name}/{self.name}"
 
     @property
     def title(self) -> str:

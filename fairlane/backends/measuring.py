@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""What some knobs are set from, measured on the drive: jobs like all others, each done once."""
+"""What some knobs are set from, measured on the drive: jobs like all others, each done once.
+
+The load itself, without any knob, is measured for as long as the runs that follow, after the same warm-up: what a fast
+second of a drive says does not hold in its steady state. The coefficients of io.cost's model are short runs of six
+loads, and its speed is looked for with the load itself.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,23 +18,27 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Scenario, Variant
 from fairlane.experiment.results import Run
 from fairlane.linux import io_cost, knobs
-from fairlane.linux.knobs import IoCost, Need, Tuning
+from fairlane.linux.io_cost import Model, Tuned
+from fairlane.linux.knob import Need
 
 OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
-MEASURE_S = io_cost.WARMUP + io_cost.SECONDS + OVERHEAD_S
-MODEL_S = MEASURE_S * (io_cost.STEPS + 3)  # io.cost's model, and its speed
+MODEL_S = len(io_cost.COEFFICIENTS) * (io_cost.WARMUP + io_cost.SECONDS + OVERHEAD_S)
 MEASURED = "measured"  # how the ids of these jobs begin
-VRATES = (100, 90, 80, 70, 60)  # percent of io.cost's measured model that are tried, from the fastest
-FAIR = 0.99  # the fairness index at which io.cost is in control of the device
-BARE = Variant("none", "none")
+BUSY_DEPTH = 64  # outstanding I/Os of each tenant, at least, when it is to use all that it is given
+# io.cost's speeds that are tried, relative to that at which its model is as fast as the drive was under the load.
+SPEEDS = (0.97, 0.94, 0.9, 0.85, 0.8)
+FAIR = 0.05  # the largest error of a share at which io.cost is in control of the device
+REFUSED = "refused"  # the counter that says why a run's figures say nothing
+NONE, IO_COST = Variant("none", "none"), Variant("io.cost", "io.cost")
 
 
 class Measuring:
     """What the jobs' knobs are set from, by runs that are known, or else by new ones."""
 
-    def __init__(self, complete: Callable[[Job, Need], Run], done: Mapping[str, Run], writes: bool) -> None:
-        """writes: io.cost's model is measured with writes, too. Without, the drive's contents are left alone."""
-        self.complete, self.writes = complete, writes
+    def __init__(self, complete: Callable[[Job, Need], Run], done: Mapping[str, Run], block: int, writes: bool) -> None:
+        """block: the drive's smallest. writes: io.cost's model is measured with writes, too; without, the drive's
+        contents are left alone."""
+        self.complete, self.block, self.writes = complete, block, writes
         self.done = dict(done)
         self.new: list[Job] = []  # that were run for this
 
@@ -58,7 +69,7 @@ class Measuring:
         """bytes/s of the job's own mix with no knob."""
         if job.needs.most is not None:
             return self._known(job.needs.most).total_bytes_per_s
-        return self.run(_most_of(job), Need()).total_bytes_per_s
+        return self.run(_by_itself(job, load_of(job)), Need()).total_bytes_per_s
 
     def _alone_us(self, job: Job) -> float:
         """The median latency of the tenant with priority when it is alone."""
@@ -69,73 +80,121 @@ class Measuring:
             raise FairlaneError(f"{job.needs.alone}: knows no latency; delete its results and start again")
         return alone
 
-    def _io_cost(self, job: Job) -> IoCost:
-        """io.cost's model, and the speed to run it at."""
-        return self._io_cost_speed(job, self._io_cost_model(job))
+    def _io_cost(self, job: Job) -> Tuned:
+        """io.cost's model, and the speed to run it at: once for all points of a sweep, at the middle one."""
+        load = middle_of(job)
+        return self._io_cost_speed(job, load, self._io_cost_model(job), self.run(_by_itself(job, load), Need()))
 
-    def _io_cost_model(self, job: Job) -> str:
-        """Each coefficient is measured twice, in two rounds, and the better one counts: a machine that is busy with
-        something else for a moment makes a device look slow, never fast.
+    def _io_cost_model(self, job: Job) -> Model:
+        """A scenario that only reads leaves the device's contents alone: writes, of which it has none, cost what reads
+        do."""
+        values: dict[str, int] = {}
+        for name, (rw, bs, _) in io_cost.COEFFICIENTS.items():
+            if rw.endswith("write") and not self.writes:
+                values[name] = values["r" + name[1:]]
+                continue
+            load = replace(io_cost.coefficient(name, io_cost.JOBS), bs=max(bs, self.block))
+            what = replace(job.scenario, tenants=(load,), groups=(), sweep=(), tuned_for=None)
+            what = replace(what, seconds=io_cost.SECONDS, warmup=io_cost.WARMUP, repeats=1)
+            run = self.run(_measuring(job, f"{name}-{_digest(what.profile)}", what, f"{name} for io.cost"), Need())
+            values[name] = round(run.total_bytes_per_s if name.endswith("bps") else run.total_iops)
+        return Model(**values)
 
-        A scenario that only reads leaves the device's contents alone: writes, of which it has none, cost what reads do.
+    def _io_cost_speed(self, job: Job, what: Scenario, model: Model, alone: Run) -> Tuned:
+        """At which speed of the model the weights have their due with all tenants busy.
+
+        Below that at which the model is as fast as the drive was when the load was alone on it: from there on, the
+        drive's own queue decides who is served. The fastest at which every tenant is charged its share, or else the
+        fairest.
         """
-        values = dict.fromkeys(io_cost.COEFFICIENTS, 1)
-        for n in range(io_cost.ROUNDS):
-            for name, (rw, _, _) in io_cost.COEFFICIENTS.items():
-                if rw.endswith("write") and not self.writes:
-                    values[name] = values["r" + name[1:]]
-                    continue
-                load = (io_cost.coefficient(name, io_cost.JOBS),)
-                what = io_cost.short(replace(job.scenario, tenants=load, groups=(), sweep=()))
-                run = self.run(_measuring(job, f"{name}-{n}", what, f"{name} for io.cost"), Need())
-                per_s = run.total_bytes_per_s if name.endswith("bps") else run.total_iops
-                values[name] = max(values[name], round(per_s))
-        return io_cost.io_cost_line(values)
-
-    def _io_cost_speed(self, job: Job, model: str) -> IoCost:
-        """At which speed the model gives the weights their due with all tenants busy.
-
-        At the full speed of the device, its own queue decides who is served and weights mean little; a lower speed
-        costs throughput. So this looks for the highest that is fair, or else for the fairest.
-        """
-        what = job.needs.tuned_with or job.scenario
-        busy = io_cost.busy(what.at(what.points[len(what.points) // 2]))
-        tried: list[tuple[float, int]] = []
-        notes = []
-        for vrate in VRATES:
-            trial = _measuring(job, f"vrate-{vrate}-{_file(what)}", busy, "io.cost's speed")
-            trial = replace(trial, variant=Variant("io.cost", "io.cost"), tuning=Tuning(vrate=vrate))
-            run = self.run(trial, Need(IoCost(model, vrate, "")))
-            tried.append((run.fairness_index or 0.0, vrate))
-            notes.append(f"{vrate} %: {run.total_iops:.0f} IOPS, fairness {run.fairness_index or 0:.3f}")
-            if tried[-1][0] >= FAIR:
+        load = busy(what)
+        rates = {t.name: (t.read_bytes_per_s, t.write_bytes_per_s) for t in alone.tenants}
+        used = sum(model.busy(t, *(rate / (t.bs or self.block) for rate in rates[t.name])) for t in load.tenants)
+        tails = alone.counters["drive"]["tail"]
+        tried: list[tuple[float, Tuned]] = []
+        for part in SPEEDS:
+            tuned = Tuned(model, used * part, {}, "")
+            about = f"io.cost at {tuned.speed:.0%} of its model"
+            attempt = replace(_measuring(job, f"speed-{part:g}-{_of_load(what)}", load, about), variant=IO_COST)
+            run = self.run(attempt, Need(tuned))
+            error = _charged_error(run)
+            why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
+            targets = {way: mean * tails[way] for way, mean in run.counters["drive"]["mean_us"].items() if way in tails}
+            tried.append((error, replace(tuned, targets_us=targets, why=f"{why}, at {run.total_iops:,.0f} IOPS")))
+            if error <= FAIR and REFUSED not in run.counters:
                 break
-        return IoCost(model, max(tried)[1], "; ".join(notes))
+        return tried[-1][1] if tried[-1][0] <= FAIR else min(tried, key=lambda each: each[0])[1]
+
+
+def _charged_error(run: Run) -> float:
+    """The largest relative error of a tenant's share of the time that io.cost charged."""
+    used = run.counters.get("io.cost", {}).get("usage_us", {})
+    total = sum(used.get(tenant.name, 0) for tenant in run.tenants)
+    return max((abs(used[t.name] / total / t.share - 1) for t in run.tenants), default=math.inf) if total else math.inf
+
+
+# --- The loads ---
+
+
+def busy(scenario: Scenario) -> Scenario:
+    """The scenario with every tenant wanting more than its share all the time."""
+    tenants = tuple(
+        replace(
+            tenant,
+            start=0.0,
+            stop=None,
+            rate=None,
+            thinktime=0.0,
+            speed="full" if tenant.trace else tenant.speed,
+            cores=(),
+            iodepth=max(tenant.iodepth, math.ceil(BUSY_DEPTH / tenant.jobs)),
+        )
+        for tenant in scenario.tenants
+    )
+    return replace(scenario, tenants=tenants, repeats=1, tuned_for=None)
+
+
+def load_of(job: Job) -> Scenario:
+    """The load that the job's knob is set for."""
+    return job.scenario.tuned_for or job.scenario.at(job.point)
+
+
+def middle_of(job: Job) -> Scenario:
+    """The load that io.cost is set for."""
+    what = job.needs.tuned_with or job.scenario.tuned_for or job.scenario
+    return what.at(what.points[len(what.points) // 2])
 
 
 def _measuring(job: Job, name: str, what: Scenario, about: str) -> Job:
     """A job for what that one is set from."""
-    return Job(f"{MEASURED}-{name}", what, BARE, job.out / f"{MEASURED}-{name}", about=f"measuring {about}")
+    return Job(f"{MEASURED}-{name}", what, NONE, job.out / f"{MEASURED}-{name}", about=f"measuring {about}")
 
 
-def _most_of(job: Job) -> Job:
-    point = "" if job.point is None else f"-{job.point}"
-    name = f"most-{_file(job.scenario)}{point}"
-    return _measuring(job, name, io_cost.busy(job.scenario.at(job.point)), f"for {job.variant.knob}")
+def _by_itself(job: Job, what: Scenario) -> Job:
+    about = f"the load by itself for {job.variant.knob}"
+    return _measuring(job, f"load-{_of_load(what)}", busy(what), about)
 
 
-def _file(what: Scenario) -> str:
-    return what.name.replace("/", "-")
+def _of_load(what: Scenario) -> str:
+    return _digest((what.profile, what.tenants, what.groups, what.seconds, what.warmup))
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:10]
 
 
 def left_s(jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
     """Roughly how long measuring for the jobs takes."""
     wanting = [job for job in jobs if not (job.tuning.idle or job.tuning.slack)]
-    most = {
-        _most_of(job).id
+    modelled = [job for job in wanting if "io_cost" in knobs.TABLE[job.variant.knob].needs]
+    loads = [
+        _by_itself(job, load_of(job))
         for job in wanting
         if "bytes_per_s" in knobs.TABLE[job.variant.knob].needs and job.needs.most is None
-    }
-    modelled = any("io_cost" in knobs.TABLE[job.variant.knob].needs for job in wanting)
-    known = any(name.startswith(f"{MEASURED}-vrate") for name in done)
-    return MEASURE_S * len(most - done.keys()) + (MODEL_S if modelled and not known else 0.0)
+    ]
+    loads += [_by_itself(job, middle_of(job)) for job in modelled]
+    by_itself = sum(job.seconds + OVERHEAD_S for job in {job.id: job for job in loads if job.id not in done}.values())
+    speeds = {_of_load(what): what for what in map(middle_of, modelled)}
+    known = {name.rpartition("-")[2] for name in done if name.startswith(f"{MEASURED}-speed")}
+    tuning = sum(1.5 * (what.warmup + what.seconds + OVERHEAD_S) for load, what in speeds.items() if load not in known)
+    return by_itself + tuning + (MODEL_S if modelled and not known else 0.0)

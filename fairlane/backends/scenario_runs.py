@@ -34,7 +34,7 @@ class ScenarioRun:
             for knob in dict.fromkeys(self.knobs)
             for variant in what.runs_of(knob)
         )
-        return [replace(job, id=f"{what.name}/{job.name}") for job in jobs]
+        return [replace(job, id=job.default_id) for job in jobs]
 
 
 def run_scenarios(
@@ -76,6 +76,8 @@ def together(parts: Sequence[Results]) -> Results:
             whole.config.setdefault(name, values)
         whole.unavailable |= part.unavailable
         whole.notes += [note for note in part.notes if note not in whole.notes]
+    # A knob that could not run, or was not as it was set, in one of its runs has no figures.
+    whole.runs = [run for run in whole.runs if run.knob not in whole.unavailable]
     if not whole.runs:
         why = "; ".join(f"{name}: {why}" for name, why in whole.unavailable.items())
         raise FairlaneError(f"no knob can run: {why}")

@@ -29,7 +29,7 @@ from fairlane.experiment.model import Profile, Scenario, TenantSpec, Variant
 from fairlane.experiment.price_lists import NAMES, OPS, SIZES
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run
-from fairlane.linux import disks, fio, io_cost, knobs
+from fairlane.linux import disks, fio, io_cost, sysfs
 from fairlane.progress import Progress
 
 STATES = ("fresh", "steady", "as-is")
@@ -162,7 +162,7 @@ def _in_state(profile: Profile, state: str) -> Profile:
 def _largest(device: str) -> int:
     """The largest request that Linux sends to the device; what is larger is sent in parts."""
     disks.check_device(device)
-    return int((knobs.SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) << 10
+    return int((sysfs.SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) << 10
 
 
 # --- Measuring ---

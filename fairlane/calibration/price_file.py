@@ -13,7 +13,7 @@ from typing import Any
 from fairlane import __version__
 from fairlane.experiment import price_lists
 from fairlane.experiment.price_lists import NAMES, OPS
-from fairlane.linux import io_cost
+from fairlane.linux.io_cost import Model
 
 DEPTH = 64  # outstanding requests of each core; the paper's
 DIGITS = 4  # of a price, after the point
@@ -74,7 +74,7 @@ class Calibration:
     @property
     def io_cost_model(self) -> str | None:
         """What io.cost.model takes after MAJ:MIN; None when that was not measured."""
-        return io_cost.io_cost_line(self.io_cost) if self.io_cost else None
+        return Model(**self.io_cost).line if self.io_cost else None
 
     def doubts(self) -> Iterator[str]:
         """What of it should be measured again."""

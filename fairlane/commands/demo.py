@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> int:
     """Run scenarios/demo.toml under all KNOBS; leaves its results and a report."""
     file, page = args.out / RESULTS, args.out / REPORT
     check_folder(args.out, RESULTS, REPORT)
-    backend, demo = Vm(), ScenarioRun(scenario_file.load(SCENARIO), KNOBS, args.out)
+    backend, demo = Vm(), ScenarioRun(scenario_file.load(SCENARIO, tuple(knobs.TABLE)), KNOBS, args.out)
     with terminal.progress("demo") as progress:
         [(_, results)] = run_scenarios(backend, [demo], progress)
     conclude(demo, results, backend, args.command_line, file)

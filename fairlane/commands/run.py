@@ -15,6 +15,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations, price_lists, scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import check_folder
+from fairlane.linux import knobs
 from fairlane.pages import terminal
 
 
@@ -62,7 +63,7 @@ def run(asked: Asked) -> int:
 
 def _runs(asked: Asked) -> list[ScenarioRun]:
     """The scenarios of the files, checked in full before anything runs."""
-    loaded = [(path, what) for path in asked.files for what in scenario_file.load_all(path)]
+    loaded = [(path, what) for path in asked.files for what in scenario_file.load_all(path, tuple(knobs.TABLE))]
     if asked.prices:
         prices = price_lists.load(asked.prices)
         loaded = [(path, replace(what, cost=prices)) for path, what in loaded]

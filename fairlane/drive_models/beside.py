@@ -20,6 +20,7 @@ from fairlane.experiment import expectations, scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results, check_folder
 from fairlane.experiment.summary import OURS, Point, points
+from fairlane.linux import knobs
 from fairlane.pages import terminal
 from fairlane.places import ROOT
 from fairlane.vm import qemu
@@ -35,7 +36,7 @@ BOTH = "both.json"
 
 def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str, reuse: bool) -> str:
     """Run the scenarios on both and return the table; OUT/sim and OUT/vm keep the results."""
-    scenarios = [_with_the_vms_cores(scenario_file.load(file)) for file in files]
+    scenarios = [_with_the_vms_cores(scenario_file.load(file, tuple(knobs.TABLE))) for file in files]
     simulator = Simulator()
     simulator.check_knobs(names)
     other = [what.name for what in scenarios if what.profile.kind != "ssd"]

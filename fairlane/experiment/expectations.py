@@ -12,20 +12,24 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 
 from fairlane.experiment.figures import jain
-from fairlane.experiment.model import COST_FIGURES, KNOBS, Expect, Scenario, below, shares
+from fairlane.experiment.model import COST_FIGURES, Expect, Scenario, below, shares
 from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant
 
 Point = int | None
 OF_SHARES = ("fairness_index", "share_error", "cost_fairness_index", "cost_share_error")
 
 
-def evaluate(scenario: Scenario, results: Results, asked: Sequence[str], has: Sequence[str] = KNOBS) -> list[Outcome]:
+def evaluate(
+    scenario: Scenario, results: Results, asked: Sequence[str], has: Sequence[str] | None = None
+) -> list[Outcome]:
     """One outcome for each [[expect]] whose knobs the backend has; asked are the knobs that were to run."""
     return [_judge(e, scenario, results, asked) for e in scenario.expects if not _absent(e, scenario, has)]
 
 
-def _absent(expect: Expect, scenario: Scenario, has: Sequence[str]) -> list[str]:
-    """The knobs that it is about and that can never run there."""
+def _absent(expect: Expect, scenario: Scenario, has: Sequence[str] | None) -> list[str]:
+    """The knobs that it is about and that can never run there; None: all can."""
+    if has is None:
+        return []
     known = {run.name for knob in has for run in scenario.runs_of(knob)}
     return [knob for knob in (expect.knob, expect.of) if knob and knob not in known]
 
@@ -51,7 +55,7 @@ def conclude(
     asked: Sequence[str],
     command: str,
     file: Path,
-    has: Sequence[str] = KNOBS,
+    has: Sequence[str] | None = None,
 ) -> None:
     """Complete what a backend that has those knobs returned, by the outcomes and by how to get it again; write it."""
     results.expects = evaluate(scenario, results, asked, has)

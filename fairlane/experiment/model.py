@@ -22,9 +22,6 @@ COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "
 OURS = schedulers.NAMES
 
 
-KNOBS = ("none", "mq-deadline", "kyber", "bfq", "io.max", "io.prio.class", "io.latency", "io.cost", *OURS)
-
-
 @dataclass(frozen=True)
 class Profile:
     """A drive: how to make it, and with which parameters (sizes in bytes, the others as the driver has them)."""
@@ -125,6 +122,7 @@ class Scenario:
     cost: PriceList | None = None  # None: bytes are what counts
     tunables: dict[str, dict[str, int]] = field(default_factory=dict)  # knob -> name -> value
     description: str = ""
+    tuned_for: Scenario | None = None  # whose load knobs that must be set for one are set for; None: this one's
 
     @property
     def points(self) -> tuple[int | None, ...]:
@@ -212,5 +210,6 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
             "cost": prices(data["cost"]) if data.get("cost") else None,
+            "tuned_for": from_dict(data["tuned_for"]) if data.get("tuned_for") else None,
         }
     )

@@ -3,7 +3,8 @@
 
     [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
-               (names: the file is a scenario for each, FILE-CASE)
+               (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
+               must be set for a load, such as io.cost and io.max, are set for that one's)
     [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
                name in profiles/costs/ or the path of a cost file relative to the scenario (experiment/price_lists.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
@@ -33,7 +34,6 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import (
     COST_FIGURES,
-    KNOBS,
     OURS,
     SPEEDS,
     WEIGHT_DEFAULT,
@@ -81,20 +81,21 @@ SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share",
 # --- Reading the file ---
 
 
-def load_all(path: Path) -> list[Scenario]:
-    """Read and check a scenario file: one scenario, or one for each of its cases."""
+def load_all(path: Path, knobs: Sequence[str] | None = None) -> list[Scenario]:
+    """Read and check a scenario file: one scenario, or one for each of its cases. None: any name is a knob's."""
     data = read_toml(path, "a scenario")
     run = Table(path, "[run]", data.get("run", {}))
     cases = run.take("cases", as_list(as_name), ())
     run.data.pop("cases", None)
     if not cases:
-        return [_scenario(path, data, _name(path))]
-    return [_scenario(path, _of_case(path, data, case, cases), f"{_name(path)}-{case}") for case in cases]
+        return [_scenario(path, data, _name(path), knobs)]
+    of_cases = ((_of_case(path, data, case, cases), f"{_name(path)}-{case}") for case in cases)
+    return [_scenario(path, only, name, knobs) for only, name in of_cases]
 
 
-def load(path: Path) -> Scenario:
+def load(path: Path, knobs: Sequence[str] | None = None) -> Scenario:
     """Read and check a scenario file that has no cases."""
-    found = load_all(path)
+    found = load_all(path, knobs)
     if len(found) != 1:
         raise FairlaneError(f"{path}: [run] cases: has several, where one scenario is needed")
     return found[0]
@@ -114,15 +115,15 @@ def _of_case(path: Path, data: dict[str, Any], case: str, cases: Sequence[str]) 
     return {**data, **kept}
 
 
-def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
+def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] | None) -> Scenario:
     top = Table(path, "top level", data)
     top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "variant", "expect"))
     run = Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues"))
+    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "tuned_for"))
     seconds = run.take("seconds", as_positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
-    variants = _variants(_tables(path, data, "variant"))
+    variants = _variants(_tables(path, data, "variant"), knobs)
     if not tenants:
         raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
     sweep = run.take("cgroups", as_list(as_integer(1, 4096)), ())
@@ -130,16 +131,23 @@ def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
         raise run.error("cgroups", "a sweep cannot be combined with [[cgroup]] tables")
     _check_tree(path, groups, tenants)
     device = Table(path, "[device]", data.get("device", {}))
+    profile, tuned_for = _device(device), run.take("tuned_for", _other(path), None)
+    if sweep and tuned_for:
+        raise run.error("tuned_for", "a sweep has a load of its own at each point, which knobs are set for")
+    if tuned_for and tuned_for.profile != profile:
+        raise run.error("tuned_for", f"{tuned_for.name} is for another drive; give both the same [device]")
     return Scenario(
         name=name,
         description=top.take("description", as_text, ""),
-        profile=_device(device),
+        profile=profile,
         cost=device.take("cost", _cost(path), None),
         tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
         variants=variants,
-        expects=tuple(_expect(t, groups, tenants, variants, sweep, seconds) for t in _tables(path, data, "expect")),
+        expects=tuple(
+            _expect(t, groups, tenants, variants, sweep, seconds, knobs) for t in _tables(path, data, "expect")
+        ),
         seconds=seconds,
         warmup=run.take("warmup", parse_time, Scenario.warmup),
         repeats=run.take("repeats", as_integer(1, 1000), Scenario.repeats),
@@ -147,6 +155,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str) -> Scenario:
         sweep=sweep,
         cores=run.take("cores", as_integer(1, 1024), Scenario.cores),
         queues=run.take("queues", as_integer(1, 1024), None),
+        tuned_for=tuned_for,
     )
 
 
@@ -261,17 +270,17 @@ def _check_tree(path: Path, groups: Sequence[Cgroup], tenants: Sequence[TenantSp
             parent = parents[parent]
 
 
-def _variants(tables: Sequence[Table]) -> tuple[Variant, ...]:
+def _variants(tables: Sequence[Table], knobs: Sequence[str] | None) -> tuple[Variant, ...]:
     found: list[Variant] = []
     for table in tables:
         table.only(tuple(Variant.__dataclass_fields__))
         variant = Variant(
             name=table.need("name", as_name),
-            knob=table.need("knob", as_one_of(KNOBS)),
+            knob=table.need("knob", as_text if knobs is None else as_one_of(knobs)),
             set=table.take("set", as_sizes, {}),
             low_latency=table.take("low_latency", as_boolean, False),
         )
-        if variant.name in {other.name for other in found} | (set(KNOBS) - {variant.knob}):
+        if variant.name in {other.name for other in found} | (set(knobs or ()) - {variant.knob}):
             raise table.error("name", f"{variant.name!r} is taken")
         found.append(variant)
     return tuple(found)
@@ -284,13 +293,15 @@ def _expect(
     variants: Sequence[Variant],
     sweep: Sequence[int],
     seconds: float,
+    knobs: Sequence[str] | None,
 ) -> Expect:
     table.only(tuple(Expect.__dataclass_fields__))
-    knobs = tuple(dict.fromkeys((*KNOBS, *(variant.name for variant in variants))))
+    names = tuple(dict.fromkeys((*(knobs or ()), *(variant.name for variant in variants))))
+    as_knob = as_text if knobs is None else as_one_of(names)
     expect = Expect(
         figure=table.need("figure", as_one_of((*FIGURES, *TENANT_FIGURES))),
-        knob=table.need("knob", as_one_of(knobs)),
-        of=table.take("of", as_one_of(knobs), None),
+        knob=table.need("knob", as_knob),
+        of=table.take("of", as_knob, None),
         tenant=table.take("tenant", as_one_of([*(t.name for t in tenants), *(g.name for g in groups)]), None),
         counter=table.take("counter", as_text, None),
         at_least=table.take("at_least", as_number, None),
@@ -322,6 +333,21 @@ def _expect(
 
 
 # --- Values: each converter takes what TOML gave and raises ValueError with what would be valid ---
+
+
+def _other(scenario: Path) -> Callable[[object], Scenario]:
+    """Another scenario's file, relative to this one; of that only the load counts."""
+
+    def convert(value: object) -> Scenario:
+        try:
+            found = load(scenario.parent / as_text(value))
+        except FairlaneError as error:
+            raise ValueError(str(error)) from error
+        if found.sweep or found.tuned_for:
+            raise ValueError(f"{found.name} has a sweep, or is itself tuned for another; give one load")
+        return replace(found, expects=(), variants=())
+
+    return convert
 
 
 def _trace(scenario: Path) -> Callable[[object], str]:

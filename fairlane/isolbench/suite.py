@@ -24,12 +24,13 @@ from fairlane.backends.job import Backend
 from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import Profile, Scenario, TenantSpec, from_dict, to_dict
-from fairlane.linux.knobs import BY_WEIGHT, CLASS_FIRST, CLASS_LAST, CLASS_MIDDLE, Tuning
+from fairlane.linux.knob import BY_WEIGHT, Priority, Tuning
+from fairlane.linux.knobs import HEAVY, TABLE
 
 PARTS = {"d1": "overhead", "d2": "fairness", "d3": "trade-off", "d4": "bursts"}
 BASELINE = "none"
 PRIO = "prio"
-HEAVY, LIGHT = 1000, 100  # weights of a tenant with priority in d4, and of those without
+LIGHT = 100  # the weight of tenants without priority; HEAVY is that of one with, in d4
 BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
 SIM_CORES = 16  # of a simulated host
@@ -240,63 +241,22 @@ def _best_effort() -> list[TenantSpec]:
     return [_greedy(f"be{n}", weight=LIGHT) for n in range(BEST_EFFORT)]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One way to set a knob when a tenant has priority."""
-
-    name: str
-    weight: int = LIGHT  # of the tenant with priority
-    tuning: Tuning = BY_WEIGHT
-
-
-def settings(knob: str, count: int) -> list[Setting]:
+def settings(knob: str, count: int) -> list[Priority]:
     """So many of what the knob can be set to, from no priority to the most; its whole range is always spanned."""
-    found = _settings(knob)
+    found = TABLE[knob].priorities(PRIO)
     if len(found) <= count:
         return found
     picked = {round(n * (len(found) - 1) / (count - 1)) for n in range(count)}
     return [found[n] for n in sorted(picked)]
 
 
-def _settings(knob: str) -> list[Setting]:
-    match knob:
-        case "none" | "mq-deadline" | "kyber":
-            return [Setting("as it is")]
-        case "io.max":
-            fractions = (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1)
-            return [Setting(f"others at {f:.0%}", tuning=Tuning(first=PRIO, others=f)) for f in fractions]
-        case "io.latency":
-            targets = (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0)
-            return [Setting(f"{t:g} x alone", tuning=Tuning(first=PRIO, target_of_alone=t)) for t in targets]
-        case "io.prio.class":
-            classes = ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST))
-            return [Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair)) for pair in classes]
-        case "io.cost":
-            speeds = (100, 90, 80, 70, 60, 50, 40)
-            return [Setting(f"weight {HEAVY}, {v} %", HEAVY, Tuning(vrate=v)) for v in speeds]
-        case _:  # everything else knows weights
-            return [Setting(f"weight {w}", w) for w in (100, 200, 500, 1000, 2000, 5000, 10000)]
-
-
-def burst_setting(knob: str) -> Setting:
+def burst_setting(knob: str) -> Priority:
     """What the knob is set to for bursts: weight 1000 against 100, or what comes near to that."""
-    match knob:
-        case "none" | "mq-deadline" | "kyber":
-            return Setting("as it is")
-        case "io.max":
-            others = BEST_EFFORT * LIGHT / (BEST_EFFORT * LIGHT + HEAVY)
-            return Setting(f"others at {others:.0%}", tuning=Tuning(first=PRIO, others=others))
-        case "io.latency":
-            return Setting("2 x alone", tuning=Tuning(first=PRIO, target_of_alone=2.0))
-        case "io.prio.class":
-            pair = (CLASS_FIRST, CLASS_MIDDLE)
-            return Setting(" over ".join(pair), tuning=Tuning(first=PRIO, classes=pair))
-        case _:
-            return Setting(f"weight {HEAVY}", HEAVY)
+    return TABLE[knob].burst(PRIO, HEAVY, BEST_EFFORT * LIGHT / (BEST_EFFORT * LIGHT + HEAVY))
 
 
-def _prioritised(name: str, setting: Setting, first: Unit, tenants: Sequence[TenantSpec]) -> Unit:
-    tenants = [replace(t, weight=setting.weight) if t.name == PRIO else t for t in tenants]
+def _prioritised(name: str, setting: Priority, first: Unit, tenants: Sequence[TenantSpec]) -> Unit:
+    tenants = [replace(t, weight=setting.weight or LIGHT) if t.name == PRIO else t for t in tenants]
     return replace(
         first,
         knob=name,

@@ -11,7 +11,8 @@ from typing import Any
 
 from fairlane.experiment.figures import jain
 from fairlane.experiment.results import Results, Run, Series, Tenant
-from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, HEAVY, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
+from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
+from fairlane.linux.knobs import HEAVY
 
 TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
 

@@ -79,14 +79,19 @@ def tree(groups: Sequence[Cgroup], tenants: Sequence[TenantSpec]) -> Iterator[Tr
         yield Tree(mount, top, paths, nodes)
 
 
-def moved(tree: Tree, name: str, number: str) -> tuple[int, int]:
-    """Bytes that the cgroup has read from and written to the device (MAJ:MIN) so far."""
-    for line in (tree.paths[name] / "io.stat").read_text().splitlines():
+def io_stat(path: Path, number: str) -> dict[str, str]:
+    """What the cgroup's io.stat says of the device (MAJ:MIN); empty before its first I/O."""
+    for line in (path / "io.stat").read_text().splitlines():
         device, *pairs = line.split()
         if device == number:
-            values = dict(pair.split("=", 1) for pair in pairs)
-            return int(values.get("rbytes", 0)), int(values.get("wbytes", 0))
-    return 0, 0
+            return dict(pair.split("=", 1) for pair in pairs)
+    return {}
+
+
+def moved(tree: Tree, name: str, number: str) -> tuple[int, int]:
+    """Bytes that the cgroup has read from and written to the device (MAJ:MIN) so far."""
+    values = io_stat(tree.paths[name], number)
+    return int(values.get("rbytes", 0)), int(values.get("wbytes", 0))
 
 
 def _enable_io(path: Path) -> None:

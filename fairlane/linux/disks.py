@@ -13,24 +13,19 @@ from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Scenario
-from fairlane.linux import knobs
+from fairlane.linux import sysfs
 from fairlane.linux.made_drives import NVME_SERIAL
 
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
 
 
-def device_number(device: str) -> str:
-    """MAJ:MIN."""
-    return (knobs.SYS_BLOCK / device / "dev").read_text().strip()
-
-
 def describe(device: str) -> dict[str, Any]:
-    queue = knobs.SYS_BLOCK / device / "queue"
+    queue = sysfs.SYS_BLOCK / device / "queue"
     return {
         "name": device,
         **identity(device),
         "nr_requests": int((queue / "nr_requests").read_text()),
-        "hardware_queues": len(list((knobs.SYS_BLOCK / device / "mq").glob("*"))),
+        "hardware_queues": len(list((sysfs.SYS_BLOCK / device / "mq").glob("*"))),
     }
 
 
@@ -66,9 +61,9 @@ def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> Ta
 
 def check_device(device: str) -> Path:
     """Its folder in sysfs, if it is a whole drive."""
-    folder = knobs.SYS_BLOCK / device
+    folder = sysfs.SYS_BLOCK / device
     if not device or "/" in device or not (folder / "queue").is_dir():
-        raise FairlaneError(f"no block device {device!r} in {knobs.SYS_BLOCK}; give a whole drive, such as nvme0n1")
+        raise FairlaneError(f"no block device {device!r} in {sysfs.SYS_BLOCK}; give a whole drive, such as nvme0n1")
     if not (folder / "queue/nr_requests").exists():
         raise FairlaneError(f"{device} has no I/O scheduler, as its driver does without; give another drive")
     return folder
@@ -76,14 +71,14 @@ def check_device(device: str) -> Path:
 
 def _harmless(device: str) -> bool:
     """Whether the drive keeps no data, or is the one that our own VM was given for this."""
-    serial = knobs.SYS_BLOCK / device / "device/serial"
+    serial = sysfs.SYS_BLOCK / device / "device/serial"
     return device.startswith(HARMLESS) or (serial.is_file() and serial.read_text().strip() == NVME_SERIAL)
 
 
 def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
     """How the drive is in use as far as sysfs and our own mounts show it, or None."""
-    folder = knobs.SYS_BLOCK / device
-    number = device_number(device)
+    folder = sysfs.SYS_BLOCK / device
+    number = sysfs.device_number(device)
     if any((part / "partition").exists() for part in folder.glob(f"{device}*")):
         return "has partitions"
     if any((folder / "holders").glob("*")):

@@ -26,12 +26,12 @@ from typing import Any
 from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Scenario
+from fairlane.linux import sysfs
 from fairlane.linux.disks import Target
 from fairlane.linux.fio_jobs import job_file
 from fairlane.linux.fio_logs import Counts, Measured, Sample, collect, cut_short
 from fairlane.linux.fio_traces import convert, fed
 
-SYS_BLOCK = Path("/sys/block")
 NEEDED = {  # what an old fio may lack
     "ioengine": "libaio",
     "unified_rw_reporting": "both",
@@ -98,7 +98,7 @@ def check() -> None:
 
 def fill(target: Target, progress: Callable[[float], None]) -> None:
     """Write all of the device once, in order, so that a read of any of it reads something. Calls progress with 0..1."""
-    stat = SYS_BLOCK / target.path.name / "stat"
+    stat = sysfs.SYS_BLOCK / target.path.name / "stat"
 
     def written() -> int:
         return int(stat.read_text().split()[6]) * 512

@@ -1,23 +1,40 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""What a device can do, measured before the knobs that must know it: io.cost's linear model and io.max's maximum.
+"""io.cost: its cost model, its QoS parameters, how both are found for a drive, and what the kernel says while it runs.
 
-io.cost's model has six coefficients: bytes/s of large sequential, and I/Os per second of 4 KiB sequential and random,
-reads and writes. Each is measured twice, in two rounds, and the better one counts: a machine that is busy with
-something else for a moment makes a device look slow, never fast.
+io.cost (block/blk-iocost.c) hands out the drive's time. A linear model says how much of it a request takes; `vrate`
+says how fast time passes, in percent of real time. The kernel moves vrate by a few percent in a period, only between
+`min` and `max`, and only while it finds the drive busy or its own throttling needless. So `min=30 max=30` does not
+make vrate 30: unless the kernel moves it, it stays where it was, and io.cost limits nobody. Two settings work, and
+they are those of the controller's authors (resctl-bench's iocost-tune):
+
+    model   Scale the model to what the drive does under the load, and fix vrate at 100 %. A model that says twice of
+            what the drive can do is halved: at 100 %, time then passes as fast as the drive works.
+    QoS     Let vrate leave 100 % in a range, by targets for the P99 of reads and of writes at the drive: those that the
+            scaled model keeps. It falls while more than 1 % of them take longer, and rises while none do and somebody
+            is held back.
+
+The model's six coefficients are measured as the authors' iocost_coef_gen.py does, each by a load of its own.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Self
 
-from fairlane.experiment.model import Scenario, TenantSpec
+from fairlane.experiment.model import TenantSpec
+from fairlane.linux.cgroups import io_stat
 
-SECONDS, WARMUP = 1.5, 0.5
-ROUNDS = 2
-BUSY_DEPTH = 64  # outstanding I/Os of each tenant, at least, when it is to use all that it is given
+PAGE = 4096  # the model's page, whatever the machine's
+FIXED = 100.0  # percent: where vrate begins, and with min and max at it, stays
+QOS_PERCENT = 99  # the percentile that the latency targets are for
+QOS_LOW, QOS_HIGH = 50.0, 150.0  # percent that vrate may follow the targets to, as isol-bench's authors allow it
+TOLERANCE = 0.5  # percent of vrate; the kernel prints two decimals
+MOVING = 0.1  # relative change of the mean vrate from the first to the last third of a run
+SECONDS, WARMUP = 2.0, 1.0  # for each coefficient
 COEFFICIENTS = {  # name: (pattern, block size, queue depth of each job)
     "rbps": ("read", 1 << 20, 8),
     "rseqiops": ("read", 4096, 64),
@@ -27,7 +44,95 @@ COEFFICIENTS = {  # name: (pattern, block size, queue depth of each job)
     "wrandiops": ("randwrite", 4096, 64),
 }
 JOBS = min(4, os.cpu_count() or 1)
-STEPS = ROUNDS * len(COEFFICIENTS)
+# A model so fast that it limits nobody.
+SLACK = 10**12, 10**8
+
+
+@dataclass(frozen=True)
+class Model:
+    """The most that the drive does of one kind of request: bytes/s of large ones, and 4 KiB requests per second."""
+
+    rbps: int
+    rseqiops: int
+    rrandiops: int
+    wbps: int
+    wseqiops: int
+    wrandiops: int
+
+    @property
+    def line(self) -> str:
+        """What io.cost.model takes after MAJ:MIN."""
+        return "ctrl=user model=linear " + " ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+
+    @classmethod
+    def slack(cls) -> Self:
+        return cls(*(SLACK[0] if field.name.endswith("bps") else SLACK[1] for field in fields(cls)))
+
+    def scaled(self, speed: float) -> Model:
+        """The model of a drive that is that many times as fast."""
+        return Model(*(max(1, round(getattr(self, field.name) * speed)) for field in fields(self)))
+
+    def busy(self, tenant: TenantSpec, reads_per_s: float, writes_per_s: float) -> float:
+        """The fraction of the modelled drive's time that requests of the tenant's size and pattern take.
+
+        As calc_vtime_cost_builtin() has it: a request is charged for its pages, and for being one. It is sequential
+        if it continues where the last one of its cgroup ended, which several jobs do not.
+        """
+        sequential = tenant.jobs == 1 and not tenant.rw.startswith("rand")
+        pages = max(1, (tenant.bs or PAGE) // PAGE)
+        busy = 0.0
+        for way, per_s in (("r", reads_per_s), ("w", writes_per_s)):
+            page = PAGE / getattr(self, f"{way}bps")
+            one = 1 / getattr(self, f"{way}{'seq' if sequential else 'rand'}iops")
+            busy += per_s * (max(0.0, one - page) + pages * page)
+        return busy
+
+
+@dataclass(frozen=True)
+class Qos:
+    """The line of io.cost.qos: whether latencies count, and the range that vrate is left."""
+
+    targets_us: Mapping[str, float]  # "read", "write": P99 at the drive; without those the kernel has its own
+    low: float = FIXED  # percent
+    high: float = FIXED
+    counts: bool = False  # whether vrate follows the targets; where not, they only set the length of the period
+
+    @property
+    def line(self) -> str:
+        """What io.cost.qos takes after MAJ:MIN."""
+        words = ["enable=1", "ctrl=user"]
+        for way in ("read", "write"):
+            counts = self.counts and way in self.targets_us
+            words.append(f"{way[0]}pct={QOS_PERCENT if counts else 0}.00")
+            if self.targets_us:
+                words.append(f"{way[0]}lat={round(self.targets_us.get(way, max(self.targets_us.values())))}")
+        return " ".join([*words, f"min={self.low:.2f}", f"max={self.high:.2f}"])
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """io.cost as found for a drive and a load."""
+
+    model: Model  # as measured
+    speed: float  # of the model, at which shares hold
+    targets_us: Mapping[str, float]  # the drive's latencies at that speed
+    why: str  # how that speed was found
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """What asdict() made."""
+        return cls(**{**data, "model": Model(**data["model"])})
+
+    def by_model(self, part: float = 1.0) -> tuple[Model, Qos]:
+        """At that part of the speed."""
+        return self.model.scaled(self.speed * part), Qos(self.targets_us)
+
+    def by_qos(self) -> tuple[Model, Qos]:
+        """100 % is the speed that was found; vrate may leave it where the load is another."""
+        return self.model.scaled(self.speed), Qos(self.targets_us, QOS_LOW, QOS_HIGH, counts=True)
+
+
+SLACK_QOS = Qos({})
 
 
 def coefficient(name: str, jobs: int) -> TenantSpec:
@@ -36,29 +141,63 @@ def coefficient(name: str, jobs: int) -> TenantSpec:
     return TenantSpec(name=name, jobs=jobs, rw=rw, bs=bs, iodepth=iodepth)
 
 
-def io_cost_line(values: Mapping[str, int]) -> str:
-    """What io.cost.model takes after MAJ:MIN."""
-    return "ctrl=user model=linear " + " ".join(f"{name}={value}" for name, value in values.items())
+# --- What the kernel says ---
 
 
-def busy(scenario: Scenario) -> Scenario:
-    """The scenario for a short measurement, with every tenant wanting more than its share all the time."""
-    tenants = tuple(
-        replace(
-            tenant,
-            start=0.0,
-            stop=None,
-            rate=None,
-            thinktime=0.0,
-            speed="full" if tenant.trace else tenant.speed,
-            cores=(),
-            iodepth=max(tenant.iodepth, math.ceil(BUSY_DEPTH / tenant.jobs)),
-        )
-        for tenant in scenario.tenants
-    )
-    return short(replace(scenario, tenants=tenants))
+@dataclass(frozen=True)
+class Seen:
+    """What the kernel said of io.cost during a run."""
+
+    low: float  # of vrate, percent
+    mean: float
+    high: float
+    first: float  # the mean of the run's first third, and of its last
+    last: float
+
+    @classmethod
+    def of(cls, vrates: Sequence[float]) -> Self:
+        third = max(1, len(vrates) // 3)
+        return cls(min(vrates), fmean(vrates), max(vrates), fmean(vrates[:third]), fmean(vrates[-third:]))
+
+    @property
+    def settled(self) -> bool:
+        return abs(self.last - self.first) <= MOVING / 2 * self.mean
+
+    def wrong(self, qos: Qos, steady: bool) -> str | None:
+        """Why the run says nothing of io.cost as it was set, or None; steady: its load is the same all the time."""
+        if self.low < qos.low - TOLERANCE or self.high > qos.high + TOLERANCE:
+            return f"cost.vrate was {self.low:.1f} to {self.high:.1f} %, not {qos.low:.1f} to {qos.high:.1f} %"
+        if steady and abs(self.last - self.first) > MOVING * self.mean:
+            return f"cost.vrate was still moving, from {self.first:.1f} to {self.last:.1f} %"
+        return None
 
 
-def short(scenario: Scenario) -> Scenario:
-    """The scenario for a short measurement."""
-    return replace(scenario, seconds=SECONDS, warmup=WARMUP, repeats=1)
+def vrate(mount: Path, number: str) -> float | None:
+    """cost.vrate of the drive (MAJ:MIN) in percent, from the root cgroup's io.stat; None while io.cost is off."""
+    value = io_stat(mount, number).get("cost.vrate")
+    return None if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class DriveTimes:
+    """How many reads and writes the drive has done, and how long they were with it altogether."""
+
+    ios: tuple[int, int]
+    ms: tuple[int, int]
+
+    def means_us(self, before: DriveTimes) -> dict[str, float]:
+        """Mean latencies at the drive since then; no key where there was none."""
+        both = zip(("read", "write"), self.ios, before.ios, self.ms, before.ms, strict=True)
+        return {way: (ms - was_ms) * 1000 / (ios - was) for way, ios, was, ms, was_ms in both if ios > was}
+
+
+def drive_times(folder: Path) -> DriveTimes:
+    """From /sys/block/DEVICE/stat, which knows nothing of bios that are held back."""
+    reads, _, _, read_ms, writes, _, _, write_ms = map(int, (folder / "stat").read_text().split()[:8])
+    return DriveTimes((reads, writes), (read_ms, write_ms))
+
+
+def usage_us(cgroup: Path, number: str) -> int | None:
+    """The drive's time that the cgroup was charged so far, by the model."""
+    value = io_stat(cgroup, number).get("cost.usage")
+    return None if value is None else int(value)

@@ -1,137 +1,247 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Knobs: the ways to ask Linux for isolation. Each says whether this kernel has it, sets weights, and undoes that."""
+"""Knobs: the ways to ask Linux for isolation. A knob is an entry of TABLE; ours come from the list of schedulers."""
 
 from __future__ import annotations
 
 import errno
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fairlane import schedulers
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import KNOBS, OURS, Scenario, TenantSpec, Variant, shares
+from fairlane.experiment.model import TenantSpec, Variant, shares
+from fairlane.linux import io_cost, queue, sysfs
 from fairlane.linux.cgroups import Tree
+from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning
 from fairlane.proc import shielded
-from fairlane.schedulers import SCHEDULERS
 
-SYS_BLOCK = Path("/sys/block")
 BFQ_WEIGHT_MAX = 1000
 CLASS_FIRST, CLASS_MIDDLE, CLASS_LAST = "none-to-rt", "restrict-to-be", "idle"  # in io.prio.class
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
-SLACK_MODEL = "ctrl=user model=linear " + " ".join(
-    f"{way}{kind}={10**12 if kind == 'bps' else 10**8}" for way in "rw" for kind in ("bps", "seqiops", "randiops")
-)
-SLACK_VRATE = 1000  # percent
-# Folders in /sys/block/DEVICE: where elevators are chosen, and schedulers that do without.
-QUEUE, ROUTED = "queue", "fairlane"
+HEAVY = 1000  # the weight of a tenant with priority, beside others of 100
 
 
-@dataclass(frozen=True)
-class IoCost:
-    """How to set io.cost: the line for io.cost.model, and at which percentage of the model's speed to run."""
-
-    model: str
-    vrate: int
-    why: str  # how that percentage was found
-
-    @property
-    def qos(self) -> str:
-        """No latency targets, and a fixed speed: left to itself, the controller takes a full queue for overload and
-        goes down to whatever minimum it is given."""
-        return f"enable=1 ctrl=user rpct=0 wpct=0 min={self.vrate}.00 max={self.vrate}.00"
+# --- The knobs ---
 
 
-@dataclass(frozen=True)
-class Need:
-    """What some knobs are set from; measured on the device beforehand, and only for the knobs that want it."""
-
-    io_cost: IoCost | None = None
-    bytes_per_s: float | None = None  # the most that the scenario's own mix moves without any knob
-    alone_us: float | None = None  # the median latency of the first tenant when it is alone
+class MqDeadline(Knob):
+    times = ("read_expire", "write_expire", "prio_aging_expire")
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """What a knob can be set to beside weights. All of it may be left out: then weights say everything."""
-
-    idle: bool = False  # only the scheduler; no cgroup is given anything
-    slack: bool = False  # limits and targets so wide that they cannot bind
-    first: str | None = None  # the tenant that goes before all others, for what follows
-    others: float | None = None  # io.max: the fraction of the maximum that the others may use together
-    target_us: int | None = None  # io.latency: of the first tenant, and of no other
-    target_of_alone: float | None = None  # the same, relative to its median latency when it is alone
-    classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
-    vrate: int | None = None  # io.cost: the percentage of the model's speed to run at
+class Kyber(Knob):
+    times = ("read_lat_nsec", "write_lat_nsec")
 
 
-BY_WEIGHT = Tuning()
+class Bfq(ByWeight):
+    def set(self, setting: Setting) -> dict[str, Any]:
+        """Weights scaled into BFQ's range, and without its guesses at who is interactive, which would override them."""
+        heaviest = max(node.weight for node in setting.tree.nodes.values())
+        shrink = min(1.0, BFQ_WEIGHT_MAX / heaviest)
+        setting.write(queue.iosched(setting.device) / "low_latency", "0")
+        return {"low_latency": 0} | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A knob about to be applied: where, and to what."""
+class IoMax(Knob):
+    needs = ("bytes_per_s",)
 
-    device: str  # as in /sys/block
-    number: str  # MAJ:MIN
-    tree: Tree
-    scenario: Scenario
-    need: Need
-    tuning: Tuning = BY_WEIGHT
-    tunables: Mapping[str, int] = field(default_factory=dict)  # of the scheduler, beside those of the scenario
+    def set(self, setting: Setting) -> dict[str, Any]:
+        """Each tenant's share of the measured maximum in bytes and in I/Os, in its own mix of reads and writes."""
+        limits = {}
+        for tenant, most in self._limits(setting).items():
+            values = {}
+            for letter, part in (("r", tenant.reads), ("w", 1 - tenant.reads)):
+                if part > 0:
+                    values[f"{letter}bps"] = max(1, round(most * part))
+                    values[f"{letter}iops"] = max(
+                        1, round(most * part / (tenant.bs or 512) * _requests(setting.device, tenant.bs))
+                    )
+            line = " ".join(f"{key}={value}" for key, value in values.items())
+            setting.write(setting.tree.paths[tenant.name] / "io.max", f"{setting.number} {line}")
+            limits[tenant.name] = line
+        return {"io.max": limits}
 
-    def weights(self, file: str, scale: Callable[[int], int] = int) -> dict[str, Any]:
-        """Write every cgroup's weight into that file of it."""
-        if self.tuning.idle:
+    def _limits(self, setting: Setting) -> dict[TenantSpec, float]:
+        """bytes/s of each tenant that is to have a limit."""
+        scenario, tuning = setting.scenario, setting.tuning
+        if tuning.idle:
             return {}
-        written = {name: scale(node.weight) for name, node in self.tree.nodes.items()}
-        for name, weight in written.items():
-            _write(self.tree.paths[name] / file, str(weight))
-        return {file: written}
+        if tuning.slack:
+            return dict.fromkeys(scenario.tenants, SLACK_BYTES_PER_S)
+        assert setting.need.bytes_per_s is not None
+        if tuning.others is not None:
+            rest = replace(scenario, tenants=tuple(t for t in scenario.tenants if t.name != tuning.first))
+            most = {name: share * tuning.others for name, share in shares(rest).items()}
+        else:
+            most = shares(scenario)
+        return {t: most[t.name] * setting.need.bytes_per_s for t in scenario.tenants if t.name in most}
+
+    def priorities(self, first: str) -> list[Priority]:
+        return [self._others_at(first, fraction) for fraction in (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1)]
+
+    def burst(self, first: str, _weight: int, others: float) -> Priority:
+        return self._others_at(first, others)
+
+    def _others_at(self, first: str, fraction: float) -> Priority:
+        return Priority(f"others at {fraction:.0%}", tuning=Tuning(first=first, others=fraction))
 
 
-@dataclass(frozen=True)
-class Knob:
-    name: str
-    scheduler: str  # what is written to queue/scheduler, or if it routes, to fairlane/scheduler
-    about: str
-    files: tuple[str, ...] = ()  # cgroup files that the kernel must offer, in a cgroup below the root
-    root_files: tuple[str, ...] = ()  # the same, in the root cgroup
-    modules: tuple[str, ...] = ()  # that offer them
-    needs: tuple[str, ...] = ()  # what of Need it is set from
-    lab: bool = False  # Debian's kernels lack it; the lab kernel has it
-    routes: bool = False  # it chooses classes of the drive's queues, without an elevator
+class IoPrioClass(MqDeadline):
+    def set(self, setting: Setting) -> dict[str, Any]:
+        """Three classes are all there is: real time from twice the mean weight on, idle from half of it down."""
+        scenario, tuning = setting.scenario, setting.tuning
+        if tuning.idle:
+            return {}
+        share = shares(scenario)
+        classes = {}
+        for tenant in scenario.tenants:
+            relative = share[tenant.name] * len(share)
+            kind = CLASS_FIRST if relative >= 2 else CLASS_LAST if relative <= 0.5 else CLASS_MIDDLE
+            if tuning.slack:
+                kind = CLASS_MIDDLE
+            elif tuning.classes:
+                kind = tuning.classes[tenant.name != tuning.first]
+            setting.write(setting.tree.paths[tenant.name] / "io.prio.class", kind)
+            classes[tenant.name] = kind
+        return {"io.prio.class": classes}
 
-    @property
-    def place(self) -> str:
-        """The folder in /sys/block/DEVICE with its scheduler file."""
-        return ROUTED if self.routes else QUEUE
+    def priorities(self, first: str) -> list[Priority]:
+        pairs = ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST))
+        return [Priority(" over ".join(pair), tuning=Tuning(first=first, classes=pair)) for pair in pairs]
+
+    def burst(self, first: str, _weight: int, _others: float) -> Priority:
+        return self.priorities(first)[0]
 
 
+class IoLatency(Knob):
+    needs = ("bytes_per_s", "alone_us")
+
+    def set(self, setting: Setting) -> dict[str, Any]:
+        """Targets in us. By default what the tenant's outstanding I/Os take at its share of the measured maximum; a
+        tenant that misses its own has those with a wider one held back."""
+        scenario, tuning = setting.scenario, setting.tuning
+        if tuning.idle:
+            return {}
+        targets = {}
+        if tuning.slack:
+            targets = dict.fromkeys((t.name for t in scenario.tenants), SLACK_US)
+        elif tuning.first is not None and (target_us := self.target_us(setting)) is not None:
+            targets = {tuning.first: target_us}
+        else:
+            assert setting.need.bytes_per_s is not None
+            for tenant in scenario.tenants:
+                outstanding = tenant.jobs * tenant.iodepth * (tenant.bs or 512)
+                most = shares(scenario)[tenant.name] * setting.need.bytes_per_s
+                targets[tenant.name] = max(1, round(outstanding / most * 1e6))
+        for name, target in targets.items():
+            setting.write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
+        return {"io.latency": {name: f"target={target}" for name, target in targets.items()}}
+
+    def target_us(self, setting: Setting) -> int | None:
+        """Of the first tenant alone."""
+        tuning, need = setting.tuning, setting.need
+        if tuning.target_of_alone is None or need.alone_us is None:
+            return tuning.target_us
+        return max(1, round(need.alone_us * tuning.target_of_alone))
+
+    def priorities(self, first: str) -> list[Priority]:
+        targets = (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0)
+        return [Priority(f"{t:g} x alone", tuning=Tuning(first=first, target_of_alone=t)) for t in targets]
+
+    def burst(self, first: str, _weight: int, _others: float) -> Priority:
+        return Priority("2 x alone", tuning=Tuning(first=first, target_of_alone=2.0))
+
+
+class IoCost(ByWeight):
+    """By its model: that is scaled to what the drive does under the load, and vrate is fixed."""
+
+    needs = ("io_cost",)
+
+    @contextmanager
+    def applied(self, setting: Setting) -> Iterator[dict[str, Any]]:
+        if setting.tuning.idle:
+            yield {}
+            return
+        model, qos = self.setting(setting)
+        files = {"io.cost.model": model.line, "io.cost.qos": qos.line}
+        with _io_cost(setting, files):
+            tuned = setting.need.io_cost
+            why = tuned.why if tuned and not setting.tuning.slack else "does not bind"
+            yield {**files, "speed": why} | setting.weights("io.weight")
+
+    def setting(self, setting: Setting) -> tuple[io_cost.Model, io_cost.Qos]:
+        """What io.cost.model and io.cost.qos are to say."""
+        if setting.tuning.slack:
+            return io_cost.Model.slack(), io_cost.SLACK_QOS
+        assert setting.need.io_cost is not None
+        return self.tuned(setting.need.io_cost, setting.tuning)
+
+    def tuned(self, found: io_cost.Tuned, tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
+        return found.by_model(tuning.speed)
+
+    def priorities(self, _first: str) -> list[Priority]:
+        speeds = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+        return [Priority(f"weight {HEAVY}, {v:.0%}", HEAVY, Tuning(speed=v)) for v in speeds]
+
+
+class IoCostQos(IoCost):
+    """With latency targets that its speed follows."""
+
+    settles = True
+
+    def tuned(self, found: io_cost.Tuned, _tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
+        return found.by_qos()
+
+    def priorities(self, first: str) -> list[Priority]:
+        return ByWeight.priorities(self, first)
+
+
+class Ours(ByWeight):
+    """One of our schedulers."""
+
+    def set(self, setting: Setting) -> dict[str, Any]:
+        return setting.weights("io.fairlane.weight") | self._prices(setting)
+
+    def _prices(self, setting: Setting) -> dict[str, str]:
+        """Have it charge by the scenario's price list, if there is one."""
+        if setting.scenario.cost is None:
+            return {}
+        text = setting.scenario.cost.text()
+        setting.write(self.variables(setting.device) / "prices", text)
+        return {"prices": text}
+
+
+class OursRouting(Ours):
+    routes = True
+
+
+def _ours(what: schedulers.Scheduler) -> Knob:
+    modules = ("fairlane-route",) if what.routes else ()
+    kind = OursRouting if what.routes else Ours
+    return kind(what.name, what.name, what.about, ("io.fairlane.weight",), (), (*modules, "fairlane", what.name))
+
+
+IO_COST = "shares by io.weight, with a cost model measured on the device"
+COST_FILES = ("io.weight",), ("io.cost.model", "io.cost.qos")
 TABLE = {
     knob.name: knob
     for knob in (
         Knob("none", "none", "no scheduler: the most that the device gives, shared as it comes"),
-        Knob(
+        MqDeadline(
             "mq-deadline",
             "mq-deadline",
             "mq-deadline: bounds waiting times; knows no weights",
             modules=("mq-deadline",),
         ),
-        Knob("kyber", "kyber", "Kyber: holds latency targets; knows no weights", modules=("kyber-iosched",)),
-        Knob("bfq", "bfq", "BFQ: shares by io.bfq.weight", ("io.bfq.weight",), modules=("bfq",)),
-        Knob(
-            "io.max",
-            "none",
-            "a fixed limit per cgroup: its share of the measured maximum",
-            ("io.max",),
-            needs=("bytes_per_s",),
-        ),
-        Knob(
+        Kyber("kyber", "kyber", "Kyber: holds latency targets; knows no weights", modules=("kyber-iosched",)),
+        Bfq("bfq", "bfq", "BFQ: shares by io.bfq.weight", ("io.bfq.weight",), modules=("bfq",)),
+        IoMax("io.max", "none", "a fixed limit per cgroup: its share of the measured maximum", ("io.max",)),
+        IoPrioClass(
             "io.prio.class",
             "mq-deadline",
             "mq-deadline with a class per cgroup by its weight: real time, best effort or idle",
@@ -139,36 +249,27 @@ TABLE = {
             modules=("mq-deadline",),
             lab=True,
         ),
-        Knob(
+        IoLatency(
             "io.latency",
             "none",
             "a latency target per cgroup: what it would have with its share of the measured maximum",
             ("io.latency",),
-            needs=("bytes_per_s", "alone_us"),
             lab=True,
         ),
-        Knob(
-            "io.cost",
-            "none",
-            "shares by io.weight, with a cost model measured on the device",
-            ("io.weight",),
-            ("io.cost.model", "io.cost.qos"),
-            needs=("io_cost",),
-        ),
-        *(
-            Knob(
-                ours.name,
-                ours.name,
-                ours.about,
-                ("io.fairlane.weight",),
-                modules=(*(("fairlane-route",) if ours.routes else ()), "fairlane", ours.name),
-                routes=ours.routes,
-            )
-            for ours in SCHEDULERS
-        ),
+        IoCost("io.cost", "none", f"{IO_COST}, scaled to what the device does under the load", *COST_FILES),
+        IoCostQos("io.cost-qos", "none", f"{IO_COST} and latency targets that its speed follows", *COST_FILES),
+        *map(_ours, schedulers.SCHEDULERS),
     )
 }
-assert tuple(TABLE) == KNOBS
+
+
+# --- What there is, and applying it ---
+
+
+def check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in TABLE:
+            raise FairlaneError(f"unknown knob {name!r}; valid are {', '.join(TABLE)}")
 
 
 def not_played(variant: Variant) -> str | None:
@@ -180,23 +281,17 @@ def not_played(variant: Variant) -> str | None:
     return None
 
 
-def check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if name not in TABLE:
-            raise FairlaneError(f"unknown knob {name!r}; valid are {', '.join(TABLE)}")
-
-
 def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None:
     """Why this kernel cannot apply the knob to the device, or None; inner is any cgroup but the root. Loads modules."""
     for module in knob.modules:
         if not (Path("/sys/module") / module.replace("-", "_")).exists():
             subprocess.run(["modprobe", "-q", module], check=False, capture_output=True)
-    if knob.routes and not _scheduler_file(device, ROUTED).exists():
-        return f"{device}'s driver does not ask for classes of queues: there is no /sys/block/{device}/{ROUTED}"
-    if knob.scheduler not in schedulers(device, knob.place):
-        offered = ", ".join(schedulers(device, knob.place))
+    if knob.routes and not queue.scheduler_file(device, queue.ROUTED).exists():
+        return f"{device}'s driver does not ask for classes of queues: there is no /sys/block/{device}/{queue.ROUTED}"
+    if knob.scheduler not in queue.schedulers(device, knob.place):
+        offered = ", ".join(queue.schedulers(device, knob.place))
         return f"/sys/block/{device}/{knob.place}/scheduler does not offer {knob.scheduler} (it offers {offered})"
-    if knob.routes and not _takes(device, knob):
+    if knob.routes and not takes(device, knob):
         return f"{device} has no weighted round robin arbitration, and {knob.name} leaves all to that"
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):
         for file in files:
@@ -206,283 +301,31 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
     return None
 
 
-@contextmanager
-def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
-    """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
-    with (
-        without_io_cost(setting.tree.mount, setting.number),
-        scheduler(setting.device, knob.scheduler, knob.place),
-    ):
-        config: dict[str, Any] = {"scheduler": knob.scheduler}
-        match knob.name:
-            case "bfq":
-                yield config | _bfq(setting) | _tunables(setting, "bfq")
-            case "io.max":
-                yield config | _io_max(setting)
-            case "io.prio.class":
-                yield config | _io_prio_class(setting)
-            case "io.latency":
-                yield config | _io_latency(setting)
-            case "io.cost" if not setting.tuning.idle:
-                with _io_cost(setting) as lines:
-                    yield config | lines | setting.weights("io.weight")
-            case name if name in OURS:
-                yield config | setting.weights("io.fairlane.weight") | _prices(setting, name) | _tunables(setting, name)
-            case name:
-                yield config | _tunables(setting, name)
-
-
-# --- The parts ---
-
-
-def _scheduler_file(device: str, place: str) -> Path:
-    return SYS_BLOCK / device / place / "scheduler"
-
-
-def schedulers(device: str, place: str = QUEUE) -> list[str]:
-    return _scheduler_file(device, place).read_text().replace("[", "").replace("]", "").split()
-
-
-def current_scheduler(device: str, place: str = QUEUE) -> str:
-    return _scheduler_file(device, place).read_text().partition("[")[2].partition("]")[0]
-
-
-def _takes(device: str, knob: Knob) -> bool:
+def takes(device: str, knob: Knob) -> bool:
     """Whether the drive can do what a knob that routes needs: it refuses when it is asked."""
-    file = _scheduler_file(device, knob.place)
-    before = current_scheduler(device, knob.place)
+    file = queue.scheduler_file(device, knob.place)
+    before = queue.current_scheduler(device, knob.place)
     try:
         file.write_text(knob.scheduler)
     except OSError as error:
         return error.errno != errno.EOPNOTSUPP
     finally:
-        if current_scheduler(device, knob.place) != before:
+        if queue.current_scheduler(device, knob.place) != before:
             with shielded():
                 file.write_text(before)
     return True
 
 
-def tunables(device: str) -> dict[str, str]:
-    """The scheduler's files under queue/iosched and fairlane, counters included."""
-    return {path.name: value for path, value in _tunable_files(device).items()}
-
-
-def _tunable_files(device: str) -> dict[Path, str]:
-    folders = [SYS_BLOCK / device / folder for folder in ("queue/iosched", ROUTED)]
-    values = {path: _said(path) for folder in folders for path in sorted(folder.glob("*")) if path.name != "scheduler"}
-    return {path: value for path, value in values.items() if value is not None}
-
-
-def _said(path: Path) -> str | None:
-    """What the file says, or None: some are write-only, and some are gone with their scheduler."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
-def _settings(device: str) -> dict[Path, str]:
-    """What can be set of the queue and its scheduler, and is lost with a change of schedulers.
-
-    nr_requests is first: when it changes, schedulers set some of their own anew.
-    """
-    requests = SYS_BLOCK / device / QUEUE / "nr_requests"
-    found = {path: value for path, value in _tunable_files(device).items() if path.stat().st_mode & 0o222}
-    return {requests: value, **found} if (value := _said(requests)) else found
-
-
 @contextmanager
-def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
-    """Put the scheduler in place with its defaults, and afterwards the one that was there with the settings it had."""
-    files = [file for file in (_scheduler_file(device, ROUTED), _scheduler_file(device, QUEUE)) if file.exists()]
-    before = {file: current_scheduler(device, file.parent.name) for file in files}
-    settings = _settings(device)
-    try:
-        for file in files:
-            _write(file, "none")
-        _write(_scheduler_file(device, place), name)
-        yield
-    finally:
-        with shielded():
-            _write_all(_putting_back(before, settings))
-
-
-def _putting_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> Iterator[tuple[Path, str]]:
-    """What to write to which file; each is looked at when those before it, which may change it, are written."""
-    yield from dict.fromkeys(schedulers, "none").items()
-    yield from schedulers.items()
-    yield from ((path, value) for path, value in settings.items() if _said(path) not in (None, value))
-
-
-def _variables(device: str, name: str) -> Path:
-    return SYS_BLOCK / device / (ROUTED if TABLE[name].routes else f"{QUEUE}/iosched")
-
-
-def _prices(setting: Setting, name: str) -> dict[str, str]:
-    """Have one of our schedulers charge by the scenario's price list, if it has one."""
-    if setting.scenario.cost is None:
-        return {}
-    text = setting.scenario.cost.text()
-    _write(_variables(setting.device, name) / "prices", text)
-    return {"prices": text}
-
-
-def _tunables(setting: Setting, name: str) -> dict[str, int]:
-    """What the scenario sets of that scheduler's tunables."""
-    values = {**setting.scenario.tunables.get(name, {}), **setting.tunables}
-    for key, value in values.items():
-        _write(_variables(setting.device, name) / key, str(value))
-    return values
-
-
-def _bfq(setting: Setting) -> dict[str, Any]:
-    """Weights scaled into BFQ's range, and without its guesses at who is interactive, which would override them."""
-    heaviest = max(node.weight for node in setting.tree.nodes.values())
-    shrink = min(1.0, BFQ_WEIGHT_MAX / heaviest)
-    _write(SYS_BLOCK / setting.device / "queue/iosched/low_latency", "0")
-    return {"low_latency": 0} | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
-
-
-def _io_max(setting: Setting) -> dict[str, Any]:
-    """Each tenant's share of the measured maximum in bytes and in I/Os, in its own mix of reads and writes."""
-    limits = {}
-    for tenant, most in _limits(setting).items():
-        values = {}
-        for letter, part in (("r", tenant.reads), ("w", 1 - tenant.reads)):
-            if part > 0:
-                values[f"{letter}bps"] = max(1, round(most * part))
-                values[f"{letter}iops"] = max(
-                    1, round(most * part / (tenant.bs or 512) * _requests(setting.device, tenant.bs))
-                )
-        line = " ".join(f"{key}={value}" for key, value in values.items())
-        _write(setting.tree.paths[tenant.name] / "io.max", f"{setting.number} {line}")
-        limits[tenant.name] = line
-    return {"io.max": limits}
-
-
-def _limits(setting: Setting) -> dict[TenantSpec, float]:
-    """bytes/s of each tenant that is to have a limit."""
-    scenario, tuning = setting.scenario, setting.tuning
-    if tuning.idle:
-        return {}
-    if tuning.slack:
-        return dict.fromkeys(scenario.tenants, SLACK_BYTES_PER_S)
-    assert setting.need.bytes_per_s is not None
-    if tuning.others is not None:
-        rest = replace(scenario, tenants=tuple(t for t in scenario.tenants if t.name != tuning.first))
-        most = {name: share * tuning.others for name, share in shares(rest).items()}
-    else:
-        most = shares(scenario)
-    return {t: most[t.name] * setting.need.bytes_per_s for t in scenario.tenants if t.name in most}
-
-
-def _io_prio_class(setting: Setting) -> dict[str, Any]:
-    """Three classes are all there is: real time from twice the mean weight on, idle from half of it down."""
-    scenario, tuning = setting.scenario, setting.tuning
-    if tuning.idle:
-        return {}
-    share = shares(scenario)
-    classes = {}
-    for tenant in scenario.tenants:
-        relative = share[tenant.name] * len(share)
-        kind = CLASS_FIRST if relative >= 2 else CLASS_LAST if relative <= 0.5 else CLASS_MIDDLE
-        if tuning.slack:
-            kind = CLASS_MIDDLE
-        elif tuning.classes:
-            kind = tuning.classes[tenant.name != tuning.first]
-        _write(setting.tree.paths[tenant.name] / "io.prio.class", kind)
-        classes[tenant.name] = kind
-    return {"io.prio.class": classes}
-
-
-def _io_latency(setting: Setting) -> dict[str, Any]:
-    """Targets in us. By default what the tenant's outstanding I/Os take at its share of the measured maximum; a tenant
-    that misses its own has those with a wider one held back."""
-    scenario, tuning = setting.scenario, setting.tuning
-    if tuning.idle:
-        return {}
-    targets = {}
-    if tuning.slack:
-        targets = dict.fromkeys((t.name for t in scenario.tenants), SLACK_US)
-    elif tuning.first is not None and (target_us := _target_us(setting)) is not None:
-        targets = {tuning.first: target_us}
-    else:
-        assert setting.need.bytes_per_s is not None
-        for tenant in scenario.tenants:
-            outstanding = tenant.jobs * tenant.iodepth * (tenant.bs or 512)
-            most = shares(scenario)[tenant.name] * setting.need.bytes_per_s
-            targets[tenant.name] = max(1, round(outstanding / most * 1e6))
-    for name, target in targets.items():
-        _write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
-    return {"io.latency": {name: f"target={target}" for name, target in targets.items()}}
-
-
-def _target_us(setting: Setting) -> int | None:
-    """Of the first tenant alone."""
-    tuning, need = setting.tuning, setting.need
-    if tuning.target_of_alone is None or need.alone_us is None:
-        return tuning.target_us
-    return max(1, round(need.alone_us * tuning.target_of_alone))
-
-
-def _requests(device: str, bs: int) -> int:
-    """How many requests a block of that size becomes."""
-    limit = int((SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) * 1024
-    return max(1, -(-bs // limit))
-
-
-@contextmanager
-def without_io_cost(mount: Path, number: str) -> Iterator[None]:
-    """Switch off an io.cost that somebody has on the drive, which would be beneath every other knob; then on again."""
-    file = mount / "io.cost.qos"  # only the root cgroup has one, and not in every kernel
-    before = _line_of(file, number) if file.exists() else None
-    if before is None or "enable=1" not in before.split():
-        yield
-        return
-    try:
-        _write(file, f"{number} enable=0")
-        yield
-    finally:
-        with shielded():
-            _write(file, f"{number} {_restoring(before)}")
-
-
-@contextmanager
-def _io_cost(setting: Setting) -> Iterator[dict[str, str]]:
-    cost = setting.need.io_cost
-    if setting.tuning.slack:
-        cost = IoCost(SLACK_MODEL, SLACK_VRATE, "so fast that it does not bind")
-    assert cost is not None
-    if setting.tuning.vrate is not None:
-        cost = replace(cost, vrate=setting.tuning.vrate, why="as asked for")
-    files = {"io.cost.model": cost.model, "io.cost.qos": cost.qos}
-    before = {file: _line_of(setting.tree.mount / file, setting.number) for file in files}
-    try:
-        for file, line in files.items():
-            _write(setting.tree.mount / file, f"{setting.number} {line}")
-        yield files | {"vrate": cost.why}
-    finally:
-        with shielded():
-            off = setting.tree.mount / "io.cost.qos", f"{setting.number} enable=0"
-            back = (
-                (setting.tree.mount / file, f"{setting.number} {_restoring(said)}") for file, said in before.items()
-            )
-            _write_all((off, *back))
-
-
-def _restoring(line: str | None) -> str:
-    """What to write to get back what a file of io.cost said; parameters would turn an automatic one manual."""
-    values = (line or "ctrl=auto").split()
-    return " ".join(value for value in values if "ctrl=auto" not in values or value.startswith(("ctrl=", "enable=")))
-
-
-def _line_of(file: Path, number: str) -> str | None:
-    """What a cgroup file says about the device, or None."""
-    for line in file.read_text().splitlines():
-        found, _, rest = line.partition(" ")
-        if found == number:
-            return rest
-    return None
+def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
+    """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
+    with (
+        without_io_cost(setting.tree.mount, setting.number),
+        queue.scheduler(setting.device, knob.scheduler, knob.place),
+    ):
+        setting.written.append((queue.scheduler_file(setting.device, knob.place), knob.scheduler))
+        with knob.applied(setting) as config:
+            yield {"scheduler": knob.scheduler, **config}
 
 
 def tenant_counters(tree: Tree, number: str) -> dict[str, dict[str, Any]]:
@@ -490,31 +333,53 @@ def tenant_counters(tree: Tree, number: str) -> dict[str, dict[str, Any]]:
     counters = {}
     for name, path in tree.paths.items():
         file = path / "io.fairlane.stat"
-        line = _line_of(file, number) if file.exists() else None
+        line = sysfs.line_of(file, number) if file.exists() else None
         if line:
-            counters[name] = numbers(dict(pair.split("=", 1) for pair in line.split()))
+            counters[name] = sysfs.numbers(dict(pair.split("=", 1) for pair in line.split()))
     return counters
 
 
-def numbers(values: Mapping[str, str]) -> dict[str, Any]:
-    """Values that are whole numbers as such, the others as they are."""
-    return {key: int(value) if value.removeprefix("-").isdecimal() else value for key, value in values.items()}
+def _requests(device: str, bs: int) -> int:
+    """How many requests a block of that size becomes."""
+    limit = int((sysfs.SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) * 1024
+    return max(1, -(-bs // limit))
 
 
-def _write(path: Path, value: str) -> None:
+# --- io.cost, on and off ---
+
+
+@contextmanager
+def without_io_cost(mount: Path, number: str) -> Iterator[None]:
+    """Switch off an io.cost that somebody has on the drive, which would be beneath every other knob; then on again."""
+    file = mount / "io.cost.qos"  # only the root cgroup has one, and not in every kernel
+    before = sysfs.line_of(file, number) if file.exists() else None
+    if before is None or "enable=1" not in before.split():
+        yield
+        return
     try:
-        path.write_text(value)
-    except OSError as error:
-        raise FairlaneError(f"cannot write {value!r} to {path}: {error.strerror}") from error
+        sysfs.write(file, f"{number} enable=0")
+        yield
+    finally:
+        with shielded():
+            sysfs.write(file, f"{number} {_restoring(before)}")
 
 
-def _write_all(values: Iterable[tuple[Path, str]]) -> None:
-    """Write each, also after one that cannot be, and only then say which those were."""
-    failed = []
-    for path, value in values:
-        try:
-            _write(path, value)
-        except FairlaneError as error:
-            failed.append(str(error))
-    if failed:
-        raise FairlaneError("; ".join(failed))
+@contextmanager
+def _io_cost(setting: Setting, files: dict[str, str]) -> Iterator[None]:
+    mount = setting.tree.mount
+    before = {file: sysfs.line_of(mount / file, setting.number) for file in files}
+    try:
+        for file, line in files.items():
+            setting.write(mount / file, f"{setting.number} {line}")
+        yield
+    finally:
+        with shielded():
+            off = mount / "io.cost.qos", f"{setting.number} enable=0"
+            back = ((mount / file, f"{setting.number} {_restoring(said)}") for file, said in before.items())
+            sysfs.write_all((off, *back))
+
+
+def _restoring(line: str | None) -> str:
+    """What to write to get back what a file of io.cost said; parameters would turn an automatic one manual."""
+    values = (line or "ctrl=auto").split()
+    return " ".join(value for value in values if "ctrl=auto" not in values or value.startswith(("ctrl=", "enable=")))

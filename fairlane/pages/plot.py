@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fairlane.experiment.model import KNOBS
+from fairlane import schedulers
+from fairlane.experiment.summary import BASELINE, OURS
+from fairlane.linux import knobs
 
 # More tenants than this are drawn as a strip of points, not as one bar each.
 MAX_BARS = 8
@@ -61,7 +63,27 @@ def tenant_colour(n: int) -> str:
 
 def knob_colour(knob: str) -> str:
     """Its class in the style sheet."""
-    return f"k-{knob.replace('.', '-')}" if knob in KNOBS else "k-other"
+    return f"k-{knob.replace('.', '-')}" if knob in knobs.TABLE else "k-other"
+
+
+def knob_styles() -> str:
+    """How each knob's curve is drawn: a colour each as far as there are some, and our own broad.
+
+    One that is there to be compared with has the colour of the scheduler before it in the list, and is dotted.
+    """
+    styles = {"none": "--c: var(--soft); --dash: 5 4"}
+    linux = [name for name in knobs.TABLE if name not in (*schedulers.NAMES, BASELINE)]
+    for n, name in enumerate(linux):
+        again = "; --dash: 6 2" if n >= MAX_BARS - 1 else ""
+        styles[name] = f"--c: var(--c{1 + n % (MAX_BARS - 1)}){again}"
+    colour = -1
+    for ours in schedulers.SCHEDULERS:
+        compared = ours.role == "BASELINE"
+        colour += not compared
+        width = "--dash: 2 3" if compared else "--w: 3.5" if ours.name == OURS else "--w: 3"
+        styles[ours.name] = f"--c: var(--c{2 * colour % MAX_BARS}); {width}"
+    rules = [f".{knob_colour(name)} {{ {style} }}" for name, style in styles.items()]
+    return "\n".join([*rules, ".k-other { --c: var(--mark) }"])
 
 
 def folded(values: Sequence[float], by: int) -> list[float]:

@@ -10,6 +10,7 @@ import jinja2
 
 from fairlane.errors import FairlaneError
 from fairlane.formats import fmt_error, fmt_iops, fmt_rate, fmt_ratio, fmt_share, fmt_signed, fmt_us, fmt_value
+from fairlane.pages.plot import knob_styles
 
 
 @cache
@@ -23,6 +24,7 @@ def template(name: str = "report.html.j2") -> jinja2.Template:
     )
     formats = (fmt_rate, fmt_iops, fmt_ratio, fmt_share, fmt_error, fmt_signed, fmt_us, fmt_value)
     env.filters |= {f.__name__.removeprefix("fmt_"): f for f in formats}
+    env.globals["knob_styles"] = knob_styles
     return env.get_template(name)
 
 

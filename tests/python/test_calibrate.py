@@ -27,7 +27,7 @@ from fairlane.experiment import price_lists
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench.run_folder import room
-from fairlane.linux import disks, fio, knobs
+from fairlane.linux import disks, fio, sysfs
 
 MB = 10**6
 # Table 2 of the paper: MB/s of the cores that write and of those that read 16 KiB, for K = 0..6; what it makes of them.
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_said(args: list[str], says: str, tmp_path: Path, caps
 def test_a_drive_is_overwritten_with_consent_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(knobs, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path / "block")
     folder = tmp_path / "block" / "sdx"
     (folder / "queue").mkdir(parents=True)
     for name, text in {"dev": "8:16", "size": "2048", "queue/max_sectors_kb": "64", "queue/nr_requests": "64"}.items():
@@ -191,7 +191,7 @@ def test_a_drive_is_overwritten_with_consent_only(
 
 
 def test_the_drive_is_written_once_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fio, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path / "block")
     file, folder = tmp_path / "drive", tmp_path / "block" / "drive"
     folder.mkdir(parents=True)
     (folder / "stat").write_text("1 0 8 0 1 0 8 0 0 0 0")

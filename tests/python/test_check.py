@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.backends import table
 from fairlane.experiment import expectations
 from fairlane.experiment.model import Expect, Profile, Rate, Scenario, TenantSpec, Variant
 from fairlane.experiment.results import Outcome, Results, Run, Series, Tenant
@@ -161,7 +162,8 @@ def test_what_is_expected_of_a_knob_that_the_simulator_has_not_is_left_out(tmp_p
     what = Scenario("x", NULL, TENANTS, expects=expects, seconds=2)
     for backend, count in (("vm", 2), ("sim", 1)):
         results = Results("x", backend, 1, "0", runs=[run("none", (300, 100))])
-        expectations.conclude(what, results, ["none"], "", tmp_path / "results.json")
+        has = table.TABLE[backend].knobs
+        expectations.conclude(what, results, ["none"], "", tmp_path / "results.json", has)
         assert len(results.expects) == count
         assert ("has no bfq" in " ".join(results.notes)) is (backend == "sim")
         assert Results.load(tmp_path / "results.json") == results

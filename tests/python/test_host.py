@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,27 @@ import pytest
 from fairlane.backends import host
 from fairlane.backends.host import Host
 from fairlane.backends.job import Job, Options
-from fairlane.backends.measuring import Measuring
+from fairlane.backends.measuring import Measuring, busy
 from fairlane.backends.scenario_runs import run_scenario
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, Variant
 from fairlane.experiment.price_lists import PriceList
 from fairlane.experiment.results import Results, Run, Series
 from fairlane.isolbench import bench
-from fairlane.linux import cgroups, disks, fio, fio_logs, io_cost, knobs
+from fairlane.linux import cgroups, disks, fio, fio_logs, io_cost, knobs, queue, sysfs
 from fairlane.linux.cgroups import Tree
+from fairlane.linux.knob import BY_WEIGHT, Need, Setting, Tuning, differing
 from fairlane.proc import terminable
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
+TUNED = io_cost.Tuned(io_cost.Model(1000, 100, 50, 500, 40, 20), 0.5, {"read": 400.0}, "measured")
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
 
 
 @pytest.fixture
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A drive in sysfs."""
-    monkeypatch.setattr(knobs, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path / "block")
     folder = tmp_path / "block" / "sdx"
     (folder / "queue" / "iosched").mkdir(parents=True)
     (folder / "holders").mkdir()
@@ -71,10 +74,8 @@ def proc(tmp_path: Path) -> Path:
     return folder
 
 
-def set_knob(
-    name: str, tree: Tree, need: knobs.Need | None = None, tuning: knobs.Tuning = knobs.BY_WEIGHT
-) -> dict[str, object]:
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, need or knobs.Need(), tuning)
+def set_knob(name: str, tree: Tree, need: Need | None = None, tuning: Tuning = BY_WEIGHT) -> dict[str, object]:
+    setting = Setting("sdx", "8:16", tree, WHAT, need or Need(), tuning)
     with knobs.applied(knobs.TABLE[name], setting) as config:
         return config
 
@@ -238,7 +239,7 @@ def test_an_unknown_knob_is_refused_and_the_valid_ones_are_listed() -> None:
 
 @pytest.mark.usefixtures("device")
 def test_the_scheduler_is_put_back(device: Path, tree: Tree) -> None:
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need())
+    setting = Setting("sdx", "8:16", tree, WHAT, Need())
     scheduler = device / "queue/scheduler"
     with pytest.raises(KeyboardInterrupt), knobs.applied(knobs.TABLE["none"], setting):
         assert scheduler.read_text() == "none"
@@ -252,6 +253,77 @@ def test_a_drive_is_told_from_another_of_its_name_by_size_model_and_serial_numbe
     (device / "device/model").write_text("INTEL SSDPE2KX020T7\n")
     (device / "device/serial").write_text("  A1  \n")
     assert disks.identity("sdx").items() >= {"model": "INTEL SSDPE2KX020T7", "serial": "A1"}.items()
+
+
+# --- Whether it took effect ---
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "says"),
+    [
+        ("scheduler", "bfq", "none mq-deadline [bfq]"),
+        ("io.weight", "250", "default 250"),
+        ("io.prio.class", "idle", "idle"),
+        ("io.max", "8:16 rbps=1000 wbps=500", "8:0 rbps=1 wbps=max\n8:16 rbps=1000 wbps=500 riops=max wiops=max"),
+        (
+            "io.cost.qos",
+            "8:16 enable=1 min=100.00 max=100.00",
+            "8:16 enable=1 ctrl=user rpct=0.00 min=100.00 max=100.00",
+        ),
+        ("read_expire", "15000", "15000"),
+    ],
+)
+def test_what_the_kernel_says_as_it_was_set_took_effect(
+    tree: Tree, tmp_path: Path, file: str, written: str, says: str
+) -> None:
+    path = tmp_path / file
+    path.write_text(says + "\n")
+    setting = Setting("sdx", "8:16", tree, WHAT, Need(), written=[(path, written)])
+    assert differing(setting) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "says"),
+    [
+        ("scheduler", "bfq", "none [mq-deadline] bfq"),
+        ("io.weight", "250", "default 100"),
+        ("io.max", "8:16 rbps=1000", "8:16 rbps=max wbps=500"),
+        ("io.max", "8:16 rbps=1000", "8:0 rbps=1000"),
+        ("io.cost.qos", "8:16 enable=1 max=100.00", "8:16 enable=1 max=84.90"),
+    ],
+)
+def test_what_the_kernel_says_otherwise_did_not(tree: Tree, tmp_path: Path, file: str, written: str, says: str) -> None:
+    path = tmp_path / file
+    path.write_text(says + "\n")
+    setting = Setting("sdx", "8:16", tree, WHAT, Need(), written=[(path, written)])
+    (wrong,) = differing(setting)
+    assert wrong == f"{path} says {says!r}, not {written!r}"
+
+
+def test_a_drive_that_is_slowed_down_has_the_elevator_s_times_slowed_down(device: Path, tree: Tree) -> None:
+    for name in knobs.Kyber.times:
+        (device / "queue/iosched" / name).write_text("2000000\n")
+    setting = Setting("sdx", "8:16", tree, WHAT, Need(), time_scale=30)
+    with knobs.applied(knobs.TABLE["kyber"], setting) as config:
+        assert config["read_lat_nsec"] == config["write_lat_nsec"] == 60000000
+        assert (device / "queue/iosched/read_lat_nsec").read_text() == "60000000"
+    assert (device / "queue/iosched/read_lat_nsec").read_text() == "2000000"
+
+
+def test_a_knob_that_was_not_as_it_was_set_has_no_figures(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measured(job: Job, *_args: object) -> host._Got:
+        refused = {"refused": "vrate was elsewhere"} if job.variant.knob == "io.cost" and job.repeat else {}
+        return host._Got(Run(job.variant.knob, job.repeat, 1.0, [], 0, 0, 1.0, None, refused), {})
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(Measuring, "need", lambda *_args: Need())
+    monkeypatch.setattr(host, "_measured", measured)
+    twice = replace(WHAT, repeats=2)
+    found = run_scenario(Host("sdx", Options(destroy_data="sdx")), twice, ["none", "io.cost"], tmp_path)
+    assert [run.knob for run in found.runs] == ["none", "none"]
+    assert found.unavailable == {"io.cost": "vrate was elsewhere"}
 
 
 @pytest.mark.usefixtures("device")
@@ -288,20 +360,20 @@ def test_tunables_are_put_back_beside_counters_that_nobody_can_write(device: Pat
     counter = device / "queue/iosched/dispatched"
     counter.write_text("12345")
     counter.chmod(0o444)
-    with knobs.scheduler("sdx", "none"):
+    with queue.scheduler("sdx", "none"):
         counter.unlink()
         counter.write_text("0")
         counter.chmod(0o444)
         (device / "queue/iosched/low_latency").write_text("0")
     assert (device / "queue/iosched/low_latency").read_text() == "1"
-    assert knobs.tunables("sdx") == {"dispatched": "0", "low_latency": "1"}
+    assert queue.tunables("sdx") == {"dispatched": "0", "low_latency": "1"}
 
 
 @pytest.mark.usefixtures("as_sysfs")
 def test_nr_requests_is_put_back_and_then_what_hangs_on_it(device: Path) -> None:
     (device / "queue/nr_requests").write_text("1024")
     (device / "queue/iosched/async_depth").write_text("100")
-    with knobs.scheduler("sdx", "bfq"):
+    with queue.scheduler("sdx", "bfq"):
         assert (device / "queue/nr_requests").read_text() == "256"
     assert (device / "queue/nr_requests").read_text() == "1024"
     assert (device / "queue/iosched/async_depth").read_text() == "100"
@@ -311,7 +383,7 @@ def test_nr_requests_is_put_back_and_then_what_hangs_on_it(device: Path) -> None
 def test_what_cannot_be_put_back_keeps_nothing_else_from_that(device: Path) -> None:
     first = device / "queue/iosched/first"
     first.write_text("7")
-    with pytest.raises(FairlaneError, match=r"cannot write '7' to .*first"), knobs.scheduler("sdx", "none"):
+    with pytest.raises(FairlaneError, match=r"cannot write '7' to .*first"), queue.scheduler("sdx", "none"):
         first.write_text("8")
         first.chmod(0o444)
         (device / "queue/iosched/low_latency").write_text("0")
@@ -320,7 +392,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_that(device: Path) -> N
 
 @pytest.mark.usefixtures("device")
 def test_io_max_is_the_share_of_the_measured_maximum(tree: Tree) -> None:
-    limits = set_knob("io.max", tree, knobs.Need(bytes_per_s=100 * 2**20))["io.max"]
+    limits = set_knob("io.max", tree, Need(bytes_per_s=100 * 2**20))["io.max"]
     a, b = 0.8 * 100 * 2**20, 0.2 * 100 * 2**20
     assert limits == {
         "a": f"rbps={a * 0.75:.0f} riops={a * 0.75 / 4096:.0f} wbps={a * 0.25:.0f} wiops={a * 0.25 / 4096:.0f}",
@@ -338,31 +410,31 @@ def written(tree: Tree, file: str) -> dict[str, str | None]:
 def test_io_prio_class_is_by_the_weight_among_all(device: Path, tree: Tree) -> None:
     set_knob("io.prio.class", tree)  # 1.6 times the mean weight, and 0.4 times
     assert written(tree, "io.prio.class") == {"a": "restrict-to-be", "b": "idle"}
-    set_knob("io.prio.class", tree, tuning=knobs.Tuning(first="b", classes=("none-to-rt", "idle")))
+    set_knob("io.prio.class", tree, tuning=Tuning(first="b", classes=("none-to-rt", "idle")))
     assert written(tree, "io.prio.class") == {"a": "idle", "b": "none-to-rt"}
 
 
 def test_io_latency_is_what_the_share_of_the_maximum_takes(device: Path, tree: Tree) -> None:
-    set_knob("io.latency", tree, knobs.Need(bytes_per_s=1e6))
+    set_knob("io.latency", tree, Need(bytes_per_s=1e6))
     assert written(tree, "io.latency") == {"a": "8:16 target=5120", "b": "8:16 target=5242880"}
-    set_knob("io.latency", tree, tuning=knobs.Tuning(first="b", target_us=700))
+    set_knob("io.latency", tree, tuning=Tuning(first="b", target_us=700))
     assert written(tree, "io.latency")["b"] == "8:16 target=700"
 
 
 @pytest.mark.parametrize("name", ["io.max", "io.latency", "io.prio.class", "io.cost", "bfq"])
 def test_an_idle_knob_gives_no_cgroup_anything(device: Path, tree: Tree, name: str) -> None:
-    set_knob(name, tree, tuning=knobs.Tuning(idle=True))
+    set_knob(name, tree, tuning=Tuning(idle=True))
     assert [file for path in tree.paths.values() for file in path.iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["io.max", "io.latency", "io.cost"])
 def test_limits_that_do_not_bind_need_no_measurement(device: Path, tree: Tree, name: str) -> None:
-    config = set_knob(name, tree, tuning=knobs.Tuning(slack=True))
+    config = set_knob(name, tree, tuning=Tuning(slack=True))
     assert "10000000" in str(config)
 
 
 def test_io_max_may_limit_all_but_one(device: Path, tree: Tree) -> None:
-    set_knob("io.max", tree, knobs.Need(bytes_per_s=1e6), knobs.Tuning(first="a", others=0.3))
+    set_knob("io.max", tree, Need(bytes_per_s=1e6), Tuning(first="a", others=0.3))
     assert written(tree, "io.max")["a"] is None
     assert (written(tree, "io.max")["b"] or "").startswith("8:16 rbps=300000 ")
 
@@ -378,8 +450,8 @@ def test_io_max_may_limit_all_but_one(device: Path, tree: Tree) -> None:
 )
 def test_io_cost_is_put_back(tree: Tree, before: str, after: str) -> None:
     (tree.mount / "io.cost.qos").write_text(before)
-    config = set_knob("io.cost", tree, knobs.Need(knobs.IoCost("ctrl=user model=linear rbps=1", 95, "measured")))
-    assert "min=95.00 max=95.00" in str(config["io.cost.qos"])
+    config = set_knob("io.cost", tree, Need(TUNED))
+    assert "min=100.00 max=100.00" in str(config["io.cost.qos"])
     assert config["io.weight"] == {"a": 2000, "b": 500}
     assert (tree.mount / "io.cost.qos").read_text() == after
 
@@ -393,7 +465,7 @@ AUTO, MANUAL = "enable=1 ctrl=auto rpct=0.00 min=1.00", "enable=1 ctrl=user rpct
 def test_an_io_cost_that_was_on_is_off_under_every_other_knob(tree: Tree, name: str, before: str, after: str) -> None:
     qos = tree.mount / "io.cost.qos"
     qos.write_text(f"8:0 enable=1\n8:16 {before}\n")
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(bytes_per_s=1e6))
+    setting = Setting("sdx", "8:16", tree, WHAT, Need(bytes_per_s=1e6))
     with pytest.raises(KeyboardInterrupt), knobs.applied(knobs.TABLE[name], setting):
         assert qos.read_text() == "8:16 enable=0"
         raise KeyboardInterrupt
@@ -425,27 +497,27 @@ def test_what_a_knob_is_set_from_is_measured_without_the_io_cost_that_was_on(
 
     def look(what: Scenario, *_args: object, **_named: object) -> fio_logs.Measured:
         seen.append(qos.read_text())
-        loads = {t.name: fio_logs.Load(1e6, 0, 9, {}, Series(10, [])) for t in what.tenants}
-        return fio_logs.Measured(1.0, loads, None)
+        loads = {t.name: fio_logs.Load(1e6, 0, 9, {}, Series(10, []), {}) for t in what.tenants}
+        return fio_logs.Measured(1.0, loads, None, (0.0, 1.0))
 
     monkeypatch.setattr(cgroups, "tree", made)
     monkeypatch.setattr(fio, "run", look)
     target = disks.Target(Path("/dev/sdx"), 1 << 20, 512)
 
-    def complete(job: Job, need: knobs.Need) -> Run:
-        return host._measured(job, target, need, lambda _part: None).run
+    def complete(job: Job, need: Need) -> Run:
+        return host._measured(job, target, need, 1, lambda _part: None).run
 
-    measuring = Measuring(complete, {}, writes=True)
+    measuring = Measuring(complete, {}, 512, writes=True)
     most, model = (Job(name, WHAT, Variant(name, name), tmp_path) for name in ("io.max", "io.cost"))
     assert measuring.need(most).bytes_per_s == 2e6
     measuring._io_cost_model(model)
-    assert seen == ["8:16 enable=0"] * 13
+    assert seen == ["8:16 enable=0"] * (1 + len(io_cost.COEFFICIENTS))
     assert qos.read_text() == "8:16 enable=1 ctrl=auto"
 
 
 def test_a_variant_sets_its_scheduler_and_what_cannot_be_played_is_refused_by_name(device: Path, tree: Tree) -> None:
     (device / "queue/iosched/slots").write_text("3\n")
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(), tunables={"slots": 64})
+    setting = Setting("sdx", "8:16", tree, WHAT, Need(), variant={"slots": 64})
     with knobs.applied(knobs.TABLE["bfq"], setting) as config:
         assert (device / "queue/iosched/slots").read_text() == "64"
         assert config["slots"] == 64
@@ -471,8 +543,8 @@ def test_a_scheduler_that_routes_takes_the_place_of_an_elevator(device: Path, tr
     folder.mkdir()
     (folder / "scheduler").write_text("[none] d2fq\n")
     (folder / "hl_ratio").write_text("7\n")
-    assert knobs.tunables("sdx") == {"low_latency": "1", "hl_ratio": "7"}
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need())
+    assert queue.tunables("sdx") == {"low_latency": "1", "hl_ratio": "7"}
+    setting = Setting("sdx", "8:16", tree, WHAT, Need())
     with knobs.applied(knobs.TABLE["d2fq"], setting) as config:
         assert (folder / "scheduler").read_text() == "d2fq"
         assert (device / "queue/scheduler").read_text() == "none"
@@ -511,7 +583,7 @@ def test_counters_are_read_for_the_device(tree: Tree) -> None:
 
 def test_tenants_are_made_busy_to_find_the_maximum() -> None:
     lazy = TenantSpec("a", jobs=4, start=5, stop=2, iodepth=1, thinktime=1, cores=(1,))
-    (tenant,) = io_cost.busy(Scenario("x", WHAT.profile, (lazy,))).tenants
+    (tenant,) = busy(Scenario("x", WHAT.profile, (lazy,))).tenants
     assert tenant == TenantSpec("a", jobs=4, iodepth=16)
 
 
@@ -585,7 +657,7 @@ def test_a_signal_waits_until_the_scheduler_is_put_back(
     device: Path, after_writing: After, number: signal.Signals
 ) -> None:
     with pytest.raises((KeyboardInterrupt, SystemExit)), terminable():
-        with knobs.scheduler("sdx", "bfq"):
+        with queue.scheduler("sdx", "bfq"):
             (device / "queue/iosched/low_latency").write_text("0")
             after_writing(device / "queue/scheduler", "none", number)
         raise AssertionError("it went on as if there had been none")
@@ -595,7 +667,7 @@ def test_a_signal_waits_until_the_scheduler_is_put_back(
 
 @pytest.mark.usefixtures("device")
 def test_a_signal_waits_until_io_cost_is_put_back(tree: Tree, after_writing: After) -> None:
-    setting = knobs.Setting("sdx", "8:16", tree, WHAT, knobs.Need(knobs.IoCost("ctrl=user", 95, "measured")))
+    setting = Setting("sdx", "8:16", tree, WHAT, Need(TUNED))
     with pytest.raises(SystemExit), terminable(), knobs.applied(knobs.TABLE["io.cost"], setting):
         after_writing(tree.mount / "io.cost.qos", "8:16 enable=0", signal.SIGTERM)
     assert (tree.mount / "io.cost.qos").read_text() == "8:16 ctrl=auto"
@@ -607,7 +679,7 @@ def test_a_scheduler_that_was_only_tried_is_out_again_after_a_signal(device: Pat
     file.write_text("[none] d2fq\n")
     after_writing(file, "d2fq", signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), terminable():
-        knobs._takes("sdx", knobs.TABLE["d2fq"])
+        knobs.takes("sdx", knobs.TABLE["d2fq"])
     assert file.read_text() == "none"
 
 
@@ -661,12 +733,14 @@ def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
     player = TenantSpec("p", trace=str(trace), speed="full")
     prices = PriceList("x", 4096, tuple(range(1, 13)), tuple(10 * n for n in range(1, 13)))
     target = disks.Target(Path("/dev/sdx"), 1 << 30, 512)
-    load = fio_logs.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
+    load = fio_logs.Load(
+        2 * 16384, 3 * 16384, 9, {}, Series(10, []), {}
+    )  # twice through its reads, three times its write
     wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
     assert host._cost(prices, player, load, target) == pytest.approx(wanted)
 
 
 def test_a_trace_is_played_at_full_speed_to_find_the_maximum() -> None:
     slow = TenantSpec("a", trace="x", iodepth=64)
-    (tenant,) = io_cost.busy(Scenario("x", WHAT.profile, (slow,))).tenants
+    (tenant,) = busy(Scenario("x", WHAT.profile, (slow,))).tenants
     assert tenant == TenantSpec("a", trace="x", iodepth=64, speed="full")

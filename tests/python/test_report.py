@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fairlane import formats
 from fairlane.errors import FairlaneError
 from fairlane.experiment import summary
-from fairlane.experiment.model import KNOBS
 from fairlane.experiment.results import Outcome, Part, Results, Run, Series, Tenant
+from fairlane.linux import knobs
 from fairlane.pages import headline, plot, scenario_page, template
 
 VOID = {"meta", "br", "path"}
@@ -355,4 +355,4 @@ def test_results_of_different_scenarios_are_not_compared() -> None:
 
 def test_every_knob_has_a_colour() -> None:
     style = template.template("style.css.j2").render()
-    assert [knob for knob in KNOBS if f".{plot.knob_colour(knob)} {{ --c:" not in style] == []
+    assert [knob for knob in knobs.TABLE if f".{plot.knob_colour(knob)} {{ --c:" not in style] == []

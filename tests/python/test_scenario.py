@@ -12,7 +12,6 @@ from fairlane import schedulers
 from fairlane.errors import FairlaneError
 from fairlane.experiment import modelled_ssd, profiles, scenario_file, values
 from fairlane.experiment.model import (
-    KNOBS,
     Cgroup,
     Expect,
     Profile,
@@ -25,6 +24,7 @@ from fairlane.experiment.model import (
     shares,
     to_dict,
 )
+from fairlane.linux import knobs
 from fairlane.places import ROOT, SCENARIOS, TRACES
 
 DEVICE = '[device]\nprofile = "null"\n'
@@ -36,7 +36,7 @@ EVERY = sorted(SCENARIOS.rglob("*.toml"))
 def parse(folder: Path, text: str) -> Scenario:
     path = folder / "x.toml"
     path.write_text(text)
-    return scenario_file.load(path)
+    return scenario_file.load(path, tuple(knobs.TABLE))
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
@@ -259,7 +259,7 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 
 def test_the_page_has_every_key_and_every_knob() -> None:
     keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *modelled_ssd.PLAYED]
-    keys += [knob for knob in KNOBS if knob not in schedulers.EXAMPLES]
+    keys += [knob for knob in knobs.TABLE if knob not in schedulers.EXAMPLES]
     keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "cost"]
     keys += Variant.__dataclass_fields__
     keys += [*scenario_file.FIGURES, *scenario_file.TENANT_FIGURES, *profiles.DEVICE_KEYS, *scenario_file.PATTERNS]
@@ -324,3 +324,31 @@ def test_a_text_is_a_size_or_the_units_are_listed(text: str) -> None:
         assert values.parse_size(text) >= 0
     except ValueError as error:
         assert "valid are B, KiB" in str(error)
+
+
+# --- Set for another load ---
+
+
+def tuned(folder: Path, other: str, run: str = "") -> Scenario:
+    (folder / "other.toml").write_text(other)
+    return parse(folder, f'[run]\ntuned_for = "other.toml"\n{run}{DEVICE}{TENANT}rw = "randread"\n')
+
+
+def test_a_scenario_may_say_which_load_knobs_are_set_for(tmp_path: Path) -> None:
+    found = tuned(tmp_path, DEVICE + TENANT + 'rw = "randrw"\n')
+    assert found.tuned_for
+    assert [tenant.rw for tenant in (*found.tenants, *found.tuned_for.tenants)] == ["randread", "randrw"]
+
+
+@pytest.mark.parametrize(
+    ("other", "run", "says"),
+    [
+        ('[device]\nprofile = "p4500"\n' + TENANT, "", "other is for another drive; give both the same"),
+        ("[run]\ncgroups = [1, 2]\n" + DEVICE + TENANT, "", "other has a sweep, or is itself tuned for another"),
+        (DEVICE, "", r"other.toml: no \[\[tenant\]\]"),
+        (DEVICE + TENANT, "cgroups = [1, 2]\n", "a sweep has a load of its own at each point"),
+    ],
+)
+def test_a_load_that_nothing_can_be_set_for_is_refused(tmp_path: Path, other: str, run: str, says: str) -> None:
+    with pytest.raises(FairlaneError, match=r"x.toml: \[run\] tuned_for: .*" + says):
+        tuned(tmp_path, other, run)

@@ -7,7 +7,7 @@ import errno
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ from fairlane.backends.sim import Simulator
 from fairlane.backends.table import named
 from fairlane.backends.vm import Vm
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import TenantSpec
+from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.isolbench.run_folder import Store
@@ -30,6 +30,7 @@ from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
 from fairlane.linux import disks, io_cost, knobs
 from fairlane.linux.cgroups import Tree
 from fairlane.linux.disks import Target
+from fairlane.linux.knob import Need, Setting
 from fairlane.pages import bench_page
 from fairlane.places import ROOT
 
@@ -331,14 +332,23 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """A host whose kernel lacks io.max, and where every run moves 1 MB/s at 50 us; the runs that there were."""
     jobs: list[Job] = []
 
-    def measured(job: Job, _target: Target, need: knobs.Need, progress: Callable[[float], None]) -> host._Got:
+    def measured(job: Job, _target: Target, need: Need, _scale: int, progress: Callable[[float], None]) -> host._Got:
         jobs.append(job)
         progress(0.5)
         assert need.bytes_per_s == 1e6 or job.variant.knob not in ("io.max", "io.latency") or job.tuning.slack
-        tenants = [Tenant(t.name, 1, 1.0, 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants]
-        run = Run(job.variant.name, 0, 1.0, tenants, 1e6, 244, 1.0, None)
-        setting = knobs.Setting("x", "", Tree(Path(), Path(), {}, {}), job.scenario, need, job.tuning)
-        return host._Got(run, {"target": knobs._target_us(setting)})
+        share = shares(job.scenario)
+        tenants = [
+            Tenant(t.name, 1, share[t.name], 1e6, 244, 1e6, 0, lat_us={"p50": 50.0}) for t in job.scenario.tenants
+        ]
+        used = {t.name: round(1000 * share[t.name]) for t in job.scenario.tenants}
+        seen = {"usage_us": used, "vrate": dict.fromkeys(("low", "high", "mean"), 100.0), "range": [100], "speed": "x"}
+        counters: dict[str, object] = {"drive": {"tail": {"read": 4.0}, "mean_us": {"read": 100.0}}}
+        counters |= {"io.cost": seen} if job.variant.knob == "io.cost" else {}
+        run = Run(job.variant.name, 0, 1.0, tenants, 1e6, 244, 1.0, None, counters)
+        setting = Setting("x", "", Tree(Path(), Path(), {}, {}), job.scenario, need, job.tuning)
+        latency = knobs.TABLE["io.latency"]
+        assert isinstance(latency, knobs.IoLatency)
+        return host._Got(run, {"target": latency.target_us(setting), "io.cost": asdict(need)["io_cost"]})
 
     monkeypatch.setattr(disks, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
     monkeypatch.setattr(disks, "describe", lambda *_args: {"name": "x"})
@@ -395,16 +405,18 @@ def test_a_model_is_measured_once_and_kept(tmp_path: Path, seen: list[Job], iden
     what = on_host(tmp_path, "d2", "io.cost")
     bench.run(what, lambda _now: None)
     measured = [job for job in seen if job.id.startswith("measured-")]
-    coefficients = [job.scenario.tenants[0].name for job in measured if job.variant.knob == "none"]
-    assert sorted(coefficients) == sorted([*io_cost.COEFFICIENTS] * io_cost.ROUNDS), "with writes: the suite has some"
-    [speed] = [job for job in measured if job.variant.knob == "io.cost"]
-    assert len(speed.scenario.tenants) == 4, "the standard load of the suite"
+    *loads, alone, speed = measured
+    assert [job.scenario.tenants[0].name for job in loads] == list(io_cost.COEFFICIENTS), "with writes: the suite has"
+    assert alone.scenario.tenants == speed.scenario.tenants, "the standard load of the suite"
+    assert (alone.variant.knob, speed.variant.knob, len(speed.scenario.tenants)) == ("none", "io.cost", 4)
     assert set(what.store.measured()) == {job.id for job in measured}
-    last = what.units[-1]
-    what.store.path(last.id).unlink()
+    mine = [unit for unit in what.units if unit.knob == "io.cost"]
+    what.store.path(mine[-1].id).unlink()
     before = len(seen)
     bench.run(on_host(tmp_path, "d2", "io.cost"), lambda _now: None)
-    assert [job.id for job in seen[before:]] == [last.id], "what was measured is still there"
+    assert [job.id for job in seen[before:]] == [mine[-1].id], "what was measured is still there"
+    found = [what.store.load(unit.id).config["io.cost"]["io.cost"] for unit in mine]
+    assert found == [found[0]] * len(mine) and found[0]["model"]
 
 
 # --- Going on ---

@@ -25,7 +25,7 @@ from pathlib import Path
 from fairlane import proc
 from fairlane.experiment.model import Profile
 from fairlane.experiment.profiles import load_profile
-from fairlane.linux import knobs, made_drives
+from fairlane.linux import knobs, made_drives, queue
 from fairlane.vm.guest import CGROUPS
 
 # db_bench picks keys uniformly. Its D (read what was written last) would not reach the drive.
@@ -153,7 +153,7 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
         return [moved(cgroup, number) for cgroup in cgroups]
 
     with (
-        knobs.scheduler(disk, knob, knobs.TABLE[knob].place),
+        queue.scheduler(disk, knob, knobs.TABLE[knob].place),
         running(cgroups[1], number, *fio) as fio_process,  # first, since db_bench ends by itself
         running(cgroups[0], number, *db_bench) as database_process,
     ):

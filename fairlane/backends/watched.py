@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""What is looked at while a run is under way: whether the knob is as it was set, and what the drive and io.cost do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fairlane.experiment.model import Scenario
+from fairlane.linux import cgroups, fio_logs, io_cost, sysfs
+from fairlane.linux.knob import Knob, Setting, differing
+from fairlane.linux.knobs import IoCost
+
+SETTLE_S, SETTLE_STEPS = 2.5, 8  # for a vrate that the kernel moves: how long it is looked at, and how often
+Play = Callable[[Scenario, Path, int], fio_logs.Measured]
+
+
+class Watched:
+    """A run, from its cgroups and its drive."""
+
+    def __init__(self, setting: Setting, progress: Callable[[float], None]) -> None:
+        self.setting, self.progress = setting, progress
+        self.vrates: list[tuple[float, float]] = []
+        self.times: list[tuple[float, io_cost.DriveTimes]] = []
+        self.wrong: list[str] = []
+        self.looked = False
+        self.before: dict[str, int] = {}
+
+    @property
+    def refused(self) -> str | None:
+        """Why the figures say nothing: the knob was not as it was set."""
+        wrong = "; ".join(self.wrong)
+        return f"it was not as it was set, so its figures are left out ({wrong})" if wrong else None
+
+    def look(self, part: float) -> None:
+        """Called now and then; part of the run, 0..1, is over."""
+        self.progress(part)
+        self.times.append((time.time(), io_cost.drive_times(sysfs.SYS_BLOCK / self.setting.device)))
+        vrate = io_cost.vrate(self.setting.tree.mount, self.setting.number)
+        if vrate is not None:
+            self.vrates.append((time.time(), vrate))
+        if part > 0.5 and not self.looked:  # under load
+            self.looked = True
+            self.wrong.extend(differing(self.setting))
+
+    def settle(self, scenario: Scenario, play: Play, file: Path) -> None:
+        """Play the load until the kernel has stopped moving vrate, or for so long that it will not."""
+        tenants = tuple(replace(tenant, start=0.0, stop=None) for tenant in scenario.tenants)
+        load = replace(scenario, tenants=tenants, seconds=SETTLE_S, warmup=0.5)
+        for _ in range(SETTLE_STEPS):
+            seen = self._vrates(play(load, file, scenario.seed).window)
+            if seen and io_cost.Seen.of(seen).settled:
+                return
+
+    def begin(self) -> None:
+        """The run that counts begins."""
+        self.before = self._usage()
+
+    def counters(self, knob: Knob, config: Mapping[str, Any], measured: fio_logs.Measured) -> dict[str, Any]:
+        """Of the drive, and of io.cost where that was on."""
+        begin, end = measured.window
+        within = [now for when, now in self.times if begin <= when <= end]
+        means = within[-1].means_us(within[0]) if within else {}
+        found: dict[str, Any] = {"drive": {"mean_us": means, "tail": _tails(measured)}}
+        vrates = self._vrates(measured.window)
+        if vrates and isinstance(knob, IoCost) and "io.cost.qos" in config:
+            seen = io_cost.Seen.of(vrates)
+            _, qos = knob.setting(self.setting)
+            found["io.cost"] = {
+                "vrate": asdict(seen),
+                "range": [qos.low, qos.high],
+                "usage_us": {name: now - self.before[name] for name, now in self._usage().items()},
+                "speed": config["speed"],
+            }
+            if why := seen.wrong(qos, _steady(self.setting.scenario)):
+                self.wrong.append(why)
+        return found
+
+    def _vrates(self, window: tuple[float, float]) -> list[float]:
+        return [vrate for when, vrate in self.vrates if window[0] <= when <= window[1]]
+
+    def _usage(self) -> dict[str, int]:
+        """The drive's time that each cgroup was charged so far."""
+        tree: cgroups.Tree = self.setting.tree
+        return {name: io_cost.usage_us(path, self.setting.number) or 0 for name, path in tree.paths.items()}
+
+
+def _steady(scenario: Scenario) -> bool:
+    """Whether the load is the same all the time."""
+    return not any(tenant.start or tenant.stop is not None or tenant.trace for tenant in scenario.tenants)
+
+
+def _tails(measured: fio_logs.Measured) -> dict[str, float]:
+    """How many times its mean the P99 of reads and of writes is, over all tenants of a load that nobody holds back."""
+    tails = {}
+    for way in ("read", "write"):
+        known = [load.drive_us.get(way) for load in measured.loads.values()]
+        ratios = [p99 / mean for mean, p99 in filter(None, known) if mean]
+        if ratios:
+            tails[way] = fmean(ratios)
+    return tails

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""A drive's I/O scheduler and its settings in sysfs; whatever is changed is put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fairlane.linux import sysfs
+from fairlane.proc import shielded
+
+# Folders in /sys/block/DEVICE: where elevators are chosen, and schedulers that do without.
+QUEUE, ROUTED = "queue", "fairlane"
+
+
+def scheduler_file(device: str, place: str) -> Path:
+    return sysfs.SYS_BLOCK / device / place / "scheduler"
+
+
+def schedulers(device: str, place: str = QUEUE) -> list[str]:
+    return scheduler_file(device, place).read_text().replace("[", "").replace("]", "").split()
+
+
+def current_scheduler(device: str, place: str = QUEUE) -> str:
+    return scheduler_file(device, place).read_text().partition("[")[2].partition("]")[0]
+
+
+def tunables(device: str) -> dict[str, str]:
+    """The scheduler's files under queue/iosched and fairlane, counters included."""
+    return {path.name: value for path, value in _tunable_files(device).items()}
+
+
+def _tunable_files(device: str) -> dict[Path, str]:
+    folders = [sysfs.SYS_BLOCK / device / folder for folder in ("queue/iosched", ROUTED)]
+    values = {
+        path: sysfs.said(path) for folder in folders for path in sorted(folder.glob("*")) if path.name != "scheduler"
+    }
+    return {path: value for path, value in values.items() if value is not None}
+
+
+def _settings(device: str) -> dict[Path, str]:
+    """What can be set of the queue and its scheduler, and is lost with a change of schedulers.
+
+    nr_requests is first: when it changes, schedulers set some of their own anew.
+    """
+    requests = sysfs.SYS_BLOCK / device / QUEUE / "nr_requests"
+    found = {path: value for path, value in _tunable_files(device).items() if path.stat().st_mode & 0o222}
+    return {requests: value, **found} if (value := sysfs.said(requests)) else found
+
+
+@contextmanager
+def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
+    """Put the scheduler in place with its defaults, and afterwards the one that was there with the settings it had."""
+    files = [file for file in (scheduler_file(device, ROUTED), scheduler_file(device, QUEUE)) if file.exists()]
+    before = {file: current_scheduler(device, file.parent.name) for file in files}
+    settings = _settings(device)
+    try:
+        for file in files:
+            sysfs.write(file, "none")
+        sysfs.write(scheduler_file(device, place), name)
+        yield
+    finally:
+        with shielded():
+            sysfs.write_all(_putting_back(before, settings))
+
+
+def _putting_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> Iterator[tuple[Path, str]]:
+    """What to write to which file; each is looked at when those before it, which may change it, are written."""
+    yield from dict.fromkeys(schedulers, "none").items()
+    yield from schedulers.items()
+    yield from ((path, value) for path, value in settings.items() if sysfs.said(path) not in (None, value))
+
+
+def iosched(device: str) -> Path:
+    """The folder with an elevator's tunables."""
+    return sysfs.SYS_BLOCK / device / QUEUE / "iosched"
