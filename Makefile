@@ -4,7 +4,8 @@
 # make demo      boot Linux, load our scheduler, compare it with every other one
 # make test      everything that is tested; test-unit, test-sim, test-python and test-vm are its parts
 # make modules   the kernel modules, for both kernels, without running anything
-# make lint      what is checked without running it
+# make lint      what is checked without running it: style, types, and who imports whom
+# make help      this list
 # make clean     remove what was built here (the kernel cache stays)
 
 PYTHON  ?= python3
@@ -18,7 +19,7 @@ APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make flex bison b
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: setup demo test test-unit test-sim test-python test-vm modules lint clean
+.PHONY: help setup demo test test-unit test-sim test-python test-vm modules lint clean
 
 setup: $(READY)
 
@@ -38,6 +39,9 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
 	@touch $@
+
+help:
+	@sed -n "s/^# make /  make /p" Makefile
 
 demo: $(READY)
 	$(BIN)/fairlane demo
@@ -66,6 +70,7 @@ lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fairlane import __version__, files
@@ -22,6 +22,7 @@ from fairlane.vm import kernels, lab_kernel, qemu
 
 KERNELS = (*kernels.VERSIONS, lab_kernel.NAME)
 KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.NAME} when --knobs names one that Debian's kernels lack"
+Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,20 +61,31 @@ def _said(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}{todo}"
 
 
+# --- What each command takes ---
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fairlane", description="Fair-share I/O, and the bench that shows it.")
     parser.add_argument("--version", action="version", version=f"fairlane {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: object, about: str) -> argparse.ArgumentParser:
+    def command(name: str, function: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=about, description=about)
         sub.set_defaults(function=function)
         return sub
 
+    for add in (_demo, _run, _replay, _bench, _calibrate, _report, _knobs, _kernel, _profiles, _doctor):
+        add(command)
+    return parser
+
+
+def _demo(command: Add) -> None:
     sub = command("demo", demo.main, "Boot Linux in a VM and compare every scheduler, four tenants, a few minutes.")
     sub.add_argument("--out", type=_path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
 
+
+def _run(command: Add) -> None:
     sub = command("run", run.main, "Run scenarios and write results.json.")
     sub.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario's TOML file")
     sub.add_argument(
@@ -90,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cost", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
+
+def _replay(command: Add) -> None:
     sub = command("replay", replay.main, "Replay block traces, each a tenant of its own, and say what is in them.")
     sub.add_argument("traces", nargs="+", metavar="TRACE[:WEIGHT]", help="weight: 1 to 10000, default 100")
     sub.add_argument("--summary", action="store_true", help="only say what is in them")
@@ -106,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
+
+def _bench(command: Add) -> None:
     sub = command(
         "bench", bench.main, "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict."
     )
@@ -118,6 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
+
+def _calibrate(command: Add) -> None:
     sub = command("calibrate", calibrate.main, "Measure what each kind of request takes from a drive: its price list.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
     sub.add_argument("--out", type=_path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
@@ -138,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {qemu.KERNEL}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
 
+
+def _report(command: Add) -> None:
     sub = command(
         "report", report.main, "Make one HTML page of results; two of the same scenario, or suite, are compared."
     )
@@ -148,19 +168,26 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=_path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
     )
 
+
+def _knobs(command: Add) -> None:
     sub = command("knobs", knobs.main, "List the ways to ask Linux for isolation.")
     sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
+
+def _kernel(command: Add) -> None:
     sub = command(
         "kernel", kernel.main, "Build the lab kernel for VMs: it has the I/O controls that Debian's kernels lack."
     )
     sub.add_argument("action", choices=("build",), help="build it, with our modules, unless that is done")
 
+
+def _profiles(command: Add) -> None:
     sub = command("profiles", profiles.main, "List the drives that a scenario, or --on sim:PROFILE, can name.")
     sub.add_argument("names", nargs="*", metavar="PROFILE", help="show the numbers of these, and where each is from")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
+
+def _doctor(command: Add) -> None:
     sub = command("doctor", doctor.main, "Say what of this machine is ready, and what to do about the rest.")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
-    return parser
