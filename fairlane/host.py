@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from types import FrameType
 from typing import Any
 
@@ -37,8 +36,10 @@ HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last i
 OVERHEAD_S = 1.5  # of a run, for starting and collecting; only progress depends on it
 MODEL_S = len(measure.COEFFICIENTS) * (measure.WARMUP + measure.SECONDS + OVERHEAD_S)
 # io.cost's speeds that are tried, relative to that at which its model is as fast as the drive was under the load.
-SPEEDS = (0.97, 0.94, 0.9, 0.85, 0.8)
-FAIR = 0.05  # the largest error of a share at which io.cost is in control of the device
+SPEEDS = (0.96, 0.92, 0.88, 0.84, 0.8)
+FAIR = 0.02  # the largest error of a share at which io.cost is in control of the device
+TARGETS = (4, 8, 16, 32)  # latency targets that are tried, relative to the mean
+KEPT = 0.97  # of the throughput without them, that they are to leave
 SETTLE_S, SETTLE_STEPS = 2.5, 8  # for a vrate that the kernel moves: how long it is looked at, and how often
 ELSEWHERE = 0.25  # how far a run may be from what a knob was set from
 
@@ -207,7 +208,7 @@ def _need(unit: Unit, bench: _Bench, store: Store) -> knobs.Need:
         if not kept:
             standard = replace(bench, scenario=store.standard)
             model = _io_cost_model(bench)
-            kept = asdict(_io_cost_speed(standard, model, _alone(standard, "for io.cost")))
+            kept = asdict(_io_cost_speed(standard, model, _alone(standard, "for io.cost"), qos=True))
             store.keep("io.cost", kept)
         cost = iocost.Tuned.of(kept)
     return knobs.Need(cost, most)
@@ -349,17 +350,6 @@ def _settle(
             return
 
 
-def _tails(alone: fio.Measured) -> dict[str, float]:
-    """How many times its mean the P99 of reads and of writes is, over all tenants of a load that nobody holds back."""
-    tails = {}
-    for way in ("read", "write"):
-        known = [load.drive_us[way] for load in alone.loads.values()]
-        ratios = [p99 / mean for mean, p99 in filter(None, known) if mean]
-        if ratios:
-            tails[way] = fmean(ratios)
-    return tails
-
-
 def _result(job: _Job, scenario: Scenario, measured: fio.Measured, counters: dict[str, Any]) -> Run:
     ideal = shares(scenario)
     seconds = measured.seconds
@@ -498,7 +488,7 @@ def _needs(bench: _Bench, usable: list[str], known: dict[str, knobs.Need]) -> di
     if _wants("io_cost", usable):
         point = load.points[len(load.points) // 2]
         at_point = replace(bench, scenario=load.at(point))
-        cost = _io_cost_speed(at_point, _io_cost_model(at_point), found[point])
+        cost = _io_cost_speed(at_point, _io_cost_model(at_point), found[point], "io.cost-qos" in usable)
     needs = {point: knobs.Need(cost, alone.bytes_per_s) for point, alone in found.items()}
     if not load.sweep:
         known[key] = needs[None]
@@ -544,34 +534,57 @@ def _io_cost_model(bench: _Bench) -> iocost.Model:
     return model
 
 
-def _io_cost_speed(bench: _Bench, model: iocost.Model, alone: fio.Measured) -> iocost.Tuned:
+def _io_cost_speed(bench: _Bench, model: iocost.Model, alone: fio.Measured, qos: bool) -> iocost.Tuned:
     """At which speed of the model the weights have their due with all tenants busy.
 
     Below that at which the model is as fast as the drive was when the load was alone on it: from there on, the drive's
-    own queue decides who is served. The fastest at which every tenant is charged its share, or else the fairest.
+    own queue decides who is served. The fastest at which every tenant is charged its share, or else the fairest. With
+    qos, the latency targets to go with it, too.
     """
     load = measure.busy(bench.scenario)
     busy = sum(
         model.busy(t, *(moved / (t.bs or bench.target.block) / alone.seconds for moved in _ways(alone.loads[t.name])))
         for t in load.tenants
     )
-    tails = _tails(alone)
-    tried: list[tuple[float, iocost.Tuned]] = []
+    found: tuple[float, iocost.Tuned, Run] | None = None
+    drive_us: dict[str, float] = {}
     for part in SPEEDS:
-        tuned = iocost.Tuned(model, busy * part, {}, "")
-        bench.begin()
-        job = _Job(load, bench.device, bench.target, knobs.TABLE["io.cost"], None, 0, time_scale=bench.time_scale)
-        name = f"io.cost at {tuned.speed:.0%} of its model"
-        file = bench.out / f"measure-io.cost-{tuned.speed:.3f}"
-        got = _measured(job, knobs.Need(tuned), file, bench.progress(name, _run_s(load)))
+        tuned = iocost.Tuned(model, busy * part, "")
+        got = _tried(bench, load, "io.cost", tuned, f"{tuned.speed:.0%} of its model", f"{tuned.speed:.3f}")
         error = _charged_error(got.run)
-        why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
-        targets = {way: mean * tails[way] for way, mean in got.drive_us.items() if way in tails}
-        tried.append((error, replace(tuned, targets_us=targets, why=f"{why}, at {got.run.total_iops:,.0f} IOPS")))
+        if found is None or error < found[0]:
+            why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
+            found = error, replace(tuned, why=f"{why}, at {got.run.total_iops:,.0f} IOPS"), got.run
+            drive_us = got.drive_us
         if error <= FAIR and not got.refused:
             break
     bench.steps.finish(tuning_s(load) - MODEL_S)
-    return tried[-1][1] if tried[-1][0] <= FAIR else min(tried, key=lambda each: each[0])[1]
+    assert found
+    _, tuned, run = found
+    return _io_cost_targets(bench, load, tuned, run, drive_us) if qos else tuned
+
+
+def _io_cost_targets(
+    bench: _Bench, load: Scenario, tuned: iocost.Tuned, by_model: Run, drive_us: Mapping[str, float]
+) -> iocost.Tuned:
+    """The tightest latency targets that cost no throughput: multiples of the drive's mean latencies at that speed."""
+    found: tuple[float, iocost.Tuned] | None = None
+    for times in TARGETS:
+        tried = replace(tuned, targets_us={way: mean * times for way, mean in drive_us.items()})
+        got = _tried(bench, load, "io.cost-qos", tried, f"targets of {times} times the mean", f"qos-{times}")
+        if found is None or got.run.total_iops > found[0]:
+            found = got.run.total_iops, tried
+        if got.run.total_iops >= KEPT * by_model.total_iops and not got.refused:
+            break
+    assert found
+    return found[1]
+
+
+def _tried(bench: _Bench, load: Scenario, knob: str, tuned: iocost.Tuned, what: str, name: str) -> _Got:
+    bench.begin()
+    job = _Job(load, bench.device, bench.target, knobs.TABLE[knob], None, 0, time_scale=bench.time_scale)
+    tell = bench.progress(f"{knob} with {what}", _run_s(load))
+    return _measured(job, knobs.Need(tuned), bench.out / f"measure-{knob}-{name}", tell)
 
 
 def _ways(load: fio.Load) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from fairlane.scenario import Cgroup, Profile, Scenario, TenantSpec
 from fairlane.store import Store
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
-TUNED = iocost.Tuned(iocost.Model(1000, 100, 50, 500, 40, 20), 0.5, {"read": 400.0}, "measured")
+TUNED = iocost.Tuned(iocost.Model(1000, 100, 50, 500, 40, 20), 0.5, "measured", {"read": 400.0})
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
 
 
@@ -480,7 +480,7 @@ def test_a_drive_s_most_is_measured_without_the_io_cost_that_was_on(
 
     def look(*_args: object) -> fio.Measured:
         seen.append(qos.read_text())
-        load = fio.Load(1e6, 1e6, 500, {}, Series(10, []), {})
+        load = fio.Load(1e6, 1e6, 500, {}, Series(10, []))
         return fio.Measured(1.0, {"a": load, "b": load}, None, (0.0, 1.0))
 
     monkeypatch.setattr(measure, "_measure", look)
@@ -704,7 +704,7 @@ def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
         None,
         0,
     )
-    load = fio.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []), {})  # twice through its reads, three times its write
+    load = fio.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
     wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
     assert host._cost_per_s(job, player, load, 2.0) == pytest.approx(wanted / 2)
 

@@ -382,8 +382,9 @@ def test_a_model_is_measured_once_and_kept(
         measured.append(what.scenario.writes)
         return iocost.Model(1, 2, 3, 4, 5, 6)
 
-    def speed(what: host._Bench, model: iocost.Model, _alone: object) -> iocost.Tuned:
-        return iocost.Tuned(model, 0.9, {}, what.scenario.name)
+    def speed(what: host._Bench, model: iocost.Model, _alone: object, qos: bool) -> iocost.Tuned:
+        assert qos
+        return iocost.Tuned(model, 0.9, what.scenario.name)
 
     monkeypatch.setattr(host, "_io_cost_model", model)
     monkeypatch.setattr(host, "_alone", lambda *_args: None)
@@ -392,7 +393,7 @@ def test_a_model_is_measured_once_and_kept(
     host.run_units(todo[-3:], "x", store, lambda _unit: None)
     assert measured == [True], "with writes, since the suite has some"
     kept = iocost.Tuned.of(store.kept("io.cost"))
-    assert kept == iocost.Tuned(iocost.Model(1, 2, 3, 4, 5, 6), 0.9, {}, "isol-bench/standard")
+    assert kept == iocost.Tuned(iocost.Model(1, 2, 3, 4, 5, 6), 0.9, "isol-bench/standard")
 
 
 # --- Going on ---
