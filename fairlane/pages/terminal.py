@@ -97,6 +97,29 @@ def results(found: Results, out: Console) -> None:
         out.print(escape(note))
 
 
+def across(found: Sequence[Results], out: Console) -> None:
+    """Several scenarios side by side: for each knob the unluckiest share, and the total beside that of none."""
+    rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
+    table = Table(
+        title="How far the worst share is off, and the total relative to none", title_justify="left", box=SIMPLE_HEAD
+    )
+    table.add_column("scheduler", no_wrap=True)
+    for each in found:
+        for what in ("off by", "of none"):
+            table.add_column(f"{each.scenario}\n{what}", justify="right")
+    for knob in dict.fromkeys(knob for each in rows for knob in each):
+        cells: list[str] = []
+        for points_of in rows:
+            row = points_of.get(knob)
+            cells += [_off_by(row.share_error), _or_dash(row.vs_none, "{:.2f}x")] if row else ["-", "-"]
+        table.add_row(knob, *cells)
+    out.print(table)
+
+
+def _off_by(error: float | None) -> str:
+    return fmt_error(error).replace(" ", "").replace("–", "-")
+
+
 def _title(found: Results, fair: bool) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
     where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
@@ -116,7 +139,7 @@ def _column(row: Point, names: Sequence[str], writes: bool) -> dict[str, str]:
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
         **({"fair by\ncost": f"{row.cost_fairness:.4f}"} if row.cost_fairness is not None else {}),
-        "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
+        "worst\noff by": _off_by(row.share_error),
         "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
         **({"write\nampl.": _or_dash(row.amplification, "{:.2f}")} if writes else {}),
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),
