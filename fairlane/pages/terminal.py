@@ -98,21 +98,18 @@ def results(found: Results, out: Console) -> None:
 
 
 def across(found: Sequence[Results], out: Console) -> None:
-    """Several scenarios side by side: for each knob the unluckiest share, and the total beside that of none."""
+    """Several scenarios, a row each: for each knob the unluckiest share, and the total beside that of none."""
     rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
-    table = Table(
-        title="How far the worst share is off, and the total relative to none", title_justify="left", box=SIMPLE_HEAD
-    )
-    table.add_column("scheduler", no_wrap=True)
-    for each in found:
-        for what in ("off by", "of none"):
-            table.add_column(f"{each.scenario}\n{what}", justify="right")
-    for knob in dict.fromkeys(knob for each in rows for knob in each):
-        cells: list[str] = []
-        for points_of in rows:
-            row = points_of.get(knob)
-            cells += [_off_by(row.share_error), _or_dash(row.vs_none, "{:.2f}x")] if row else ["-", "-"]
-        table.add_row(knob, *cells)
+    knobs = list(dict.fromkeys(knob for each in rows for knob in each))
+    title = "How far the unluckiest tenant's share is off, and the total relative to none's"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("scenario")
+    for knob in knobs:
+        table.add_column(knob, justify="right")
+    for each, points_of in zip(found, rows, strict=True):
+        cells = [points_of.get(knob) for knob in knobs]
+        said = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
+        table.add_row(each.scenario, *said)
     out.print(table)
 
 
