@@ -5,8 +5,8 @@
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
                (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
                must be set for a load, such as io.cost and io.max, are set for that one's)
-    [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
-               name in profiles/costs/ or the path of a cost file relative to the scenario (experiment/price_lists.py)
+    [device]   profile (a file in profiles/), parameters of that profile to change, and prices: the price list, a
+               name in profiles/prices/ or the path of a price list relative to the scenario (experiment/price_lists.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
@@ -140,7 +140,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
         name=name,
         description=top.take("description", as_text, ""),
         profile=profile,
-        cost=device.take("cost", _cost(path), None),
+        prices=device.take("prices", _prices(path), None),
         tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
@@ -178,11 +178,11 @@ def _device(table: Table) -> Profile:
         profile = load_profile(name)
     except FairlaneError as error:
         raise table.error("profile", str(error)) from error
-    table.only(("profile", "cost", *DEVICE_KEYS[profile.kind]))
+    table.only(("profile", "prices", *DEVICE_KEYS[profile.kind]))
     return replace(profile, params={**profile.params, **params_of(table, profile.kind)})
 
 
-def _cost(path: Path) -> Callable[[object], PriceList]:
+def _prices(path: Path) -> Callable[[object], PriceList]:
     """How to read the price list that the scenario at that path names."""
 
     def convert(value: object) -> PriceList:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fairlane.experiment.figures import jain
+from fairlane.experiment.figures import fairness_index, share_error, share_errors
 from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.formats import relative
 
@@ -91,8 +91,14 @@ def _fairness(run: Run) -> float | None:
     """In the part where it is worst."""
     if run.parts is None:
         return run.fairness_index
-    found = [jain(got[name] / share for name, share in ideal.items()) for got, ideal in _dealt(run)]
+    found = [fairness_index(got, ideal) for got, ideal in _dealt(run)]
     return min((value for value in found if value is not None), default=None)
+
+
+def _share_error(run: Run) -> float | None:
+    """In the part where it is worst."""
+    found = [share_error(got, ideal) for got, ideal in _dealt(run)]
+    return max((value for value in found if value is not None), default=None)
 
 
 def _received(run: Run, tenant: Tenant) -> tuple[float | None, float, float | None]:
@@ -102,8 +108,7 @@ def _received(run: Run, tenant: Tenant) -> tuple[float | None, float, float | No
         part = sum(moved.values())
         got, total = got + moved.get(tenant.name, 0.0), total + part
         wanted += ideal.get(tenant.name, 0.0) * part
-        if part and ideal.get(tenant.name):
-            errors.append(moved[tenant.name] / part / ideal[tenant.name] - 1)
+        errors += [error for name, error in share_errors(moved, ideal).items() if name == tenant.name]
     if not total:
         return run.received(tenant), tenant.share, None
     return got / total, wanted / total, max(errors, key=abs, default=None)
@@ -136,7 +141,6 @@ def points(results: Results) -> list[Point]:
         totals = [r.total_bytes_per_s for r in runs]
         total = median(totals)
         shares = [_share([(r, t) for r in runs for t in r.tenants if t.name == x.name]) for x in runs[0].tenants]
-        errors = [abs(s.error) for s in shares if s.error is not None]
         found.append(
             Point(
                 knob=knob,
@@ -150,7 +154,7 @@ def points(results: Results) -> list[Point]:
                 cost_fairness=middle(r.cost_fairness_index for r in runs),
                 cpu_ns_per_io=middle(r.cpu_ns_per_io for r in runs),
                 shares=shares,
-                share_error=max(errors) if errors else None,
+                share_error=middle(_share_error(r) for r in runs),
                 vs_none=relative(total, base.get(cgroups)),
             )
         )

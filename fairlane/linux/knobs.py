@@ -209,9 +209,9 @@ class Ours(ByWeight):
 
     def _prices(self, setting: Setting) -> dict[str, str]:
         """Have it charge by the scenario's price list, if there is one."""
-        if setting.scenario.cost is None:
+        if setting.scenario.prices is None:
             return {}
-        text = setting.scenario.cost.text()
+        text = setting.scenario.prices.text()
         setting.write(self.variables(setting.device) / "prices", text)
         return {"prices": text}
 

@@ -260,7 +260,7 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 def test_the_page_has_every_key_and_every_knob() -> None:
     keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *modelled_ssd.PLAYED]
     keys += [knob for knob in knobs.TABLE if knob not in schedulers.EXAMPLES]
-    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "cost"]
+    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "prices"]
     keys += Variant.__dataclass_fields__
     keys += [*scenario_file.FIGURES, *scenario_file.TENANT_FIGURES, *profiles.DEVICE_KEYS, *scenario_file.PATTERNS]
     keys += [*profiles.DEVICE_KEYS["null_blk"], *profiles.DEVICE_KEYS["qemu-nvme"]]

@@ -25,7 +25,7 @@ from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.isolbench.run_folder import Store
-from fairlane.isolbench.suite_figures import Point
+from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
 from fairlane.linux import disks, io_cost, knobs
 from fairlane.linux.cgroups import Tree
@@ -83,8 +83,8 @@ def test_a_knob_that_debian_lacks_has_the_vm_take_the_lab_kernel() -> None:
 # --- Figures ---
 
 
-def points(*pairs: tuple[float, float]) -> list[Point]:
-    return [Point(f"{n}", total, gain, 0.0, 0.0) for n, (total, gain) in enumerate(pairs)]
+def points(*pairs: tuple[float, float]) -> list[Tradeoff]:
+    return [Tradeoff(f"{n}", total, gain, 0.0, 0.0) for n, (total, gain) in enumerate(pairs)]
 
 
 def test_the_front_is_what_nothing_beats_in_both_ways() -> None:
