@@ -26,10 +26,13 @@ MODEL_S = len(io_cost.COEFFICIENTS) * (io_cost.WARMUP + io_cost.SECONDS + OVERHE
 MEASURED = "measured"  # how the ids of these jobs begin
 BUSY_DEPTH = 64  # outstanding I/Os of each tenant, at least, when it is to use all that it is given
 # io.cost's speeds that are tried, relative to that at which its model is as fast as the drive was under the load.
-SPEEDS = (0.97, 0.94, 0.9, 0.85, 0.8)
-FAIR = 0.05  # the largest error of a share at which io.cost is in control of the device
+SPEEDS = (0.96, 0.92, 0.88, 0.84, 0.8)
+FAIR = 0.02  # the largest error of a share at which io.cost is in control of the device
+TARGETS = (4, 8, 16, 32)  # latency targets that are tried, relative to the mean
+KEPT = 0.97  # of the throughput without them, that they are to leave
+DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of writes at the drive
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
-NONE, IO_COST = Variant("none", "none"), Variant("io.cost", "io.cost")
+NONE = Variant("none", "none")
 
 
 class Measuring:
@@ -83,7 +86,11 @@ class Measuring:
     def _io_cost(self, job: Job) -> Tuned:
         """io.cost's model, and the speed to run it at: once for all points of a sweep, at the middle one."""
         load = middle_of(job)
-        return self._io_cost_speed(job, load, self._io_cost_model(job), self.run(_by_itself(job, load), Need()))
+        alone = self.run(_by_itself(job, load), Need())
+        tuned, by_model = self._io_cost_speed(job, load, self._io_cost_model(job), alone)
+        if "io_cost_targets" in knobs.TABLE[job.variant.knob].needs:
+            return self._io_cost_targets(job, load, tuned, by_model)
+        return tuned
 
     def _io_cost_model(self, job: Job) -> Model:
         """A scenario that only reads leaves the device's contents alone: writes, of which it has none, cost what reads
@@ -100,30 +107,47 @@ class Measuring:
             values[name] = round(run.total_bytes_per_s if name.endswith("bps") else run.total_iops)
         return Model(**values)
 
-    def _io_cost_speed(self, job: Job, what: Scenario, model: Model, alone: Run) -> Tuned:
-        """At which speed of the model the weights have their due with all tenants busy.
+    def _io_cost_speed(self, job: Job, what: Scenario, model: Model, alone: Run) -> tuple[Tuned, Run]:
+        """At which speed of the model the weights have their due with all tenants busy; and the run at that speed.
 
         Below that at which the model is as fast as the drive was when the load was alone on it: from there on, the
         drive's own queue decides who is served. The fastest at which every tenant is charged its share, or else the
         fairest.
         """
-        load = busy(what)
         rates = {t.name: (t.read_bytes_per_s, t.write_bytes_per_s) for t in alone.tenants}
-        used = sum(model.busy(t, *(rate / (t.bs or self.block) for rate in rates[t.name])) for t in load.tenants)
-        tails = alone.counters["drive"]["tail"]
-        tried: list[tuple[float, Tuned]] = []
+        tenants = busy(what).tenants
+        used = sum(model.busy(t, *(rate / (t.bs or self.block) for rate in rates[t.name])) for t in tenants)
+        found: tuple[float, Tuned, Run] | None = None
         for part in SPEEDS:
-            tuned = Tuned(model, used * part, {}, "")
-            about = f"io.cost at {tuned.speed:.0%} of its model"
-            attempt = replace(_measuring(job, f"speed-{part:g}-{_of_load(what)}", load, about), variant=IO_COST)
-            run = self.run(attempt, Need(tuned))
+            tuned = Tuned(model, used * part, "")
+            name, about = f"speed-{part:g}", f"{tuned.speed:.0%} of its model"
+            run = self._attempt(job, what, Variant("io.cost", "io.cost"), tuned, name, about)
             error = _charged_error(run)
-            why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
-            targets = {way: mean * tails[way] for way, mean in run.counters["drive"]["mean_us"].items() if way in tails}
-            tried.append((error, replace(tuned, targets_us=targets, why=f"{why}, at {run.total_iops:,.0f} IOPS")))
+            if found is None or error < found[0]:
+                why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
+                found = error, replace(tuned, why=f"{why}, at {run.total_iops:,.0f} IOPS"), run
             if error <= FAIR and REFUSED not in run.counters:
                 break
-        return tried[-1][1] if tried[-1][0] <= FAIR else min(tried, key=lambda each: each[0])[1]
+        assert found
+        return found[1:]
+
+    def _io_cost_targets(self, job: Job, what: Scenario, tuned: Tuned, by_model: Run) -> Tuned:
+        """The tightest latency targets that cost no throughput: multiples of the drive's means at that speed."""
+        found: tuple[float, Tuned] | None = None
+        for times in TARGETS:
+            tried = replace(tuned, targets_us={way: mean * times for way, mean in by_model.counters[DRIVE_US].items()})
+            about = f"targets of {times} times the mean"
+            run = self._attempt(job, what, Variant("io.cost-qos", "io.cost-qos"), tried, f"targets-{times}", about)
+            if found is None or run.total_iops > found[0]:
+                found = run.total_iops, tried
+            if run.total_iops >= KEPT * by_model.total_iops and REFUSED not in run.counters:
+                break
+        assert found
+        return found[1]
+
+    def _attempt(self, job: Job, what: Scenario, variant: Variant, tuned: Tuned, name: str, about: str) -> Run:
+        attempt = _measuring(job, f"{name}-{_of_load(what)}", busy(what), f"{variant.knob} with {about}")
+        return self.run(replace(attempt, variant=variant), Need(tuned))
 
 
 def _charged_error(run: Run) -> float:

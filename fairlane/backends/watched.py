@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from fairlane.backends.measuring import DRIVE_US
 from fairlane.experiment.model import Scenario
 from fairlane.linux import cgroups, fio_logs, io_cost, sysfs
 from fairlane.linux.knob import Knob, Setting, differing
@@ -65,7 +65,7 @@ class Watched:
         begin, end = measured.window
         within = [now for when, now in self.times if begin <= when <= end]
         means = within[-1].means_us(within[0]) if within else {}
-        found: dict[str, Any] = {"drive": {"mean_us": means, "tail": _tails(measured)}}
+        found: dict[str, Any] = {DRIVE_US: means}
         vrates = self._vrates(measured.window)
         if vrates and isinstance(knob, IoCost) and "io.cost.qos" in config:
             seen = io_cost.Seen.of(vrates)
@@ -92,14 +92,3 @@ class Watched:
 def _steady(scenario: Scenario) -> bool:
     """Whether the load is the same all the time."""
     return not any(tenant.start or tenant.stop is not None or tenant.trace for tenant in scenario.tenants)
-
-
-def _tails(measured: fio_logs.Measured) -> dict[str, float]:
-    """How many times its mean the P99 of reads and of writes is, over all tenants of a load that nobody holds back."""
-    tails = {}
-    for way in ("read", "write"):
-        known = [load.drive_us.get(way) for load in measured.loads.values()]
-        ratios = [p99 / mean for mean, p99 in filter(None, known) if mean]
-        if ratios:
-            tails[way] = fmean(ratios)
-    return tails

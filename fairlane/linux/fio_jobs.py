@@ -41,7 +41,7 @@ def job_file(
         "norandommap=1",
         "scramble_buffers=0",
         f"randseed={seed}",
-        "clat_percentiles=1",
+        "clat_percentiles=0",
         "lat_percentiles=1",
         "percentile_list=" + ":".join(p.removeprefix("p") for p in PERCENTILES),
         f"bwavgtime={BIN_MS}",

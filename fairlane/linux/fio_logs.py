@@ -37,7 +37,6 @@ class Load:
     ios: float
     lat_us: dict[str, float | None]
     series: Series
-    drive_us: dict[str, tuple[float, float] | None]  # "read", "write": mean and P99 since the kernel took the I/O
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ def collect(
             ios=(read + write) / (_mean_size(group["mixed"]) if tenant.trace else block_size(tenant, target)),
             lat_us=_latency(group["mixed"]["lat_ns"]),
             series=_series(spread[:bins], read + write, bins),
-            drive_us={way: _drive_us(group[way]) for way in ("read", "write")},
         )
     return Measured(scenario.seconds, loads, _between([(s.when, s.busy_s) for s in samples], window), window)
 
@@ -170,12 +168,6 @@ def _latency(lat_ns: Mapping[str, Any]) -> dict[str, float | None]:
         return dict.fromkeys(("mean", *PERCENTILES, "max"))
     percentiles = {name: lat_ns["percentile"][key] / 1000 for name, key in PERCENTILES.items()}
     return {"mean": lat_ns["mean"] / 1000, **percentiles, "max": lat_ns["max"] / 1000}
-
-
-def _drive_us(way: Mapping[str, Any]) -> tuple[float, float] | None:
-    """fio's completion latency. Where a knob holds I/Os back in io_submit(), fio sees completions late."""
-    p99 = way.get("clat_ns", {}).get("percentile", {}).get(PERCENTILES["p99"])
-    return (way["clat_ns"]["mean"] / 1000, p99 / 1000) if p99 else None
 
 
 def _between(samples: Sequence[tuple[float, float]], window: tuple[float, float]) -> float | None:

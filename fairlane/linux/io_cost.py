@@ -9,9 +9,9 @@ they are those of the controller's authors (resctl-bench's iocost-tune):
 
     model   Scale the model to what the drive does under the load, and fix vrate at 100 %. A model that says twice of
             what the drive can do is halved: at 100 %, time then passes as fast as the drive works.
-    QoS     Let vrate leave 100 % in a range, by targets for the P99 of reads and of writes at the drive: those that the
-            scaled model keeps. It falls while more than 1 % of them take longer, and rises while none do and somebody
-            is held back.
+    QoS     Let vrate leave 100 % of the scaled model, in a range, by targets for the P99 of reads and of writes at the
+            drive. It falls while more than 1 % of them take longer, and rises while hardly any do and somebody is held
+            back. The targets are the tightest that cost no throughput, found by a sweep.
 
 The model's six coefficients are measured as the authors' iocost_coef_gen.py does, each by a load of its own.
 """
@@ -90,22 +90,20 @@ class Model:
 
 @dataclass(frozen=True)
 class Qos:
-    """The line of io.cost.qos: whether latencies count, and the range that vrate is left."""
+    """The line of io.cost.qos: latencies that vrate follows, and the range that it is left."""
 
-    targets_us: Mapping[str, float]  # "read", "write": P99 at the drive; without those the kernel has its own
+    targets_us: Mapping[str, float]  # "read", "write": P99 at the drive; what is not there does not count
     low: float = FIXED  # percent
     high: float = FIXED
-    counts: bool = False  # whether vrate follows the targets; where not, they only set the length of the period
 
     @property
     def line(self) -> str:
         """What io.cost.qos takes after MAJ:MIN."""
         words = ["enable=1", "ctrl=user"]
         for way in ("read", "write"):
-            counts = self.counts and way in self.targets_us
-            words.append(f"{way[0]}pct={QOS_PERCENT if counts else 0}.00")
-            if self.targets_us:
-                words.append(f"{way[0]}lat={round(self.targets_us.get(way, max(self.targets_us.values())))}")
+            words.append(f"{way[0]}pct={QOS_PERCENT if way in self.targets_us else 0}.00")
+            if way in self.targets_us:
+                words.append(f"{way[0]}lat={round(self.targets_us[way])}")
         return " ".join([*words, f"min={self.low:.2f}", f"max={self.high:.2f}"])
 
 
@@ -115,8 +113,8 @@ class Tuned:
 
     model: Model  # as measured
     speed: float  # of the model, at which shares hold
-    targets_us: Mapping[str, float]  # the drive's latencies at that speed
     why: str  # how that speed was found
+    targets_us: Mapping[str, float] | None = None  # P99 of "read" and "write" that QoS is to hold; None: not looked for
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
@@ -124,12 +122,13 @@ class Tuned:
         return cls(**{**data, "model": Model(**data["model"])})
 
     def by_model(self, part: float = 1.0) -> tuple[Model, Qos]:
-        """At that part of the speed."""
-        return self.model.scaled(self.speed * part), Qos(self.targets_us)
+        """At that part of the speed. The kernel's own targets, which set nothing but the length of its period, are
+        left as they are: the shorter the period, the closer shares are kept."""
+        return self.model.scaled(self.speed * part), Qos({})
 
     def by_qos(self) -> tuple[Model, Qos]:
         """100 % is the speed that was found; vrate may leave it where the load is another."""
-        return self.model.scaled(self.speed), Qos(self.targets_us, QOS_LOW, QOS_HIGH, counts=True)
+        return self.model.scaled(self.speed), Qos(self.targets_us or {}, QOS_LOW, QOS_HIGH)
 
 
 SLACK_QOS = Qos({})

@@ -28,7 +28,7 @@ from fairlane.linux.knob import BY_WEIGHT, Need, Setting, Tuning, differing
 from fairlane.proc import terminable
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
-TUNED = io_cost.Tuned(io_cost.Model(1000, 100, 50, 500, 40, 20), 0.5, {"read": 400.0}, "measured")
+TUNED = io_cost.Tuned(io_cost.Model(1000, 100, 50, 500, 40, 20), 0.5, "measured", {"read": 400.0})
 WHAT = Scenario("x", Profile("null", "null_blk", ""), TENANTS)
 
 
@@ -497,7 +497,7 @@ def test_what_a_knob_is_set_from_is_measured_without_the_io_cost_that_was_on(
 
     def look(what: Scenario, *_args: object, **_named: object) -> fio_logs.Measured:
         seen.append(qos.read_text())
-        loads = {t.name: fio_logs.Load(1e6, 0, 9, {}, Series(10, []), {}) for t in what.tenants}
+        loads = {t.name: fio_logs.Load(1e6, 0, 9, {}, Series(10, [])) for t in what.tenants}
         return fio_logs.Measured(1.0, loads, None, (0.0, 1.0))
 
     monkeypatch.setattr(cgroups, "tree", made)

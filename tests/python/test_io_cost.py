@@ -37,13 +37,13 @@ def test_a_model_is_scaled_as_a_whole() -> None:
     )
 
 
-TUNED = Tuned(MODEL, 0.5, {"read": 1200.4, "write": 800.0}, "measured")
+TUNED = Tuned(MODEL, 0.5, "measured", {"read": 1200.4, "write": 800.0})
 
 
-def test_by_its_model_vrate_stays_where_it_begins_and_latencies_only_set_the_period() -> None:
+def test_by_its_model_vrate_stays_where_it_begins() -> None:
     model, qos = TUNED.by_model()
     assert model == MODEL.scaled(0.5)
-    assert qos.line == "enable=1 ctrl=user rpct=0.00 rlat=1200 wpct=0.00 wlat=800 min=100.00 max=100.00"
+    assert qos.line == "enable=1 ctrl=user rpct=0.00 wpct=0.00 min=100.00 max=100.00"
 
 
 def test_by_qos_vrate_follows_latencies_around_the_speed_that_was_found() -> None:
@@ -53,11 +53,11 @@ def test_by_qos_vrate_follows_latencies_around_the_speed_that_was_found() -> Non
 
 
 def test_without_writes_there_is_no_target_for_them() -> None:
-    line = Qos({"read": 1200.0}, 50, 150, counts=True).line
-    assert "rpct=99.00 rlat=1200 wpct=0.00 wlat=1200" in line
+    line = Qos({"read": 1200.0}, 50, 150).line
+    assert "rpct=99.00 rlat=1200 wpct=0.00 min=50.00" in line
 
 
-FIXED, RANGE = Qos({}), Qos({}, 50, 150, counts=True)
+FIXED, RANGE = Qos({}), Qos({}, 50, 150)
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         ]
         used = {t.name: round(1000 * share[t.name]) for t in job.scenario.tenants}
         seen = {"usage_us": used, "vrate": dict.fromkeys(("low", "high", "mean"), 100.0), "range": [100], "speed": "x"}
-        counters: dict[str, object] = {"drive": {"tail": {"read": 4.0}, "mean_us": {"read": 100.0}}}
+        counters: dict[str, object] = {"drive_us": {"read": 100.0}}
         counters |= {"io.cost": seen} if job.variant.knob == "io.cost" else {}
         run = Run(job.variant.name, 0, 1.0, tenants, 1e6, 244, 1.0, None, counters)
         setting = Setting("x", "", Tree(Path(), Path(), {}, {}), job.scenario, need, job.tuning)
@@ -405,7 +405,7 @@ def test_a_model_is_measured_once_and_kept(tmp_path: Path, seen: list[Job], iden
     what = on_host(tmp_path, "d2", "io.cost")
     bench.run(what, lambda _now: None)
     measured = [job for job in seen if job.id.startswith("measured-")]
-    *loads, alone, speed = measured
+    alone, *loads, speed = measured
     assert [job.scenario.tenants[0].name for job in loads] == list(io_cost.COEFFICIENTS), "with writes: the suite has"
     assert alone.scenario.tenants == speed.scenario.tenants, "the standard load of the suite"
     assert (alone.variant.knob, speed.variant.knob, len(speed.scenario.tenants)) == ("none", "io.cost", 4)
