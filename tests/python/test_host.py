@@ -733,9 +733,7 @@ def test_a_trace_costs_what_its_sizes_do(tmp_path: Path) -> None:
     player = TenantSpec("p", trace=str(trace), speed="full")
     prices = PriceList("x", 4096, tuple(range(1, 13)), tuple(10 * n for n in range(1, 13)))
     target = disks.Target(Path("/dev/sdx"), 1 << 30, 512)
-    load = fio_logs.Load(
-        2 * 16384, 3 * 16384, 9, {}, Series(10, []), {}
-    )  # twice through its reads, three times its write
+    load = fio_logs.Load(2 * 16384, 3 * 16384, 9, {}, Series(10, []))  # twice through its reads, three times its write
     wanted = 2 * (2 * prices.cost("read", 4096) + prices.cost("read", 8192)) + 3 * prices.cost("write", 16384)
     assert host._cost(prices, player, load, target) == pytest.approx(wanted)
 
