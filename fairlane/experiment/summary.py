@@ -20,9 +20,6 @@ BASELINE = "none"
 LATENCIES = ("p50", "p99", "p99.9")
 
 
-KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "io.prio.class", "io.latency", OURS)
-
-
 @dataclass(frozen=True)
 class Share:
     """One tenant under one knob, in the parts of the window where shares mean something, or else in all of it.
@@ -129,13 +126,17 @@ def _share(same: Sequence[tuple[Run, Tenant]]) -> Share:
     )
 
 
+def place(knob: str) -> int:
+    """Where a knob is among others: first what all are compared with, last ours, and between them as they ran."""
+    return {BASELINE: 0, OURS: 2}.get(knob, 1)
+
+
 def points(results: Results) -> list[Point]:
-    """One Point per knob and number of cgroups, in the order of KNOB_ORDER, each beside `none` at the same number."""
+    """One Point per knob and number of cgroups, in the order of place(), each beside `none` at the same number."""
     groups: dict[tuple[int | None, str], list[Run]] = {}
     for run in results.runs:
         groups.setdefault((_cgroups(run), run.knob), []).append(run)
     base = {c: median(r.total_bytes_per_s for r in runs) for (c, knob), runs in groups.items() if knob == BASELINE}
-    rank = {knob: n for n, knob in enumerate(KNOB_ORDER)}
     found = []
     for (cgroups, knob), runs in groups.items():
         totals = [r.total_bytes_per_s for r in runs]
@@ -158,4 +159,4 @@ def points(results: Results) -> list[Point]:
                 vs_none=relative(total, base.get(cgroups)),
             )
         )
-    return sorted(found, key=lambda p: (p.cgroups or 0, rank.get(p.knob, len(rank) - 1.5), p.knob))
+    return sorted(found, key=lambda p: (p.cgroups or 0, place(p.knob)))
