@@ -16,7 +16,7 @@ import pytest
 from fairlane import cli
 from fairlane.backends import host, vm
 from fairlane.backends.host import Host
-from fairlane.backends.job import Job, Options
+from fairlane.backends.job import Job, Options, from_json, to_json
 from fairlane.backends.sim import Simulator
 from fairlane.backends.table import named
 from fairlane.backends.vm import Vm
@@ -60,6 +60,12 @@ def test_what_a_unit_is_set_from_is_run_before_it() -> None:
 def test_a_unit_crosses_into_the_vm_as_it_is() -> None:
     found = units()
     assert [suite.from_json(json.loads(json.dumps(suite.to_json(unit)))) for unit in found] == found
+
+
+def test_a_job_crosses_into_the_vm_as_it_is(tmp_path: Path) -> None:
+    what = bench.prepare(tuple(suite.PARTS), tuple(knobs.TABLE), Vm(), True, tmp_path)
+    jobs = [bench.job(what, unit) for unit in what.units]
+    assert [from_json(json.loads(json.dumps(to_json(job)))) for job in jobs] == jobs
 
 
 def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm(tmp_path: Path) -> None:
