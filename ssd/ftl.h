@@ -65,7 +65,7 @@ struct ftl {
 	u64 erases, nand_units;
 };
 
-/* Does a drive of this profile have blocks to spare on each die, and no more of anything than can be modelled? */
+/* Does each die of such a drive have blocks to spare, and nothing be more than can be modelled? */
 bool ftl_fits(const struct ssd_profile *p);
 /* Bytes that the map of such a drive, which fits, takes. */
 u64 ftl_memory(const struct ssd_profile *p);

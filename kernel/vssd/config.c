@@ -270,7 +270,7 @@ static int __init vssd_init(void)
 
 static void __exit vssd_exit(void)
 {
-	/* No folder is left, or this module would be pinned; but pages may wait to be freed by it. */
+	/* No folder is left, or this module would be pinned. But RCU may still have pages to free. */
 	configfs_unregister_subsystem(&vssd_subsys);
 	rcu_barrier();
 }

@@ -235,7 +235,7 @@ static int vssd_move_data(struct vssd_store *store, const struct ssd_cmd *cmd, s
 	return ret;
 }
 
-/* The kernel has no page now: have the block layer try again in a moment, unless it has done so for long. */
+/* The kernel has no page now: let the block layer try again in a moment, but not for too long. */
 static blk_status_t vssd_no_memory(struct request *rq, struct vssd_cmd *cmd)
 {
 	if (!(rq->rq_flags & RQF_DONTPREP)) {
@@ -519,7 +519,7 @@ struct vssd *vssd_create(const struct vssd_params *params)
 	ret = vssd_init_disk(vssd);
 	if (ret)
 		goto free_tags;
-	/* It is all zeroes: no partitions to look for, at the pace of a drive that may be very slow. */
+	/* It is all zeroes. A scan for partitions could take long: the drive may be very slow. */
 	set_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
 	ret = device_add_disk(NULL, vssd->disk, vssd_groups);
 	if (ret)

@@ -129,7 +129,7 @@ static inline void fl_mind_set(struct fl_mind *m, unsigned int leaf, s64 word)
 	while (node) {
 		node = (node - 1) / FL_MIND_FANOUT;
 		above = atomic64_read(fl_mind_node(m, node));
-		/* It was not the least here, nor is it: who reads the old leaf now refreshes twice. */
+		/* It was not the least here, nor is it now: who read the old leaf refreshes twice. */
 		if (!refreshed && !fl_mind_same(above, was) && !fl_mind_before(word, above))
 			return;
 		refreshed = true;

@@ -119,7 +119,8 @@
 
 /*
  * Nobody is further ahead than that, 2^50 units of virtual time or 10 TiB at
- * weight 100; nor are thresholds larger than a quarter of it: far from the 2^55 at which a difference would change its sign.
+ * weight 100; nor are thresholds larger than a quarter of it. That is far from
+ * 2^55, where a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
 
@@ -151,7 +152,7 @@ struct d2_flow {
 	bool joined; /* active, up to the last look at who still is */
 	bool whole; /* since before the period began */
 	bool unhindered; /* it was whole in the last period, and used nothing but high */
-	unsigned int limited_periods, limited_for; /* for so many more; for how many the next time */
+	unsigned int limited_periods, limited_for; /* so many more; how many the next time */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
 	u64 seen_vt;
@@ -626,7 +627,6 @@ static void d2_exit_flow(struct fl_flow *flow)
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
 	struct d2_flow *d2f = to_d2_flow(flow);
 
-	fl_flow_set_busy(flow, false);
 	if (d2f->joined)
 		d2_leave(d2, d2f);
 	if (d2f->id != D2_NO_HOLDER)

@@ -377,11 +377,6 @@ static void ff_init_flow(struct fl_flow *flow)
 		INIT_LIST_HEAD(&ff_flow_queue(ffl, i)->rqs);
 }
 
-static void ff_exit_flow(struct fl_flow *flow)
-{
-	fl_flow_set_busy(flow, false);
-}
-
 #define FF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
 	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct ff_dev, _name),  \
 	  .min = _min, .max = _max, .def = _def }
@@ -412,7 +407,6 @@ const struct fl_sched fl_flashfq = {
 	.queue_size = sizeof(struct ff_queue),
 	.init_dev = ff_init_dev,
 	.init_flow = ff_init_flow,
-	.exit_flow = ff_exit_flow,
 	.insert = ff_insert,
 	.dispatch = ff_dispatch,
 	.has_work = ff_has_work,

@@ -155,7 +155,7 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 /* Times shorter than period / this are too short to say how fast the drive is. */
 #define KF_MIN_WINDOW 8
 
-/* A period is at least so many times as long as a request is in the drive, but not longer than 10 s. */
+/* A period is at least so many times as long as a request is in the drive, up to 10 s. */
 #define KF_PERIOD_LATENCIES 2
 #define KF_MAX_PERIOD (10ull * NSEC_PER_SEC)
 
@@ -166,7 +166,10 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_LIMITED 16
 #define KF_LIMITED_PERIODS 3
 
-/* A free run follows when the drive could do 5/4 of what it did, so many rounds running; at first and at most. */
+/*
+ * A round is wasted when the drive could do 5/4 of what it did in it. So many of
+ * them running start a free run, at first and at most.
+ */
 #define KF_WASTED_ROUNDS 4
 #define KF_MAX_WASTED_ROUNDS 256
 
@@ -297,7 +300,7 @@ struct kf_dev {
 	unsigned int wasted_rounds; /* running */
 	unsigned int wasted_enough; /* so many of them start a free run */
 	u64 before_rate; /* tokens per second before the free run; 0: there is none */
-	u64 since_ns, since_done; /* the start of the free run or of the wasted rounds, and kf_done() then */
+	u64 since_ns, since_done; /* when the free run or the wasted rounds began, and kf_done() then */
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
 	u64 usual_ns[2]; /* a read, a write in the drive: averages over rounds; 0: none in the last */
 	bool slowed; /* in the last round requests took clearly longer than that */
@@ -645,13 +648,15 @@ static void kf_wait_again(struct kf_dev *kf)
 			kf_not_limited(to_kf_flow(flow));
 }
 
-/* If the drive did not do more, waiting is no waste: wait again, and for longer before the next free run. */
+/* If the drive did not do more, waiting was no waste: wait again, longer until the next free run. */
 static void kf_end_free_run(struct kf_dev *kf, u64 now, u64 done)
 {
 	bool waste = 8 * kf_rate_since(kf, now, done) >= 9 * kf->before_rate;
 
 	kf->before_rate = 0;
-	kf->wasted_enough = waste ? KF_WASTED_ROUNDS : min_t(unsigned int, 2 * kf->wasted_enough, KF_MAX_WASTED_ROUNDS);
+	kf->wasted_enough =
+		waste ? KF_WASTED_ROUNDS :
+			min_t(unsigned int, 2 * kf->wasted_enough, KF_MAX_WASTED_ROUNDS);
 	if (!waste)
 		kf_wait_again(kf);
 }
@@ -830,7 +835,10 @@ static void kf_find_limited(struct kf_dev *kf)
 	}
 }
 
-/* A flow that is limited no longer is waited for: if it does not spend its grant in one whole period, it is limited again. */
+/*
+ * A flow that is no longer limited is waited for. If it does not spend its grant
+ * in one whole period, it is limited again.
+ */
 static void kf_age_limited(struct kf_dev *kf, u64 now)
 {
 	struct fl_flow *flow;
@@ -1397,7 +1405,6 @@ static void kf_exit_flow(struct fl_flow *flow)
 
 	if (kf->waits_for == to_kf_flow(flow))
 		kf->waits_for = NULL;
-	fl_flow_set_busy(flow, false);
 }
 
 #define KF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \

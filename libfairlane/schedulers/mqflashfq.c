@@ -121,7 +121,7 @@
 #define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
 #define MF_MAX_LIMITED_NS (2048ull * NSEC_PER_MSEC)
 
-/* Then a probe waits for it again, to see whether that is still waste; the first half works off what the drive had. */
+/* Then a probe waits for it again, to see whether that is still waste. The first half does not count. */
 #define MF_PROBE_NS (48ull * NSEC_PER_MSEC)
 
 /* A flow that is idle again after fewer batches is brief: not waited for the next time. */
@@ -145,7 +145,7 @@ struct mf_slot {
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	int limited; /* nobody waits for it */
-	/* Hardware queues that wait for it: bit n for n, n + 64, ... Set by them, taken by who advances it. */
+	/* Hardware queues that wait for it: bit n for n, n + 64, ... Set by them, cleared by who advances it. */
 	atomic64_t waiters;
 	/* Under dev->lock. */
 	struct mf_entity *owner; /* while used */
@@ -218,7 +218,7 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
 	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
-	/* In a free run a flow waits only when it is further ahead of this: by so much cost of its own, or so far. */
+	/* In a free run a flow waits once it is ahead of this: by so much cost of its own, or so far. */
 	u64 free_vt, free_cost, free_most;
 	struct fl_free_run free_run;
 	u64 free_ns; /* when it began; dev->lock */
@@ -486,7 +486,8 @@ static void mf_age_brief(struct mf_dev *mf)
 
 	list_for_each_entry(flow, &mf->dev.flows, node)
 		if (flow->busy && to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
-			fl_flow_wants(flow, mf->dev.sched); /* what it brought does not count, only what it has */
+			/* What it brought meanwhile does not count, only what it has. */
+			fl_flow_wants(flow, mf->dev.sched);
 			mf_age_flow(mf, flow);
 		}
 	if (mf->backlogged != backlogged)
@@ -1058,7 +1059,8 @@ static void mf_init_dev(struct fl_dev *dev)
 
 		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
-		mhq->held_for = mhq->held_slot = mf->slots; /* they may be read just before it is held first */
+		/* They may be read just before it is held for the first time. */
+		mhq->held_for = mhq->held_slot = mf->slots;
 		mhq->random = i + 1;
 	}
 	fl_free_run_init(&mf->free_run, fl_now_ns());
@@ -1084,7 +1086,6 @@ static void mf_init_flow(struct fl_flow *flow)
 static void mf_exit_flow(struct fl_flow *flow)
 {
 	mf_leave(to_mf_dev(flow->dev), &to_mf_flow(flow)->entity);
-	fl_flow_set_busy(flow, false);
 }
 
 #define MF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \

@@ -578,11 +578,6 @@ static void mq_init_flow(struct fl_flow *flow)
 		INIT_LIST_HEAD(&to_mq_queue(fl_flow_queue(flow->dev->sched, flow, i))->rqs);
 }
 
-static void mq_exit_flow(struct fl_flow *flow)
-{
-	fl_flow_set_busy(flow, false);
-}
-
 #define MQ_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
 	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mq_dev, _name),  \
 	  .min = _min, .max = _max, .def = _def }
@@ -610,7 +605,6 @@ const struct fl_sched fl_mqfq = {
 	.queue_size = sizeof(struct mq_queue),
 	.init_dev = mq_init_dev,
 	.init_flow = mq_init_flow,
-	.exit_flow = mq_exit_flow,
 	.insert = mq_insert,
 	.dispatch = mq_dispatch,
 	.has_work = mq_has_work,
