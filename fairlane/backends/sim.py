@@ -129,7 +129,7 @@ class Simulator(Backend):
                 last = {what.job.out: what.job.id for what in todo}
                 for what in whole:
                     future = running.get(what.job.id)
-                    results = _results(what, cpu, future.result() if future else None)
+                    results = _results(what, self.name, cpu, future.result() if future else None)
                     if last.get(what.job.out) == what.job.id:
                         folders[what.job.out].keep()
                     yield Finished(what.job, results)
@@ -140,9 +140,9 @@ class Simulator(Backend):
         return Simulation(job, job.scenario, drive)
 
 
-def _results(what: Simulation, cpu: dict[str, Any], run: Run | None) -> Results:
+def _results(what: Simulation, backend: str, cpu: dict[str, Any], run: Run | None) -> Results:
     job, drive = what.job, what.drive
-    results = Results(job.scenario.name, Simulator.name, job.scenario.seed, __version__)
+    results = Results(job.scenario.name, backend, job.scenario.seed, __version__)
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": job.scenario.cores, "cpu_measured_on": cpu["machine"]}
     if run is None:
