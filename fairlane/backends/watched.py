@@ -27,7 +27,7 @@ class Watched:
         self.vrates: list[tuple[float, float]] = []
         self.times: list[tuple[float, io_cost.DriveTimes]] = []
         self.wrong: list[str] = []
-        self.looked = False
+        self.settings_read_back: int | None = None  # None: not yet
         self.before: dict[str, int] = {}
 
     @property
@@ -43,8 +43,8 @@ class Watched:
         vrate = io_cost.vrate(self.setting.tree.mount, self.setting.number)
         if vrate is not None:
             self.vrates.append((time.time(), vrate))
-        if part > 0.5 and not self.looked:  # under load
-            self.looked = True
+        if part > 0.5 and self.settings_read_back is None:  # under load
+            self.settings_read_back = len(self.setting.written)
             self.wrong.extend(differing(self.setting))
 
     def settle(self, scenario: Scenario, play: Play, file: Path) -> None:
@@ -65,7 +65,7 @@ class Watched:
         begin, end = measured.window
         within = [now for when, now in self.times if begin <= when <= end]
         means = within[-1].means_us(within[0]) if within else {}
-        found: dict[str, Any] = {DRIVE_US: means}
+        found: dict[str, Any] = {DRIVE_US: means, "settings_read_back": self.settings_read_back}
         vrates = self._vrates(measured.window)
         if vrates and isinstance(knob, IoCost) and "io.cost.qos" in config:
             seen = io_cost.Seen.of(vrates)

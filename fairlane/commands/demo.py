@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""`fairlane demo`: every scheduler in turn under the same four tenants, in one boot of a VM."""
+"""`fairlane demo`: every scheduler in turn under the same four tenants, in one boot of a VM.
+
+Under two loads: the one that every knob is set for, and another one.
+"""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 
 from fairlane import schedulers
 from fairlane.backends.scenario_runs import ScenarioRun, run_scenarios
 from fairlane.backends.vm import Vm
 from fairlane.commands.common import REPORT, RESULTS, conclude, print_json
 from fairlane.experiment import scenario_file
-from fairlane.experiment.results import check_folder
+from fairlane.experiment.model import Scenario
+from fairlane.experiment.results import Results, check_folder
 from fairlane.linux import knobs
 from fairlane.pages import scenario_page, terminal
 from fairlane.places import SCENARIOS
 
-SCENARIO = SCENARIOS / "demo.toml"
+SCENARIO, OTHER = SCENARIOS / "demo.toml", SCENARIOS / "demo-reads.toml"
 # What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
 KNOBS = tuple(
     knob.name
@@ -25,20 +30,35 @@ KNOBS = tuple(
 )
 
 
+SHARING = tuple(name for name in KNOBS if name not in ("mq-deadline", "kyber"))  # those that know weights, and none
+
+
 def main(args: argparse.Namespace) -> int:
-    """Run scenarios/demo.toml under all KNOBS; leaves its results and a report."""
-    file, page = args.out / RESULTS, args.out / REPORT
-    check_folder(args.out, RESULTS, REPORT)
-    backend, demo = Vm(), ScenarioRun(scenario_file.load(SCENARIO, tuple(knobs.TABLE)), KNOBS, args.out)
+    """Run scenarios/demo.toml under all KNOBS and demo-reads.toml under SHARING; leaves their results and a report."""
+    page = args.out / REPORT
+    runs = [
+        ScenarioRun(_load(SCENARIO), KNOBS, args.out),
+        ScenarioRun(_load(OTHER), SHARING, args.out / "reads"),
+    ]
+    for run in runs:
+        check_folder(run.out, RESULTS, REPORT)
+    backend, found = Vm(), list[Results]()
     with terminal.progress("demo") as progress:
-        [(_, results)] = run_scenarios(backend, [demo], progress)
-    conclude(demo, results, backend, args.command_line, file)
-    scenario_page.write([results], page)
+        for run, results in run_scenarios(backend, runs, progress):
+            conclude(run, results, backend, args.command_line, run.out / RESULTS)
+            found.append(results)
+    scenario_page.write(found, page)
     if args.json:
-        print_json(asdict(results))
+        print_json([asdict(results) for results in found])
         return 0
     out = terminal.console()
-    terminal.results(results, out)
-    terminal.outcomes(results.expects, out)
+    for results in found:
+        terminal.results(results, out)
+        terminal.outcomes(results.expects, out)
+    terminal.across(found, out)
     out.print(f"The report: {page}")
     return 0
+
+
+def _load(file: Path) -> Scenario:
+    return scenario_file.load(file, tuple(knobs.TABLE))

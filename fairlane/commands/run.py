@@ -14,7 +14,7 @@ from fairlane.commands.common import RESULTS, backend_of, conclude, knobs_of, pr
 from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations, price_lists, scenario_file
 from fairlane.experiment.model import Scenario
-from fairlane.experiment.results import check_folder
+from fairlane.experiment.results import Results, check_folder
 from fairlane.linux import knobs
 from fairlane.pages import terminal
 
@@ -44,20 +44,22 @@ def run(asked: Asked) -> int:
     for each in runs:
         check_folder(each.out, RESULTS)
     out = terminal.console()
-    bad, everything = False, []
+    bad, everything = False, list[Results]()
     title = runs[0].scenario.name if len(runs) == 1 else f"{len(runs)} scenarios"
     with terminal.progress(title) as progress:
         for each, results in run_scenarios(asked.backend, runs, progress):
             file = each.out / RESULTS
             conclude(each, results, asked.backend, asked.command, file)
             bad = bad or bool(expectations.failed(results.expects))
-            everything.append(asdict(results))
+            everything.append(results)
             if not asked.json:
                 terminal.results(results, out)
                 terminal.outcomes(results.expects, out)
                 out.print(f"{file}")
     if asked.json:
-        print_json(everything if len(everything) > 1 else everything[0])
+        print_json([asdict(each) for each in everything] if len(everything) > 1 else asdict(everything[0]))
+    elif len(everything) > 1:
+        terminal.across(everything, out)
     return 1 if asked.check and bad else 0
 
 

@@ -97,6 +97,26 @@ def results(found: Results, out: Console) -> None:
         out.print(escape(note))
 
 
+def across(found: Sequence[Results], out: Console) -> None:
+    """Several scenarios, a row each: for each knob the unluckiest share, and the total beside that of none."""
+    rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
+    knobs = list(dict.fromkeys(knob for each in rows for knob in each))
+    title = "How far the unluckiest tenant's share is off, and the total relative to none's"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("scenario")
+    for knob in knobs:
+        table.add_column(knob, justify="right")
+    for each, points_of in zip(found, rows, strict=True):
+        cells = [points_of.get(knob) for knob in knobs]
+        said = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
+        table.add_row(each.scenario, *said)
+    out.print(table)
+
+
+def _off_by(error: float | None) -> str:
+    return fmt_error(error).replace(" ", "").replace("–", "-")
+
+
 def _title(found: Results, fair: bool) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
     where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
@@ -116,7 +136,7 @@ def _column(row: Point, names: Sequence[str], writes: bool) -> dict[str, str]:
         **{name: _or_dash(share.got, "{:.1%}") for name, share in zip(names, row.shares, strict=False)},
         "fairness": _or_dash(row.fairness, "{:.4f}"),
         **({"fair by\ncost": f"{row.cost_fairness:.4f}"} if row.cost_fairness is not None else {}),
-        "worst\noff by": fmt_error(row.share_error).replace(" ", "").replace("–", "-"),
+        "worst\noff by": _off_by(row.share_error),
         "p99\nms": f"{_ms(min(p99))}..{_ms(max(p99))}" if p99 else "-",
         **({"write\nampl.": _or_dash(row.amplification, "{:.2f}")} if writes else {}),
         "CPU\nus/IO": _or_dash(row.cpu_ns_per_io and row.cpu_ns_per_io / 1000, "{:.1f}"),

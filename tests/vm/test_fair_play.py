@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""docs/fair-play.md: every knob of Linux is set as the page says, and the kernel says so under load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlane.backends.job import Options
+from fairlane.backends.scenario_runs import run_scenario
+from fairlane.backends.vm import Vm
+from fairlane.experiment import scenario_file
+from fairlane.experiment.results import Results
+from fairlane.linux import knobs
+from fairlane.places import SCENARIOS
+from fairlane.vm import lab_kernel
+
+DEMO = replace(scenario_file.load(SCENARIOS / "demo.toml", tuple(knobs.TABLE)), seconds=1.0, warmup=0.5)
+SCALE = DEMO.profile.params["time_scale"]
+# What is read back at least: the scheduler, and what the page says is set for each of the four tenants or the drive.
+SETTINGS = {
+    "none": 1,
+    "mq-deadline": 1 + 3,
+    "kyber": 1 + 2,
+    "bfq": 1 + 1 + 4,
+    "io.max": 1 + 4,
+    "io.cost": 1 + 2 + 4,
+    "io.cost-qos": 1 + 2 + 4,
+}
+LAB = {"io.latency": 1 + 4, "io.prio.class": 1 + 3 + 4}
+
+
+def run(names: Iterable[str], out: Path, kernel: str | None = None) -> Results:
+    return run_scenario(Vm(None, Options(kernel=kernel)), DEMO, list(names), out)
+
+
+def test_what_every_knob_is_set_to_took_effect_under_load(tmp_path: Path) -> None:
+    found = run(SETTINGS, tmp_path)
+    assert found.unavailable == {}, "a knob that the kernel says is set otherwise has no figures"
+    assert {run.knob: run.counters["settings_read_back"] for run in found.runs} == SETTINGS
+    config = found.config
+    assert config["kyber"]["read_lat_nsec"] == 2_000_000 * SCALE
+    assert config["mq-deadline"]["read_expire"] == 500 * SCALE
+    assert config["bfq"]["low_latency"] == 0
+    io_cost = {run.knob: run.counters["io.cost"] for run in found.runs if "io.cost" in run.counters}
+    vrate = io_cost["io.cost"]["vrate"]
+    assert (vrate["low"], vrate["high"]) == (100, 100), "it neither began elsewhere nor moved"
+    assert all(used > 0 for seen in io_cost.values() for used in seen["usage_us"].values())
+    low, high = io_cost["io.cost-qos"]["range"]
+    assert (low, high) == (50, 150)
+    assert "rpct=99.00" in config["io.cost-qos"]["io.cost.qos"]
+
+
+@pytest.mark.long  # the lab kernel may have to be built
+def test_so_did_that_of_the_knobs_that_debian_s_kernels_lack(tmp_path: Path) -> None:
+    found = run(LAB, tmp_path, lab_kernel.NAME)
+    assert found.unavailable == {}
+    assert {run.knob: run.counters["settings_read_back"] for run in found.runs} == LAB
