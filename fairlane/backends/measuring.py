@@ -105,7 +105,7 @@ class Measuring:
             what = replace(what, seconds=io_cost.SECONDS, warmup=io_cost.WARMUP, repeats=1)
             run = self.run(_measuring(job, f"{name}-{_digest(what.profile)}", what, f"{name} for io.cost"), Need())
             values[name] = round(run.total_bytes_per_s if name.endswith("bps") else run.total_iops)
-        return Model(**values)
+        return Model(**values).plausible()
 
     def _io_cost_speed(self, job: Job, what: Scenario, model: Model, alone: Run) -> tuple[Tuned, Run]:
         """At which speed of the model the weights have their due with all tenants busy; and the run at that speed.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -67,6 +67,16 @@ class Model:
     @classmethod
     def slack(cls) -> Self:
         return cls(*(SLACK[0] if field.name.endswith("bps") else SLACK[1] for field in fields(cls)))
+
+    def plausible(self) -> Model:
+        """Large requests move at least as many bytes as small ones do.
+
+        On a slow drive few of them are done while they are measured; found too slow, they would make the small ones
+        dear, since the kernel charges those for their page at least.
+        """
+        reads = max(self.rbps, PAGE * max(self.rseqiops, self.rrandiops))
+        writes = max(self.wbps, PAGE * max(self.wseqiops, self.wrandiops))
+        return replace(self, rbps=reads, wbps=writes)
 
     def scaled(self, speed: float) -> Model:
         """The model of a drive that is that many times as fast."""

@@ -37,6 +37,14 @@ def test_a_model_is_scaled_as_a_whole() -> None:
     )
 
 
+def test_large_requests_are_not_slower_than_small_ones() -> None:
+    slow = Model(rbps=100 * 4096, rseqiops=300, rrandiops=100, wbps=10 * 4096, wseqiops=40, wrandiops=50)
+    found = slow.plausible()
+    assert (found.rbps, found.wbps) == (300 * 4096, 50 * 4096)
+    assert MODEL.plausible() == MODEL
+    assert found.busy(TenantSpec("a", rw="randwrite"), 0, 50) == pytest.approx(1)
+
+
 TUNED = Tuned(MODEL, 0.5, "measured", {"read": 1200.4, "write": 800.0})
 
 
