@@ -130,7 +130,7 @@ static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
 	s64 gap = 0;
 	int c;
 
-	if (!kflow->kdev->route)
+	if (!kflow->kdev->route || !dev->sched->virtual_time)
 		return;
 	spin_lock_irqsave(&dev->lock, flags);
 	if (kflow->attached)
@@ -168,9 +168,10 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	seq_printf(sf, "%s", name);
 	fl_print_share(sf, "wanted_pct", READ_ONCE(kflow->flow.share));
 	/* Only computed while some flow is active; afterwards nobody gets anything. */
-	fl_print_share(sf, "got_pct", time_before(jiffies, READ_ONCE(kflow->kdev->got_jiffies) + 2 * HZ) ?
-					      READ_ONCE(kflow->got) :
-					      0);
+	fl_print_share(sf, "got_pct",
+		       time_before(jiffies, READ_ONCE(kflow->kdev->got_jiffies) + 2 * HZ) ?
+			       READ_ONCE(kflow->got) :
+			       0);
 	for (op = 0; op < FL_NR_OPS; op++)
 		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
 	for (op = 0; op < FL_OTHER; op++)

@@ -97,7 +97,8 @@ static void fl_update_got(struct fl_kdev *kdev)
 static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 {
 	struct fl_kdev *kdev = container_of(timer, struct fl_kdev, timer);
-	u64 next = kdev->dev.sched->tick(&kdev->dev);
+	const struct fl_sched *sched = kdev->dev.sched;
+	u64 next = sched->tick ? sched->tick(&kdev->dev) : 0;
 
 	fl_update_got(kdev);
 	if (next)
@@ -155,7 +156,8 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	for (var = sched->vars; var->name; var++)
 		if (fl_var_tunable(var))
 			*fl_var_ptr(&kdev->dev, var) = var->def;
-	sched->init_dev(&kdev->dev);
+	if (sched->init_dev)
+		sched->init_dev(&kdev->dev);
 	return kdev;
 err:
 	fl_kdev_put(kdev);
@@ -163,7 +165,10 @@ err:
 }
 EXPORT_SYMBOL_GPL(fl_kdev_create);
 
-/* False if the queue has another of our schedulers: the block layer knows nothing of those that route. */
+/*
+ * False if the queue already has one of our schedulers. The block layer cannot
+ * know: it has never heard of those that route.
+ */
 static bool fl_kdev_add(struct fl_kdev *kdev)
 {
 	struct fl_kdev *other;
@@ -178,7 +183,8 @@ static bool fl_kdev_add(struct fl_kdev *kdev)
 	if (!list_empty(&kdev->node))
 		return true;
 	pr_err("fairlane: %s: no %s while it has another of our schedulers: write none to %s/scheduler first\n",
-	       kdev->q->disk->disk_name, kdev->dev.sched->name, kdev->route ? "queue" : FL_ROUTE_FOLDER);
+	       kdev->q->disk->disk_name, kdev->dev.sched->name,
+	       kdev->route ? "queue" : FL_ROUTE_FOLDER);
 	return false;
 }
 

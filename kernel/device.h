@@ -43,7 +43,7 @@ struct fl_kdev {
 	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
 	bool dead; /* no flow may attach any more; under dev.lock */
 	/* Only of a scheduler that routes. */
-	struct fl_route *route; /* the driver's; NULL: the scheduler is an elevator. Set when made */
+	struct fl_route *route; /* the driver's; NULL: an elevator. Set when made */
 	struct rq_qos rqos; /* holds tasks back before they take a tag; linked while routing */
 	struct fl_kvar *vars; /* files of the scheduler's variables */
 	struct attribute_group files; /* the same, as a group */

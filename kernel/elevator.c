@@ -164,6 +164,8 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 	struct list_head *staged;
 	bool merged;
 
+	if (!FL_SCHED.merge_list)
+		return false;
 	staged = FL_SCHED.merge_list(fl_kflow_queue(kflow, hwq), fl_opf_op(bio->bi_opf));
 	if (list_empty(staged))
 		return false;
@@ -185,7 +187,7 @@ static void fl_release(struct request *rq)
 		FL_SCHED.release(fl_req_queue(rq), rq);
 }
 
-/* It will be inserted again: it stays charged to its flow, and gives back its place in the drive. */
+/* It will be inserted again: it stays charged, and gives back its place in the drive. */
 static void fl_requeue_request(struct request *rq)
 {
 	fl_release(rq);

@@ -17,11 +17,15 @@ static DECLARE_WAIT_QUEUE_HEAD(fl_no_kflows);
 /* The flow leaves the scheduler. Under dev->lock. */
 void fl_kflow_detach(struct fl_kflow *kflow)
 {
+	const struct fl_sched *sched = kflow->kdev->dev.sched;
+
 	lockdep_assert_held(&kflow->kdev->dev.lock);
 	if (!kflow->attached)
 		return;
 	kflow->attached = false;
-	kflow->kdev->dev.sched->exit_flow(&kflow->flow);
+	if (sched->exit_flow)
+		sched->exit_flow(&kflow->flow);
+	fl_flow_set_busy(&kflow->flow, false);
 	list_del_rcu(&kflow->flow.node);
 }
 
@@ -104,7 +108,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 
 	spin_lock_irqsave(&kdev->dev.lock, flags);
 	if (!kdev->dead && (!parent || parent->attached)) {
-		kdev->dev.sched->init_flow(&kflow->flow);
+		if (kdev->dev.sched->init_flow)
+			kdev->dev.sched->init_flow(&kflow->flow);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
 		kflow->attached = true;
 		if (!blkg->parent)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fairlane-route.ko: which drives can be told classes, which schedulers choose
- * them, and /sys/block/DISK/fairlane/scheduler, which brings the two together.
- * A module of its own, so that a driver does not pin the schedulers.
+ * fairlane-route.ko: the drives that take classes, the schedulers that choose
+ * classes, and /sys/block/DISK/fairlane/scheduler, which connects the two. A
+ * module of its own, so that a driver does not pin the schedulers.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>

@@ -2,10 +2,10 @@
 /*
  * For a block driver: let a scheduler choose the class of submission queue.
  *
- * D2FQ holds no request back. It tells the driver, as that sends a request to
- * the drive, in which of three classes of submission queues to put it: high,
- * medium or low of NVMe's weighted round robin (WRR) arbitration. No elevator
- * is in the path. Four calls in a driver, of which two are per request:
+ * D2FQ holds no request back. When the driver sends a request to the drive, D2FQ
+ * says which of three classes of submission queues it goes to: high, medium or
+ * low of NVMe's weighted round robin (WRR) arbitration. There is no elevator in
+ * the path. A driver makes four calls, of which two are per request:
  *
  *	struct drive { struct fl_route route; ... };
  *	struct command { struct fl_route_rq route; ... };     // a request's pdu
@@ -19,19 +19,19 @@
  *	fl_route_unregister(&drive->route);
  *	del_gendisk(disk);
  *
- * While no scheduler was chosen, the two are one predictable branch each, and
- * all requests go to high. The operator chooses with
+ * While no scheduler is chosen, these two are a predictable branch each, and all
+ * requests go to high. The operator chooses one with
  * `echo d2fq > /sys/block/DISK/fairlane/scheduler`.
  *
  * Lives:
  *   fl_route      the driver's, zeroed at first. In use from register to
  *                 unregister, which takes the scheduler away.
- *   fl_route_rq   the request's, from start to done; whoever does not call
- *                 start for a request does not call done either.
+ *   fl_route_rq   the request's, from start to done. A request without a start
+ *                 has no done either.
  *   scheduler     start and done change only while the queue is frozen: no
  *                 request sees two of them.
- *   modules       a driver pins fairlane-route.ko, which is this header's
- *                 other side and no more; a chosen scheduler pins its module.
+ *   modules       a driver pins fairlane-route.ko, which implements this header
+ *                 and no more; a chosen scheduler pins its own module.
  */
 #ifndef FAIRLANE_ROUTE_H
 #define FAIRLANE_ROUTE_H

@@ -75,7 +75,7 @@ static ssize_t fl_kvar_store(struct device *dev, struct device_attribute *attr, 
 			   fl_prices_store(kvar->kdev, page, count);
 }
 
-/* For a scheduler that routes: make its variables and prices files of the drive's fairlane folder. */
+/* For a scheduler that routes: its variables, and prices, as files of the fairlane folder. */
 int fl_kdev_init_vars(struct fl_kdev *kdev)
 {
 	const struct fl_var *var;

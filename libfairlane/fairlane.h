@@ -54,8 +54,9 @@ struct fl_sched;
 
 struct fl_dev {
 	const struct fl_sched *sched;
-	struct fl_prices prices; /* may change while no request exists: keep nothing computed from it */
+	struct fl_prices prices; /* may change while no request exists: do not cache costs */
 	struct list_head flows; /* fl_flow.node; under lock */
+	bool ticking; /* of fl_flows_tick(): it will be called again; under lock */
 	spinlock_t lock;
 	unsigned int nr_hwqs;
 	struct fl_hwq **hwqs; /* nr_hwqs of them */
@@ -111,6 +112,11 @@ struct fl_var {
 	u64 min, max, def;
 };
 
+/*
+ * init_dev, init_flow, exit_flow, merge_list, release, complete, tick and
+ * virtual_time may be NULL: the scheduler has nothing to do there. After
+ * exit_flow() the host makes the flow inactive.
+ */
 struct fl_sched {
 	const char *name;
 	size_t dev_size, hwq_size, flow_size, queue_size;
@@ -140,13 +146,13 @@ struct fl_sched {
 	/*
 	 * @rq gives back what dispatch() took for it: once for each dispatch,
 	 * after complete() or, when the drive would not take it, before it is
-	 * inserted again. No lock, any context. NULL: there is nothing to give back.
+	 * inserted again. No lock, any context.
 	 */
 	void (*release)(struct fl_queue *queue, struct fl_req *rq);
 
 	/*
 	 * The drive finished @rq at @now_ns (0 from a host that sends by route());
-	 * before release(). NULL: the scheduler does not mind.
+	 * before release().
 	 */
 	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
 
@@ -154,8 +160,8 @@ struct fl_sched {
 	u64 (*tick)(struct fl_dev *dev);
 
 	/*
-	 * The virtual time of @flow, and how far that is ahead of the least, for who
-	 * looks on; NULL: there is none. Under dev->lock.
+	 * The virtual time of @flow, and how far that is ahead of the least, to be
+	 * shown. Under dev->lock.
 	 */
 	void (*virtual_time)(struct fl_flow *flow, u64 *vt, s64 *gap);
 

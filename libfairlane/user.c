@@ -106,7 +106,8 @@ struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
 	for (var = sched->vars; var->name; var++)
 		if (fl_var_tunable(var))
 			*fl_var_ptr(dev, var) = var->def;
-	sched->init_dev(dev);
+	if (sched->init_dev)
+		sched->init_dev(dev);
 	user->root = fl_flow_create(dev, NULL, FL_WEIGHT_DEFAULT);
 	if (!user->root)
 		goto err;
@@ -148,7 +149,8 @@ struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 w
 		fl_flow_queue(sched, flow, i)->hwq = dev->hwqs[i];
 	}
 	spin_lock(&dev->lock);
-	sched->init_flow(flow);
+	if (sched->init_flow)
+		sched->init_flow(flow);
 	list_add_tail(&flow->node, &dev->flows);
 	spin_unlock(&dev->lock);
 	return flow;
@@ -159,7 +161,9 @@ void fl_flow_destroy(struct fl_flow *flow)
 	struct fl_dev *dev = flow->dev;
 
 	spin_lock(&dev->lock);
-	dev->sched->exit_flow(flow);
+	if (dev->sched->exit_flow)
+		dev->sched->exit_flow(flow);
+	fl_flow_set_busy(flow, false);
 	list_del_init(&flow->node);
 	spin_unlock(&dev->lock);
 	free(flow->queues);
@@ -253,7 +257,7 @@ void fl_requeue(struct fl_req *rq)
 
 u64 fl_tick(struct fl_dev *dev)
 {
-	return dev->sched->tick(dev);
+	return dev->sched->tick ? dev->sched->tick(dev) : 0;
 }
 
 static const struct fl_var *fl_find_var(struct fl_dev *dev, const char *name)

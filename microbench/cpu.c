@@ -146,7 +146,7 @@ static void set_up(struct bench *b, const struct fl_sched *sched)
 	bench_shared = (struct bench_shared){ .lock = &b->dev->lock };
 }
 
-/* ns since @from, without reading the clock and what was held since @held, in which one of two readings is. */
+/* ns since @from, less the time to read the clock and the time that the lock was held since @held. */
 static u64 took(const struct bench *b, u64 from, u64 held, u64 taken)
 {
 	u64 ns = bench_now_ns() - from;

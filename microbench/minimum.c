@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What it costs to know how far a flow is ahead of the others, with real
- * threads: each is a flow, on a core of its own if there are enough, that
- * moves its virtual time, makes that known, and looks at where the others
- * are, as for one request after the other.
+ * The CPU time of knowing how far a flow is ahead of the others, with real
+ * threads. Each is a flow, on a core of its own if there are enough. As for one
+ * request after the other, it moves its virtual time on, makes that known, and
+ * looks at where the others are.
  *
  *	none        only moves its virtual time
  *	d2fq        D2FQ's word and its two loops of compare-and-swap

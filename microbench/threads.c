@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What the schedulers' code does on real threads: 1..N of them, each with a
- * hardware queue and a tenant of its own, as if pinned to a core, submitting to
- * a drive that takes no time. What is left is what the schedulers cost each
- * other across cores: the one lock of FlashFQ, the sampled virtual times of
- * mqFlashFQ, and nothing for none (Fig. 5 of the mqFlashFQ paper asks the same
- * of a drive).
+ * The throughput of the schedulers' code on real threads: 1..N of them, each with
+ * a hardware queue and a tenant of its own, as if pinned to a core, submitting to
+ * a drive that takes no time. What is left is how much cores keep each other
+ * waiting: by the one lock of FlashFQ, by the sampled virtual times of mqFlashFQ,
+ * and not at all with none. (Fig. 5 of the mqFlashFQ paper measures the same on a
+ * drive.)
  *
  * Prints a line for each scheduler and number of threads: requests per second
  * of all threads together, the median of three runs, and that of one thread.

@@ -11,7 +11,7 @@ struct reader {
 	bool failed;
 };
 
-/* The first error counts; reading goes on with defaults, so that callers need not look. */
+/* Only the first error is kept. Reading goes on with defaults, so that callers need not check. */
 __attribute__((format(printf, 2, 3))) static void fail(struct reader *r, const char *format, ...)
 {
 	va_list args;
@@ -47,7 +47,7 @@ static const json_t *get(struct table *t, const char *key)
 	return value;
 }
 
-/* json_object_get() counts a repeated key once; and the parser refuses those. */
+/* Each key is looked up once, and the parser refuses repeated ones. */
 static void no_more(struct table *t, const char *valid)
 {
 	if (json_object_size(t->json) > t->read)
@@ -253,7 +253,7 @@ static void read_phases(struct table *t, struct tenant_config *tenant)
 	}
 }
 
-/* Load that is made up. */
+/* A synthetic load. */
 static void read_load(struct table *t, struct tenant_config *tenant)
 {
 	tenant->bytes = number(t, "bytes", 512, MAX_IO_BYTES);

@@ -101,7 +101,7 @@ struct config {
 	struct tenant_config *tenants;
 };
 
-/* Read @file. False with a sentence in @error when it is no run; nothing to free then. */
+/* Read a run from @file. False, with a sentence in @error and nothing to free, if it has none. */
 bool config_read(struct config *config, FILE *file, char *error, size_t size);
 void config_free(struct config *config);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The drive of a run: the SSD model, or a null drive that only takes its time. */
+/* The drive of a run: the SSD model, or a null drive, which only takes time. */
 #ifndef SIM_DRIVE_H
 #define SIM_DRIVE_H
 

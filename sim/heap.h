@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The events to come: a heap with four children to a node, ties in order of their making. */
+/* The events to come: a heap with four children to a node; ties in order of addition. */
 #ifndef SIM_HEAP_H
 #define SIM_HEAP_H
 

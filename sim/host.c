@@ -3,14 +3,14 @@
  * The host: cores that do one thing at a time, jobs that submit requests, the
  * block layer's tags, and the events that drive it all.
  *
- * A piece of work is begun when its core is free. A submission first takes the
+ * A piece of work begins when its core is free. A submission first takes the
  * time of everything before the scheduler. Then the real scheduler code runs, in
- * no time, and says by what it did what it costs: so many ns for the request,
- * for each request dispatched, and for each time that it took the lock that
- * all cores share - which makes the core wait until those that took it before
- * have released it, and what was dispatched wait with it. When that time
- * and, for a completion, the time of everything after the scheduler are over,
- * the core takes up what came next.
+ * no simulated time. What it did says how long it takes: so many ns for the
+ * request, for each request dispatched, and for each time that it took the lock
+ * that all cores share. For that lock the core waits until those that took it
+ * before have released it, and what was dispatched waits with it. When that time
+ * is over and, for a completion, the time of everything after the scheduler, the
+ * core takes up what came next.
  */
 #include "sim.h"
 
@@ -342,7 +342,7 @@ static int flow_room(const struct sim *sim, struct fl_queue *queue)
 	return fl_tags_may_hold(queue, held, sim->tags, 1, tags_used) - held;
 }
 
-/* Take a tag for @job's request, or have the job wait; before others, if it did so before. */
+/* Take a tag for @job's request, or let the job wait: ahead of the others if it waited before. */
 static bool get_tag(struct sim *sim, struct job *job, struct fl_queue *queue)
 {
 	struct hwq *hwq = job->hwq;
@@ -417,7 +417,7 @@ static unsigned int dispatch(struct sim *sim, struct core *core, struct hwq *hwq
 	return nr;
 }
 
-/* What a scheduler that never stages says, as the drive knows it. */
+/* The class that a scheduler with route() chose, in the drive's terms. */
 static enum ssd_class route(struct sim *sim, struct request *r)
 {
 	static const enum ssd_class classes[] = {
@@ -522,7 +522,7 @@ static void spend(struct sim *sim, struct core *core, u64 ns)
 	push(sim, sim->now + ns, EVENT_CORE, core);
 }
 
-/* Begin what @core is to do now: what it takes before the scheduler's part. */
+/* Begin what @core is to do now: the part before the scheduler's. */
 static u64 time_before(struct sim *sim, struct core *core)
 {
 	const struct cpu_time *cpu = &sim->config.cpu;
@@ -675,7 +675,7 @@ static void handle_drive(struct sim *sim)
 	}
 }
 
-/* At @at, the window may have begun or ended: what was written by then, for what was within it. */
+/* If the window begins or ends at @at, note what was written until then. */
 static void note_writes(struct sim *sim, u64 at)
 {
 	while (unlikely(at >= sim->note_ns)) {

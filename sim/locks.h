@@ -2,11 +2,11 @@
 /*
  * Included before libfairlane's files when they are compiled for the
  * simulator. It has one thread, so locks need not lock, and atomic operations,
- * which cost more than all else here, need not be atomic. But whoever takes the
- * lock that all cores share is counted, and so is what it reads of shared
- * memory meanwhile - of which slow paths that look at all flows do much - so
- * that the host model can make its core hold the lock for as long as microbench/
- * found that this takes.
+ * which would take more time than all else here, need not be atomic. But the
+ * lock that all cores share is counted each time it is taken, and so are the
+ * reads of shared memory under it, of which slow paths that look at all flows do
+ * many. From these the host model knows how long its core holds the lock, by
+ * what microbench/ measured.
  */
 #ifndef SIM_LOCKS_H
 #define SIM_LOCKS_H

@@ -2,7 +2,7 @@
 /*
  * No scheduler: each hardware queue is first come, first served. What the
  * kernel does without an elevator once a drive's tags are taken, and the empty
- * frame that microbench/ compares a scheduler's cost with.
+ * frame that microbench/ compares a scheduler's CPU time with.
  */
 #include "none.h"
 
@@ -22,11 +22,6 @@ static void none_init_dev(struct fl_dev *dev)
 
 	for (i = 0; i < dev->nr_hwqs; i++)
 		INIT_LIST_HEAD(&to_none(dev->hwqs[i])->rqs);
-}
-
-static void none_flow(struct fl_flow *flow)
-{
-	(void)flow;
 }
 
 static void none_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
@@ -54,31 +49,6 @@ static bool none_has_work(struct fl_hwq *hwq)
 	return !list_empty(&to_none(hwq)->rqs);
 }
 
-static struct list_head *none_merge_list(struct fl_queue *queue, enum fl_op op)
-{
-	(void)op;
-	return &to_none(queue->hwq)->rqs;
-}
-
-static void none_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
-{
-	(void)queue;
-	(void)rq;
-	(void)now_ns;
-}
-
-static void none_release(struct fl_queue *queue, struct fl_req *rq)
-{
-	(void)queue;
-	(void)rq;
-}
-
-static u64 none_tick(struct fl_dev *dev)
-{
-	(void)dev;
-	return 0;
-}
-
 static const struct fl_var none_vars[] = { {} };
 
 const struct fl_sched sim_none = {
@@ -88,14 +58,8 @@ const struct fl_sched sim_none = {
 	.flow_size = sizeof(struct fl_flow),
 	.queue_size = sizeof(struct fl_queue),
 	.init_dev = none_init_dev,
-	.init_flow = none_flow,
-	.exit_flow = none_flow,
 	.insert = none_insert,
 	.dispatch = none_dispatch,
 	.has_work = none_has_work,
-	.merge_list = none_merge_list,
-	.complete = none_complete,
-	.release = none_release,
-	.tick = none_tick,
 	.vars = none_vars,
 };

@@ -32,7 +32,7 @@ static inline u64 random_below(u64 *state, u64 n)
 
 /*
  * An exponentially distributed number of mean @mean, by von Neumann's method:
- * comparisons of uniform numbers, and no logarithm. Each failed trial adds
+ * comparisons of uniform numbers, and no logarithm. Each failed round adds
  * one mean; the first number of a falling run of odd length is the rest.
  */
 static inline u64 random_exponential(u64 *state, u64 mean)

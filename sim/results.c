@@ -7,7 +7,7 @@ static double per_s(const struct sim *sim, u64 n)
 	return (double)n * 1e9 / (double)sim->config.run_ns;
 }
 
-/* The node that is @node's parent has it as an active child: sum up the weights of those. */
+/* Add up the weights of each node's active children. */
 static void add_weights(const struct config *c, u64 *children)
 {
 	bool *busy = calloc(c->nr_cgroups + 1, sizeof(*busy)); /* counted already */
@@ -94,7 +94,7 @@ static void print_tenant(const struct sim *sim, FILE *file, const struct tenant 
 	fprintf(file, "]}}");
 }
 
-/* Jain's index over what each got of what it should; see fairlane/results.py. */
+/* Jain's index over what each got, relative to its share; see fairlane/results.py. */
 static void print_fairness(const struct sim *sim, FILE *file, const u64 *children)
 {
 	double sum = 0, squares = 0;

@@ -128,8 +128,9 @@ static const struct fl_var *find_tunable(const struct fl_sched *sched, const cha
 static bool fail_unknown(struct sim *sim, const char *name)
 {
 	const struct fl_var *var;
-	size_t at = snprintf(sim->error, sizeof(sim->error), "tunables: %s has no tunable %.40s; it has%s",
-			     sim->sched->name, name, sim->sched->vars->name ? "" : " none");
+	size_t at = snprintf(sim->error, sizeof(sim->error),
+			     "tunables: %s has no tunable %.40s; it has%s", sim->sched->name, name,
+			     sim->sched->vars->name ? "" : " none");
 
 	for (var = sim->sched->vars; var->name; var++)
 		if (fl_var_tunable(var))

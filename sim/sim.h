@@ -3,9 +3,9 @@
  * One run: a host with its tenants' load, a scheduler, and a drive, in
  * virtual time.
  *
- * Whatever happens, happens in the order of its time, and at the same time in
- * the order in which it was caused; nothing depends on addresses, on the real
- * time, or on floating point. So a run is the same on any machine.
+ * Events happen in the order of their time, and those of the same time in the
+ * order in which they were caused. Nothing depends on addresses, on real time,
+ * or on floating point. So a run is the same on any machine.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -37,7 +37,7 @@ struct work_list {
 	struct work *first, **last;
 };
 
-/* Does one thing after the other: what the drive has done first, since that interrupts. */
+/* Does one thing at a time; completions first, since they interrupt. */
 struct core {
 	struct work_list todo[2];
 	struct work *now; /* NULL: idle */
@@ -170,8 +170,8 @@ bool sim_init(struct sim *sim);
 /* Have schedulers see the clock of @sim, of which there is one at a time. */
 void sim_set_clock(const struct sim *sim);
 /*
- * Run to the end, until the last request is done. Tells of its @progress,
- * 0..1000, if that is not NULL. False with sim->error when something is lost.
+ * Run to the end, until the last request is done. Calls @progress, if it is not
+ * NULL, with 0..1000. False with sim->error when a request is lost.
  */
 bool sim_run(struct sim *sim, void (*progress)(unsigned int permille));
 void sim_exit(struct sim *sim);

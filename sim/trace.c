@@ -52,7 +52,7 @@ static bool wrong(struct trace *trace, const char *what)
 	return false;
 }
 
-/* The number at *@text, which then is behind it. */
+/* Parse the number at *@text, and move *@text past it. */
 static bool column(char **text, u64 *number)
 {
 	*text += strspn(*text, " \t");
@@ -86,7 +86,7 @@ static bool parse(struct trace *trace, char *text)
 		return wrong(trace, "the request arrives more than two weeks after the first");
 	trace->last_ns = arrival_ns;
 	trace->next.arrival_ns = trace->round_ns + (arrival_ns - trace->first_ns);
-	/* A request that began within the drive and would end beyond it ends where the drive does. */
+	/* A request that would go beyond the end of the drive ends there. */
 	sector %= trace->size * (trace->block / SECTOR);
 	trace->next.offset = min_t(u64, sector * SECTOR / trace->block * trace->block,
 				   trace->size * trace->block - bytes);

@@ -35,19 +35,19 @@ struct trace {
 };
 
 /*
- * NULL when the file cannot be opened, with errno, which is 0 when it is no
- * regular file. A drive of @size bytes has blocks of @block.
+ * For a drive of @size bytes with blocks of @block. NULL when the file cannot be
+ * opened, with errno; errno is 0 when it is not a regular file.
  */
 struct trace *trace_open(const char *path, u64 size, u64 block, u64 nth, u64 of);
 void trace_close(struct trace *trace);
 /*
- * Read all of it to its end. False with trace->wrong when a line is no request, or not every
- * job has one; else trace_begin() is next.
+ * Read the trace to its end. False, with trace->wrong, when a line is not a request
+ * or some job has none. Call trace_begin() next.
  */
 bool trace_check(struct trace *trace);
 /* Have the first request arrive at @at_ns. False with trace->wrong when there is none. */
 bool trace_begin(struct trace *trace, u64 at_ns);
-/* Go on to the next request. False with trace->wrong when the line is none. */
+/* Go on to the next request. False with trace->wrong when the line is not one. */
 bool trace_next(struct trace *trace);
 
 #endif

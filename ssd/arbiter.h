@@ -16,9 +16,9 @@
  *
  *	weights 4:4:1, burst 2:  HH MM L HH MM | HH MM L HH MM | ...
  *
- * In a class, its queues take turns of a burst. A queue whose burst the end of
- * the credits cuts short has the rest of it when its class is next: else those
- * behind it would always get the odd end.
+ * The queues of a class take turns of a burst. When the credits end in the
+ * middle of a burst, the queue gets the rest of it when its class is next. Else
+ * the queues behind it would always get the odd end.
  *
  * Only queues with commands are looked at, in a list for each class, so the
  * cost of a choice does not grow with the number of queues. A queue that

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The drive by itself, without a host: jobs that always have a number of
- * commands under way, and send the next at the moment that one is complete.
- * What profiles are fitted with, and how fast the model runs.
+ * commands under way, and send the next when one is complete. Profiles are
+ * fitted with this, and it shows how fast the model runs.
  *
  *	closed-loop SECONDS WARMUP STATE [NAME=VALUE...] [weights=H:M:L] JOB...
  *

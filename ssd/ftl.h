@@ -10,8 +10,8 @@
  *
  * Collection is greedy, die by die: the block with the fewest valid units
  * goes first. It begins when a die is short of free blocks, and then keeps
- * pace: a row that the host writes is a debt of as many units, and collection
- * pays it off by what it finds invalid.
+ * pace: each row that the host writes is a debt of as many units, which
+ * collection pays off with the invalid units that it finds.
  *
  * The map may model less than the whole drive, to bound memory: offsets then
  * wrap around. What matters for collection, the fraction of a block that is
@@ -20,8 +20,8 @@
  *
  * Nothing is collected while the drive idles.
  *
- * Without a map (profile: map = 0), the drive is for ever fresh: programs go
- * to any die, and where data lies is computed from its offset.
+ * Without a map (profile: map = 0), the drive stays fresh: programs go to any
+ * die, and the place of data is computed from its offset.
  */
 #ifndef FAIRLANE_SSD_FTL_H
 #define FAIRLANE_SSD_FTL_H
@@ -65,7 +65,7 @@ struct ftl {
 	u64 erases, nand_units;
 };
 
-/* Does a drive of this profile have blocks to spare on each die, and no more of anything than can be modelled? */
+/* Does each die of such a drive have blocks to spare, and nothing be more than can be modelled? */
 bool ftl_fits(const struct ssd_profile *p);
 /* Bytes that the map of such a drive, which fits, takes. */
 u64 ftl_memory(const struct ssd_profile *p);

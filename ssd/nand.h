@@ -9,9 +9,9 @@
  *	          program; or erase
  *
  * A read waits behind what its die is doing, and behind reads that came
- * before. Programs go to a die that has nothing to read, or has done
- * reads_per_program reads in a row; so a program finds a die by itself, and
- * waits in the buffer. A channel serves in the order in which its dies ask.
+ * before. A program goes to any die that has nothing to read, or has done
+ * reads_per_program reads in a row; until there is one it waits in the buffer.
+ * A channel serves in the order in which its dies ask.
  *
  * A die has at most one event to come, so the heap of events is no larger
  * than the number of dies.

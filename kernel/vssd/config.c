@@ -10,17 +10,17 @@
  *	cat disk					vssd0: its name in /sys/block and /dev
  *	echo 0 > power; cd ..; rmdir d			the drive and its data are gone
  *
- * The files are the numbers of a drive (SSD_PROFILE in ssd/profile.h) and of
- * how it is played here (VSSD_PARAMS in vssd.h), one each, in the units that are
- * documented there. Besides these:
+ * Each number of a drive (SSD_PROFILE in ssd/profile.h), and of how it is played
+ * here (VSSD_PARAMS in vssd.h), is a file, in the unit documented there. There
+ * are also:
  *
- *	power	0 or 1. EINVAL: the values make no drive, see `check`; ENOMEM: the
- *		kernel is short of memory for the model.
+ *	power	0 or 1. EINVAL: no drive can have these values, see `check`; ENOMEM:
+ *		the kernel is short of memory for the model.
  *	disk	read only: the drive's name; empty without power
  *	check	read only: what is wrong with the values, as a sentence; empty: nothing
  *
  * A number is refused with ERANGE when it is out of its range and with EBUSY
- * while the drive has power. What a drive that runs shows is in disk.c.
+ * while the drive has power. The files of a running drive are in disk.c.
  */
 #include <linux/configfs.h>
 #include <linux/log2.h>
@@ -66,7 +66,7 @@ static ssize_t vssd_value_store(struct vssd_config *config, u64 *value, u64 min,
 	return ret ?: count;
 }
 
-/* configfs does not say which attribute is meant: a pair of functions for each. */
+/* configfs does not say which attribute is meant, so each has a pair of functions. */
 #define VSSD_VALUE(name, value, min, max)                                                         \
 	static ssize_t vssd_##name##_show(struct config_item *item, char *page)                   \
 	{                                                                                         \
@@ -102,7 +102,7 @@ static u64 vssd_max_memory(void)
 	return min_t(u64, (u64)(totalram_pages() / 4) << PAGE_SHIFT, INT_MAX);
 }
 
-/* What keeps a drive from being made of @params, and the value at fault; NULL: nothing. */
+/* Why no drive can be made of @params, and the name of the value at fault; NULL: one can. */
 static const char *vssd_params_check(const struct vssd_params *params, const char **name)
 {
 	const struct ssd_profile_field *field;
@@ -270,7 +270,7 @@ static int __init vssd_init(void)
 
 static void __exit vssd_exit(void)
 {
-	/* No folder is left, or this module would be pinned; but pages may wait to be freed by it. */
+	/* No folder is left, or this module would be pinned. But RCU may still have pages to free. */
 	configfs_unregister_subsystem(&vssd_subsys);
 	rcu_barrier();
 }

@@ -4,26 +4,25 @@
  * to that core's submission queues in the model.
  *
  * A command's data are moved when it is submitted; the model then says how long
- * it takes. So a write that the bound on memory forbids fails at once, with
- * BLK_STS_NOSPC, and has changed nothing. Submission must not sleep (as on an
- * NVMe drive), so memory that is short just then is asked for again, by the
- * block layer's own retry, and only a command that finds none for
- * VSSD_MEMORY_WAIT fails.
+ * the command takes. So a write beyond the bound on memory fails at once, with
+ * BLK_STS_NOSPC, and changes nothing. Submission must not sleep (as on an NVMe
+ * drive). When memory is short just then, the block layer tries the command
+ * again; it fails only if there is none for VSSD_MEMORY_WAIT.
  *
  * Time. The model has a clock of its own: real time since the drive was made,
- * divided by time_scale. One hrtimer stands at the model's next event. A
+ * divided by time_scale. One hrtimer is set to the model's next event. A
  * completion goes to the CPU that the command's queue belongs to, as that
  * queue's interrupt would: commands that are done are put on the queue's list,
- * and whoever finds it empty calls that CPU.
+ * and whoever finds the list empty calls that CPU.
  *
- * A drive that is removed does not wait for its model: the clock then jumps from
- * event to event ("rush"), so removal takes as long as the CPU needs and not the
- * drive, however slow that is, and every command ends well.
+ * Removing a drive does not wait for its model: the clock then jumps from event
+ * to event ("rush"), and every command ends well. That takes only CPU time,
+ * however slow the drive is.
  *
- * Locking. vssd->lock guards the model and what stands beside it in struct
- * vssd. It is taken with interrupts off, by submission (process context), the
- * timer (hard interrupt) and sysfs. Requests are completed without it. One lock
- * for all CPUs: the model is one machine with one order of events.
+ * Locking. vssd->lock guards the model and the fields after it in struct vssd.
+ * It is taken with interrupts off, by submission (process context), the timer
+ * (hard interrupt) and sysfs. Requests are completed without it. One lock for
+ * all CPUs: the model is one machine with one order of events.
  */
 #include <linux/hrtimer.h>
 #include <linux/idr.h>
@@ -50,7 +49,7 @@ struct vssd_cmd {
 	unsigned long give_up; /* jiffies; set when RQF_DONTPREP is */
 };
 
-/* What stands for the completion queue and the interrupt of one hardware queue. */
+/* The completion queue and the interrupt of one hardware queue. */
 struct vssd_queue {
 	struct llist_head done; /* added to anywhere, emptied on the queue's CPU */
 	call_single_data_t csd; /* used by whoever adds to an empty list */
@@ -147,7 +146,7 @@ static void vssd_arm(struct vssd *vssd)
 {
 	u64 next = ssd_next_ns(vssd->ssd);
 
-	/* A timer that stands in the past has fired, or is moved before it does for nothing. */
+	/* A timer set to the past has fired, or is moved on here before it fires in vain. */
 	if (next == SSD_NEVER || (vssd->armed > vssd->now && vssd->armed <= next))
 		return;
 	vssd->armed = next;
@@ -156,7 +155,7 @@ static void vssd_arm(struct vssd *vssd)
 		      HRTIMER_MODE_ABS);
 }
 
-/* Give the model @cmd if there is one, move it to now, and complete what is done. Any context. */
+/* Give @cmd, unless NULL, to the model, move that to now, complete what is done. Any context. */
 static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 {
 	struct ssd_cmd *done, *last;
@@ -165,7 +164,7 @@ static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 	u64 now;
 
 	do {
-		/* Whoever takes what is done off the model must not be kept from handing it on. */
+		/* Whoever takes commands from the model must complete them without being preempted. */
 		preempt_disable();
 		spin_lock_irqsave(&vssd->lock, flags);
 		now = vssd_now(vssd);
@@ -194,7 +193,7 @@ static enum hrtimer_restart vssd_timer(struct hrtimer *timer)
 
 /* ---- Submission ----------------------------------------------------------- */
 
-/* What the model is told of @rq; false: it is of a kind that the drive does not know. */
+/* Describe @rq to the model; false: the drive does not know this kind of request. */
 static bool vssd_describe(struct ssd_cmd *cmd, struct request *rq, u32 core)
 {
 	*cmd = (struct ssd_cmd){
@@ -215,7 +214,7 @@ static bool vssd_describe(struct ssd_cmd *cmd, struct request *rq, u32 core)
 		return true;
 	case REQ_OP_FLUSH:
 		cmd->op = SSD_FLUSH;
-		cmd->offset = 0; /* the block layer's is nowhere */
+		cmd->offset = 0; /* a flush has no place */
 		return true;
 	default:
 		return false;
@@ -235,7 +234,7 @@ static int vssd_move_data(struct vssd_store *store, const struct ssd_cmd *cmd, s
 	return ret;
 }
 
-/* The kernel has no page now: have the block layer try again in a moment, unless it has done so for long. */
+/* The kernel has no page now: let the block layer try again in a moment, but not for too long. */
 static blk_status_t vssd_no_memory(struct request *rq, struct vssd_cmd *cmd)
 {
 	if (!(rq->rq_flags & RQF_DONTPREP)) {
@@ -519,7 +518,7 @@ struct vssd *vssd_create(const struct vssd_params *params)
 	ret = vssd_init_disk(vssd);
 	if (ret)
 		goto free_tags;
-	/* It is all zeroes: no partitions to look for, at the pace of a drive that may be very slow. */
+	/* It is all zeroes. A scan for partitions could take long: the drive may be very slow. */
 	set_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
 	ret = device_add_disk(NULL, vssd->disk, vssd_groups);
 	if (ret)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The data of a virtual SSD: pages in an xarray. Only what is written costs
- * memory: a page of its own for each page of the drive, up to a bound, and about
- * 10 bytes for the array (576 in the worst case of pages far from each other).
+ * The data of a virtual SSD: pages in an xarray. Only what is written takes
+ * memory: a page for each page of the drive, up to a bound, and about 10 bytes
+ * for the array (576 in the worst case, pages far from each other).
  *
- * A page is in the array from the first write to it, or a part of it, until it
- * is discarded as a whole or the drive goes. Those who look it up are in an RCU
+ * A page is in the array from the first write to any part of it until it is
+ * discarded as a whole or the drive goes. Whoever looks it up is in an RCU
  * read-side section, and it is freed after a grace period. Nothing else guards
- * its contents: commands in flight at the same time that overlap have no order,
- * on a drive of metal as here.
+ * its contents: overlapping commands that are in flight at the same time have
+ * no order, as on a real drive.
  */
 #include <linux/bvec.h>
 #include <linux/gfp.h>
@@ -45,7 +45,7 @@ void vssd_store_free(struct vssd_store *store)
 
 static int vssd_store_add(struct vssd_store *store, unsigned long index)
 {
-	/* Not the reserves, even for a task that frees memory by writing here: it tries again. */
+	/* No reserves, not even for a task that writes here to free memory: it will try again. */
 	const gfp_t gfp = GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN;
 	struct page *page = alloc_page(gfp | __GFP_ZERO);
 	int ret = 0;
@@ -54,7 +54,7 @@ static int vssd_store_add(struct vssd_store *store, unsigned long index)
 		return -ENOMEM;
 	xa_lock(&store->pages);
 	if (xa_load(&store->pages, index)) {
-		/* another write was first */
+		/* another write added it first */
 	} else if (store->nr_pages >= store->max_pages) {
 		ret = -ENOSPC;
 	} else {
@@ -71,12 +71,12 @@ static int vssd_store_add(struct vssd_store *store, unsigned long index)
 }
 
 /*
- * Have a page for every byte of the range, so that a write to it cannot fail
- * half way; nothing that is stored changes. Does not sleep.
+ * Add a page for every byte of the range, so that a write to it cannot fail
+ * half way. Stored data do not change. Does not sleep.
  *
- * Returns 0; -ENOSPC: the bound is reached; -ENOMEM: the kernel has no page to
- * give without sleeping. Pages that were added before an error stay: another
- * write may rely on them already, and whoever tries again has less to do.
+ * Returns 0; -ENOSPC when the bound is reached; -ENOMEM when the kernel has no
+ * page to give without sleeping. Pages that were added before an error stay:
+ * another write may rely on them already.
  */
 int vssd_store_reserve(struct vssd_store *store, u64 offset, unsigned int bytes)
 {

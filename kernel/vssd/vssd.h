@@ -32,7 +32,7 @@
 
 struct vssd_store {
 	struct xarray pages; /* by offset / PAGE_SIZE; a page that is not there reads as zeroes */
-	unsigned long nr_pages; /* in it; written under its lock, a stale read shows an old figure in sysfs */
+	unsigned long nr_pages; /* in it; written under its lock; sysfs may show an old one */
 	unsigned long max_pages;
 };
 

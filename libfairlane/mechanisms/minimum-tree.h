@@ -10,10 +10,10 @@
  *
  * Whoever changes its leaf refreshes the nodes above it, as far up as it was
  * or becomes the least. A refresh is a compare-and-swap of the least of the
- * children; it is done twice (as in Jayanti's f-arrays): if both fail, somebody
- * else has meanwhile read the new leaf. A word has 48 bits of virtual time,
+ * children. It is done twice (as in Jayanti's f-arrays): if both fail, another
+ * thread has read the new leaf meanwhile. A word has 48 bits of virtual time,
  * compared by difference, a bit that says idle, and a version, so that no swap
- * takes an old value that is back for an old one that never went.
+ * mistakes a value that came back for one that never changed.
  *
  * After all changes are done, the root is the least of the leaves.
  */
@@ -33,8 +33,8 @@ struct fl_mind_node {
 } ____cacheline_aligned_in_smp;
 
 /*
- * For @nr leaves. Each of @nr owners has two nodes, @offset bytes into it, so
- * that nobody has to allocate any.
+ * A tree with @nr leaves. Each of its @nr owners has room for two nodes, at
+ * @offset bytes, so that none have to be allocated.
  */
 struct fl_mind {
 	void **owners;
@@ -121,7 +121,7 @@ static inline void fl_mind_set(struct fl_mind *m, unsigned int leaf, s64 word)
 {
 	unsigned int node = m->nr_inner + leaf;
 	s64 was = atomic64_read(fl_mind_node(m, node)), above;
-	bool refreshed = false; /* and that may have brought up another leaf's change, too */
+	bool refreshed = false; /* a node below, which may have brought up another leaf's change */
 
 	if (fl_mind_same(was, word))
 		return;
@@ -129,7 +129,7 @@ static inline void fl_mind_set(struct fl_mind *m, unsigned int leaf, s64 word)
 	while (node) {
 		node = (node - 1) / FL_MIND_FANOUT;
 		above = atomic64_read(fl_mind_node(m, node));
-		/* It was not the least here, nor is it: who reads the old leaf now refreshes twice. */
+		/* It was not the least here, nor is it now: who read the old leaf refreshes twice. */
 		if (!refreshed && !fl_mind_same(above, was) && !fl_mind_before(word, above))
 			return;
 		refreshed = true;

@@ -3,33 +3,34 @@
  * Scheduler tags, divided among flows.
  *
  * A request holds a scheduler tag from its allocation to its completion,
- * throttled or not. There are few (nr_requests per hardware queue), so that a
- * throttled flow with a deep queue would soon hold them all, and whoever is
+ * throttled or not. There are few of them (nr_requests per hardware queue). A
+ * throttled flow with a deep queue would soon hold them all, and a flow that is
  * entitled to the drive could not even get in.
  *
- * So on each hardware queue 7/8 of the tags are divided by share, and whoever
- * is below its part may take a tag; 1/8 stays for whoever comes next. While
- * more than 1/4 of the tags are free, anybody that is not throttled may go
- * beyond its part: what some do not use, others may. With 64 tags, 32 of which can be in flight:
+ * So on each hardware queue 7/8 of the tags are divided by share, and a flow
+ * that is below its part may take a tag; 1/8 is kept for flows that come next.
+ * While more than 1/4 of the tags are free, any flow that is not throttled may
+ * go beyond its part, to use what others do not. With 64 tags, of which 32 can
+ * be in flight:
  *
  *     shares 54:27:14:5 %, all greedy     30, 15, 7 and 3 tags, 9 free
  *     the first with one request only     1 for it, 47 for the others, 16 free
  *     a lone tenant                       56 tags, 8 free
  *
- * No total has to be kept for it: the host knows what is free.
+ * No total is kept for this: the host knows how many tags are free.
  */
 #ifndef FAIRLANE_TAG_LIMITS_H
 #define FAIRLANE_TAG_LIMITS_H
 
 #include "weights.h"
 
-/* Whoever is not throttled may have so many, and saves counting what is free. */
+/* A flow that is not throttled may have so many in any case, without counting the free ones. */
 #define FL_TAGS_MIN 4
 
 /*
- * How many requests may @queue hold now, given that it holds @held? At least
- * one. There are @depth tags for each @queues hardware queues (1, unless all
- * share them), of which @used() are taken. Any context, no lock: an estimate.
+ * How many requests @queue may hold now, given that it holds @held; at least one.
+ * There are @depth tags for @queues hardware queues (1, unless all of them share
+ * tags), of which @used() are taken. Any context, no lock: an estimate.
  */
 static inline int fl_tags_may_hold(struct fl_queue *queue, int held, int depth, unsigned int queues,
 				   int (*used)(struct fl_queue *queue))

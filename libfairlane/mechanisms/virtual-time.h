@@ -7,9 +7,9 @@
  * Flows whose virtual times keep pace have been served in proportion to their
  * shares. With all of the drive (share 1) one unit is one unit of cost
  * (prices.h), so that by the default prices a drive that does 10 GB/s brings
- * its flows 10^10 further each second: 2^63 are 29 years. Nobody has to count
- * on that: times are compared by their difference, and a difference is right
- * as long as it is below 2^63, however often both have wrapped.
+ * its flows 10^10 further each second: 2^63 are 29 years. Nothing depends on
+ * that: times are compared by their difference, which is right as long as it is
+ * below 2^63, however often both have wrapped.
  *
  * Instead of dividing, a request multiplies by the flow's reciprocal, which
  * is kept with FL_VT_SHIFT bits after the point: exact to 1 in 16384 for a
@@ -39,7 +39,7 @@ static inline u64 fl_vt_reciprocal(u32 share)
 	return div64_u64(one + share / 2, share);
 }
 
-/* How far @cost (below 2^31, as any request's is) brings a flow of that reciprocal; at least 1. */
+/* How far @cost (below 2^31, as of any request) brings a flow of that reciprocal; at least 1. */
 static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
 {
 	return max_t(u64, (cost * reciprocal) >> FL_VT_SHIFT, 1);

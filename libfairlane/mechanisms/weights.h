@@ -14,11 +14,10 @@
  * inner flow issues itself (the root's, mostly) compete with its children at
  * the default weight.
  *
- * A flow is active while it has requests, staged or in flight, and until a
- * whole ageing period has passed in which it had none: it takes more than
- * an empty queue to give up a share, since a tenant that waits for a request
- * before it sends the next has an empty queue most of the time (deceptive
- * idleness).
+ * A flow is active while it has requests, staged or in flight, and after that
+ * until a whole ageing period has passed in which it had none. An empty queue is
+ * not enough: a tenant that waits for each request before it sends the next has
+ * an empty queue most of the time (deceptive idleness).
  *
  * Everything here runs under dev->lock except fl_flow_touch().
  */
@@ -62,9 +61,10 @@ static inline u32 fl_flow_share(const struct fl_flow *flow)
 }
 
 /*
- * The weight of an active flow as a part of FL_WEIGHT_MAX: of FL_SHARE_ONE, as
- * a share is. Unlike a share it does not change with every flow that comes
- * and goes; of a flow deep down it is its part of what its uppermost cgroup has.
+ * The weight of an active flow as a fraction of FL_WEIGHT_MAX, in units of
+ * FL_SHARE_ONE, as a share is. Unlike a share it does not change with every flow
+ * that comes and goes. Of a nested flow it is its part of the weight of its
+ * uppermost cgroup.
  */
 static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 {
@@ -91,8 +91,8 @@ static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 }
 
 /*
- * Recompute every share. Left to the scheduler's slow path: activity and
- * weights may change many times between two points where shares matter.
+ * Recompute every share. The scheduler calls this in its slow path, when shares
+ * matter: activity and weights may change many times in between.
  */
 static inline void fl_flows_update_shares(struct fl_dev *dev)
 {
@@ -146,10 +146,10 @@ static inline bool fl_flow_touch(struct fl_queue *queue)
 }
 
 /*
- * Did @flow bring a request since the last time, or does it have any? Looks at
- * its queues up to the first that has some, beginning with the one that had
- * some the last time: a flow that is hardly ever without costs a look or two,
- * not one for each hardware queue.
+ * Has @flow a request now, or brought one since the last time? Looks at its
+ * queues up to the first that has some, beginning with the one that had some the
+ * last time. So a flow that almost always has some takes a look or two, not one
+ * for each hardware queue.
  */
 static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sched)
 {

@@ -59,19 +59,27 @@ struct fl_free_run {
 	unsigned int on; /* for so many more windows nobody waits; 0: no free run */
 	u64 window_ns; /* when the window began */
 	struct fl_work window; /* done until then */
-	unsigned int looks, held; /* in it; those at which somebody was */
+	unsigned int looks, held; /* in it; those that found a flow held */
 	struct fl_work last; /* in the last window */
-	struct fl_work usual, usual_off; /* where nobody waits; how far windows are off that, on average */
-	unsigned int windows, every; /* since the last free run, with a flow held; so many are enough */
-	struct fl_work average, off; /* of the last of these; how far they are off that, on average */
+	struct fl_work usual,
+		usual_off; /* where nobody waits; mean deviation of a window from it */
+	unsigned int windows,
+		every; /* with a flow held since the last free run; how many start one */
+	struct fl_work average, off; /* of the last of these; mean deviation of one from it */
 	unsigned int averaged;
 	struct fl_work measured; /* in the windows of the free run that count */
-	/* Of the last free run with a gain: the average before it; when it ended, and what was done until then. */
-	struct fl_work before, gained;
-	u64 gain_ns;
+	/* Of the last free run with a gain. */
+	struct fl_work before; /* the average before it */
+	struct fl_work gained; /* done until it ended, */
+	u64 gain_ns; /* which was then */
 };
 
-enum fl_free_run_result { FL_FREE_RUN_NOTHING, FL_FREE_RUN_BEGINS, FL_FREE_RUN_NO_GAIN, FL_FREE_RUN_GAIN };
+enum fl_free_run_result {
+	FL_FREE_RUN_NOTHING,
+	FL_FREE_RUN_BEGINS,
+	FL_FREE_RUN_NO_GAIN,
+	FL_FREE_RUN_GAIN
+};
 
 static inline void fl_free_run_init(struct fl_free_run *run, u64 now_ns)
 {
@@ -92,7 +100,7 @@ static inline struct fl_work __fl_work_rate(const struct fl_work *done, u64 now_
 	return rate;
 }
 
-/* By both measures: the price list may be wrong. */
+/* In requests and in cost: the price list may be wrong. */
 static inline bool __fl_work_is_more(const struct fl_work *work, const struct fl_work *other)
 {
 	return 7 * work->requests > 8 * other->requests && 7 * work->cost > 8 * other->cost;
@@ -100,13 +108,14 @@ static inline bool __fl_work_is_more(const struct fl_work *work, const struct fl
 
 static inline bool __fl_free_run_dry(const struct fl_free_run *run, const struct fl_work *could)
 {
-	/* The average of n is off by a part of what one is: the square root of n. */
+	/* The average of n deviates less than one window, by the square root of n. */
 	unsigned int shift = run->averaged >= 16 ? 2 : run->averaged >= 4 ? 1 : 0;
 
 	return __fl_work_is_more(could, &run->average) &&
 	       could->requests > run->average.requests + (2 * run->off.requests >> shift) +
 					 2 * run->usual_off.requests &&
-	       could->cost > run->average.cost + (2 * run->off.cost >> shift) + 2 * run->usual_off.cost;
+	       could->cost >
+		       run->average.cost + (2 * run->off.cost >> shift) + 2 * run->usual_off.cost;
 }
 
 /* Who waits for whom has changed: what the drive did before does not count. */
@@ -128,7 +137,7 @@ static inline u64 __fl_apart(u64 a, u64 b)
 	return a > b ? a - b : b - a;
 }
 
-/* Let it count in @off, how far @work is off @average. */
+/* Let the distance of @work from @average count 1/@n in @off. */
 static inline void __fl_work_off(struct fl_work *off, const struct fl_work *work,
 				 const struct fl_work *average, s64 n)
 {
@@ -145,7 +154,8 @@ static inline void __fl_free_run_average(struct fl_free_run *run, const struct f
 	__fl_work_off(&run->off, work, &run->average, run->averaged);
 }
 
-static inline enum fl_free_run_result __fl_free_run_goes_on(struct fl_free_run *run, const struct fl_work *work)
+static inline enum fl_free_run_result __fl_free_run_goes_on(struct fl_free_run *run,
+							    const struct fl_work *work)
 {
 	if (run->on == 1) /* from the window before, the first that counts */
 		__fl_work_off(&run->usual_off, work, &run->measured, 4);
@@ -169,8 +179,8 @@ static inline enum fl_free_run_result __fl_free_run_goes_on(struct fl_free_run *
 }
 
 /* A window is over; the drive did @work a second. @held: a flow was held for at least 1/8 of it. */
-static inline enum fl_free_run_result __fl_free_run_window(struct fl_free_run *run, const struct fl_work *work,
-						bool held)
+static inline enum fl_free_run_result __fl_free_run_window(struct fl_free_run *run,
+							   const struct fl_work *work, bool held)
 {
 	if (run->on)
 		return __fl_free_run_goes_on(run, work);
@@ -181,15 +191,15 @@ static inline enum fl_free_run_result __fl_free_run_window(struct fl_free_run *r
 	}
 	run->windows++;
 	__fl_free_run_average(run, work);
-	if (run->windows < run->every &&
-	    (run->windows < run->every / FL_FREE_RUN_SOONER || !__fl_free_run_dry(run, &run->usual)))
+	if (run->windows < run->every && (run->windows < run->every / FL_FREE_RUN_SOONER ||
+					  !__fl_free_run_dry(run, &run->usual)))
 		return FL_FREE_RUN_NOTHING;
 	WRITE_ONCE(run->on, FL_FREE_RUN);
 	return FL_FREE_RUN_BEGINS;
 }
 
 static inline void __fl_free_run_begin_window(struct fl_free_run *run, u64 now_ns,
-					   const struct fl_work *done)
+					      const struct fl_work *done)
 {
 	run->window_ns = now_ns;
 	run->window = *done;
@@ -203,7 +213,7 @@ static inline void __fl_free_run_begin_window(struct fl_free_run *run, u64 now_n
  * to do when a free run ends with a gain.
  */
 static inline enum fl_free_run_result fl_free_run_look(struct fl_free_run *run, u64 now_ns,
-					    const struct fl_work *done, bool held)
+						       const struct fl_work *done, bool held)
 {
 	u64 ns = now_ns - run->window_ns, requests = done->requests - run->window.requests;
 	u64 usual = mul_u64_u64_div_u64(run->usual.requests, ns, NSEC_PER_SEC);
@@ -226,7 +236,7 @@ static inline enum fl_free_run_result fl_free_run_look(struct fl_free_run *run, 
  * in a second since then.
  */
 static inline bool fl_free_run_gain_lasts(const struct fl_free_run *run, u64 now_ns,
-				       const struct fl_work *done, struct fl_work *rate)
+					  const struct fl_work *done, struct fl_work *rate)
 {
 	*rate = __fl_work_rate(done, now_ns, &run->gained, run->gain_ns);
 	return __fl_work_is_more(rate, &run->before);
@@ -237,9 +247,9 @@ static inline bool fl_free_run_gain_lasts(const struct fl_free_run *run, u64 now
  * Was that waste, given that the drive can do @could a second? If so, that counts
  * as the gain of a free run. fl_free_run_look() is not called during a probe.
  */
-static inline bool fl_free_run_probe_fails(struct fl_free_run *run, u64 now_ns, const struct fl_work *done,
-					u64 since_ns, const struct fl_work *since,
-					const struct fl_work *could)
+static inline bool fl_free_run_probe_fails(struct fl_free_run *run, u64 now_ns,
+					   const struct fl_work *done, u64 since_ns,
+					   const struct fl_work *since, const struct fl_work *could)
 {
 	struct fl_work rate = __fl_work_rate(done, now_ns, since, since_ns);
 

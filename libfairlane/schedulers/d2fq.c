@@ -60,17 +60,18 @@
  * Medium is the square root of the ratio, low is 1. NVMe's weights go to 256,
  * which is where the ratio starts.
  *
- * With the ratio of Eq. 2 virtual times come together again, at a snail's pace:
- * what a flow got too much in a second it would pay back for minutes, and never
- * leave low. Not in the paper: as soon as they do not run apart any more, what
- * is beyond low_threshold is forgiven.
+ * With the ratio of Eq. 2 virtual times come together again, but slowly: what a
+ * flow got too much in a second it would pay back for minutes, and never leave
+ * low. So, and this is not in the paper, what is beyond low_threshold is dropped
+ * as soon as virtual times no longer run apart.
  *
  * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
- * share medium it says too little: lowered to that, whoever goes to low is
- * alone there, and gets more than its due until Eq. 2 puts it right, every few
- * seconds anew. So, not in the paper, the ratio is not lowered below the point
- * where low, against high and medium, has the part of all requests that the
- * least of those flows just had that were in medium and low for the most part:
+ * share medium, the ratio that it gives is too small. A flow that then goes to
+ * low is alone there, and gets more than its share until Eq. 2 corrects that,
+ * again every few seconds. So, and this is not in the paper, there is a lower
+ * bound. Take the flows that were mostly in medium and low, and of these the one
+ * with the fewest requests. The ratio is not lowered below the point where low,
+ * against high and medium, has that flow's part of all requests:
  *
  *     weights 8:6:4:2; the last one has 1 of 10 requests, and ratio 7 gives
  *     low 1 of 7 + 3 + 1; Eq. 3 alone goes to 3, where it is 1 of 3 + 2 + 1
@@ -95,9 +96,9 @@
  * 5. Who does not want its share
  *
  * This is not in the paper. A flow that waits for each request before it
- * sends the next, or is limited elsewhere, falls behind for good. It holds
- * gvt, all others are ahead of that and so in low, where they share without
- * regard to weight; and no ratio helps. But it shows: the low class gets more
+ * sends the next, or is limited elsewhere, falls behind for good. It holds gvt,
+ * so that all others are ahead and go to low, where they share without regard to
+ * weight; and no ratio helps. But it shows: the low class gets more
  * than its weight only while the high queues are empty. When it does (and that
  * is not little), nobody holds back those that went to high all period long. If
  * such a flow still moves at less than half the pace of the foremost, it is
@@ -119,7 +120,8 @@
 
 /*
  * Nobody is further ahead than that, 2^50 units of virtual time or 10 TiB at
- * weight 100; nor are thresholds larger than a quarter of it: far from the 2^55 at which a difference would change its sign.
+ * weight 100; nor are thresholds larger than a quarter of it. That is far from
+ * 2^55, where a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
 
@@ -151,7 +153,7 @@ struct d2_flow {
 	bool joined; /* active, up to the last look at who still is */
 	bool whole; /* since before the period began */
 	bool unhindered; /* it was whole in the last period, and used nothing but high */
-	unsigned int limited_periods, limited_for; /* for so many more; for how many the next time */
+	unsigned int limited_periods, limited_for; /* so many more; how many the next time */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
 	u64 seen_vt;
@@ -235,9 +237,9 @@ static void d2_release_gvt(struct d2_dev *d2, u16 id)
 /* ---- Submission and completion: the hot path -------------------------- */
 
 /*
- * A limited flow is not behind; if its virtual time moves meanwhile, the next
- * request sees to that. Nor does it hold gvt, unless an update was under way
- * when it was found to be limited.
+ * Bring a limited flow, which is never behind, up to gvt. If its virtual time
+ * moves meanwhile, the next request does so. It does not hold gvt either; it may
+ * do so here only if an update was under way when it became limited.
  */
 static s64 d2_catch_up(struct d2_dev *d2, struct d2_flow *d2f, s64 vt, s64 ahead)
 {
@@ -253,7 +255,7 @@ static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
 	s64 vt = atomic64_read(&d2f->vt), ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
 	s64 threshold = READ_ONCE(d2->threshold);
 
-	/* The root's: swapping and metadata are in everybody's way. Nobody is compared with it. */
+	/* Everybody may depend on the root's swapping and metadata. No flow is compared with it. */
 	if (unlikely(!d2f->flow.parent))
 		return FL_HIGH;
 	if (unlikely(READ_ONCE(d2f->limited)))
@@ -279,7 +281,7 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 	fl_queue_account(queue, rq, cost);
 	WRITE_ONCE(queue->routed[class], queue->routed[class] + 1);
 	WRITE_ONCE(queue->routed_cost[class], queue->routed_cost[class] + cost);
-	/* In low, requests stay long: it is not to have all the tags there. */
+	/* Requests stay long in low: the flow must not have all the tags there. */
 	if (queue->throttled != (class == FL_LOW))
 		WRITE_ONCE(queue->throttled, class == FL_LOW);
 	return class;
@@ -344,12 +346,12 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	spin_lock_irqsave(&d2->dev.lock, flags);
 	if (d2f->flow.busy)
 		goto out;
-	if (!d2->active_flows++) { /* time in which nobody wanted anything says nothing */
+	if (!d2->active_flows++) { /* the time without any request does not count */
 		d2->aged_ns = fl_now_ns();
 		d2->adjusted_ns = d2->aged_ns;
 		fl_dev_kick(&d2->dev);
 	}
-	/* Nothing of it is in flight, so nobody else writes vt; nor reads it before busy is set. */
+	/* It has nothing in flight: nobody else writes vt, or reads it before busy is set. */
 	atomic64_set(&d2f->vt, d2_vt(atomic64_read(&d2->gvt)));
 	d2f->joined = d2f->flow.parent;
 	d2f->limited_for = D2_LIMITED_FOR;
@@ -379,7 +381,7 @@ static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	d2f->joined = false;
 	d2_set_limited(d2, d2f, false);
-	d2_release_gvt(d2, d2f->id); /* nothing of it is in flight: no update is under way */
+	d2_release_gvt(d2, d2f->id); /* it has nothing in flight, so no update is under way */
 }
 
 static unsigned int d2_age(struct d2_dev *d2)
@@ -486,7 +488,7 @@ static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 	d2f->seen = use;
 }
 
-/* See 5 above: does the drive do what is in low although nobody gives way? */
+/* See 5 above: did the high queues run dry, so that low got more than its weight? */
 static bool d2_high_is_dry(const struct d2_dev *d2, const struct d2_period *p)
 {
 	return p->in_low * D2_DRY_PART > p->requests &&
@@ -510,7 +512,7 @@ static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
 	}
 }
 
-/* Nobody stays further ahead of @min than that. */
+/* No flow stays further ahead of @min than @most. */
 static void d2_bound_gap(struct d2_dev *d2, const struct d2_flow *min, s64 most)
 {
 	s64 least = d2_word(min->seen_vt, D2_NO_HOLDER), ahead;
@@ -535,7 +537,7 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 	return mul_u64_u64_div_u64(p->max->moved, d2->weight[FL_HIGH], p->min->moved) + 1;
 }
 
-/* Eq. 3, and the least ratio at which low has no more than a slow flow had. */
+/* Eq. 3, but not below the ratio at which low has no more than a slow flow had; see 3 above. */
 static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 {
 	u64 ratio = p->slowdown;
@@ -626,7 +628,6 @@ static void d2_exit_flow(struct fl_flow *flow)
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
 	struct d2_flow *d2f = to_d2_flow(flow);
 
-	fl_flow_set_busy(flow, false);
 	if (d2f->joined)
 		d2_leave(d2, d2f);
 	if (d2f->id != D2_NO_HOLDER)

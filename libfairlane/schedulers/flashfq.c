@@ -32,15 +32,15 @@
  *
  * The cost of a request is the time that the drive takes for it when it has
  * nothing else to do: measured for 4 KiB and 128 KiB, reads and writes (four
- * tunables), linear in between and beyond; what is smaller costs as 4 KiB. That
- * such times say little of what a request takes from a drive that does many
- * things at once is what mqFlashFQ's calibration is about.
+ * tunables), linear in between and beyond; smaller ones cost as much as 4 KiB.
+ * Such times say little about what a request takes from a drive that does many
+ * things at once. That is why mqFlashFQ calibrates prices.
  *
  * 4. Many hardware queues
  *
  * A hardware queue dispatches only what was inserted there. If the first flow on
- * the list has nothing on the hardware queue that asks, one where it has
- * is asked to dispatch, and a place in service is kept for it until it does.
+ * the list has nothing on the hardware queue that dispatches, another one where
+ * it has something is asked to dispatch, and a place in service is kept for that.
  * Everything happens under dev->lock: arrival, dispatch, completion.
  *
  * When to use it: to compare. When not: on a fast drive with many cores.
@@ -222,7 +222,7 @@ static bool ff_room(struct ff_dev *ff)
 	return READ_ONCE(ff->in_service) + READ_ONCE(ff->kept) < READ_ONCE(ff->depth);
 }
 
-/* A hardware queue that has something of @ffl and was not asked yet is, if there is one. */
+/* Ask a hardware queue to dispatch that has requests of @ffl and was not asked yet. False: none. */
 static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 {
 	unsigned int nr = ff->dev.nr_hwqs, i, index = ff->next_hwq;
@@ -243,8 +243,9 @@ static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 }
 
 /*
- * The flow whose turn it is, if it has something on @fhq. Those before it that
- * have not are asked for where they have. Under dev->lock.
+ * The first flow in order that has something on @fhq, if there is room for it. For
+ * each one before it, a hardware queue that has its requests is asked. Under
+ * dev->lock.
  */
 static struct ff_queue *ff_next(struct ff_dev *ff, struct ff_hwq *fhq)
 {
@@ -320,7 +321,7 @@ static bool ff_has_work(struct fl_hwq *hwq)
 
 /* ---- Completion --------------------------------------------------------------------- */
 
-/* A place in service is free: it is the turn of the first on the list, wherever that is. */
+/* A place in service is free: ask where the first flow of the list has requests. */
 static void ff_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct ff_dev *ff = to_ff_dev(queue->hwq->dev);
@@ -377,11 +378,6 @@ static void ff_init_flow(struct fl_flow *flow)
 		INIT_LIST_HEAD(&ff_flow_queue(ffl, i)->rqs);
 }
 
-static void ff_exit_flow(struct fl_flow *flow)
-{
-	fl_flow_set_busy(flow, false);
-}
-
 #define FF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
 	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct ff_dev, _name),  \
 	  .min = _min, .max = _max, .def = _def }
@@ -412,7 +408,6 @@ const struct fl_sched fl_flashfq = {
 	.queue_size = sizeof(struct ff_queue),
 	.init_dev = ff_init_dev,
 	.init_flow = ff_init_flow,
-	.exit_flow = ff_exit_flow,
 	.insert = ff_insert,
 	.dispatch = ff_dispatch,
 	.has_work = ff_has_work,

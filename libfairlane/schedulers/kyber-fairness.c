@@ -152,10 +152,10 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 /* The smallest total: 256 KiB per period, less than any drive of interest does. */
 #define KF_MIN_TOTAL (64ull * FL_COST_ONE)
 
-/* Times shorter than period / this are too short to say how fast the drive is. */
+/* A time shorter than period / this does not tell how fast the drive is. */
 #define KF_MIN_WINDOW 8
 
-/* A period is at least so many times as long as a request is in the drive, but not longer than 10 s. */
+/* A period is at least so many times as long as a request is in the drive, up to 10 s. */
 #define KF_PERIOD_LATENCIES 2
 #define KF_MAX_PERIOD (10ull * NSEC_PER_SEC)
 
@@ -166,7 +166,10 @@ static const unsigned int kf_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define KF_LIMITED 16
 #define KF_LIMITED_PERIODS 3
 
-/* A free run follows when the drive could do 5/4 of what it did, so many rounds running; at first and at most. */
+/*
+ * A round is wasted when the drive could do 5/4 of what it did in it. So many of
+ * them running start a free run, at first and at most.
+ */
 #define KF_WASTED_ROUNDS 4
 #define KF_MAX_WASTED_ROUNDS 256
 
@@ -297,7 +300,7 @@ struct kf_dev {
 	unsigned int wasted_rounds; /* running */
 	unsigned int wasted_enough; /* so many of them start a free run */
 	u64 before_rate; /* tokens per second before the free run; 0: there is none */
-	u64 since_ns, since_done; /* the start of the free run or of the wasted rounds, and kf_done() then */
+	u64 since_ns, since_done; /* when the free run or the wasted rounds began, and kf_done() then */
 	u64 in_flight_avg; /* requests, in the last round, 8 bit fixed point */
 	u64 usual_ns[2]; /* a read, a write in the drive: averages over rounds; 0: none in the last */
 	bool slowed; /* in the last round requests took clearly longer than that */
@@ -367,7 +370,7 @@ static void kf_reclaim_credits(struct kf_dev *kf, enum fl_op op)
 	}
 }
 
-/* Did it wait? */
+/* Returns whether it waited. */
 static bool kf_stop_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
 	if (!xchg(&khq->waiting[op], 0))
@@ -380,14 +383,14 @@ static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 {
 	if (likely(atomic_dec_if_positive(&khq->credits[op]) >= 0) ||
 	    kf_take_from_pool(kf, khq, op)) {
-		/* Whoever wakes must not find us waiting for what we have. */
+		/* Nobody is to wake us for what we already have. */
 		if (unlikely(READ_ONCE(khq->waiting[op])))
 			kf_stop_waiting(kf, khq, op);
 		return true;
 	}
 	if (!xchg(&khq->waiting[op], 1))
 		atomic_inc(&kf->nr_waiting[op]);
-	/* From here on completions see us waiting: look again for what came before that. */
+	/* From here on completions see that we wait; look again for credits that came before. */
 	smp_mb();
 	kf_reclaim_credits(kf, op);
 	if (!kf_take_from_pool(kf, khq, op))
@@ -397,8 +400,8 @@ static bool kf_get_credit(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
 }
 
 /*
- * Wake as many of the waiting hardware queues as there are credits, the ones
- * after @khq first. One that then has no use for a credit wakes the next: see
+ * Wake as many of the waiting hardware queues as there are credits, beginning
+ * after @khq. One that turns out to have no use for a credit wakes the next: see
  * kf_pass_on().
  */
 static void kf_wake_waiting(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
@@ -442,15 +445,15 @@ static void kf_set_depth(struct kf_dev *kf, enum fl_op op, unsigned int depth)
 
 /* ---- Tokens: the slow path ------------------------------------------- */
 
-/* Tokens drawn by @kfl so far: no need to ask each of its queues. Under dev->lock. */
+/* Tokens drawn by @kfl so far, without looking at each of its queues. Under dev->lock. */
 static u64 kf_flow_drawn(struct kf_flow *kfl)
 {
 	return kfl->given - atomic64_read(&kfl->tokens);
 }
 
 /*
- * The cost of what the drive has done so far. What it was given would not do:
- * after a refill it is given at once all that was waiting.
+ * The cost of what the drive has done so far. What was dispatched to it would not
+ * do: after a refill all that was waiting is dispatched at once.
  */
 static u64 kf_done(struct kf_dev *kf)
 {
@@ -539,9 +542,9 @@ static unsigned int kf_in_flight(struct kf_dev *kf)
 
 /*
  * Did the drive have less than one request in flight on average, in the last
- * round and in this one so far? Not its requests in flight now, if any were
- * done: a hardware queue dispatches many before it sends the first. If none
- * was, it stalls. Under dev->lock.
+ * round and in this one so far? Those in flight now do not count: a hardware
+ * queue dispatches many before it sends the first. But if there are some and none
+ * was done in this round, the drive stalls. Under dev->lock.
  */
 static bool kf_drive_idles(struct kf_dev *kf, u64 now)
 {
@@ -573,9 +576,9 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 }
 
 /*
- * Did what the drive did in a round take clearly longer than usual? What is
- * usual at most doubles in a round, so that a stall is soon forgotten, and does
- * not change in a round in which nothing was done. Under dev->lock.
+ * Did requests take clearly longer than usual in a round? The usual time at most
+ * doubles in a round, so that a stall is soon forgotten, and does not change in
+ * a round in which nothing was done. Under dev->lock.
  */
 static bool kf_slowed(struct kf_dev *kf, const struct kf_io *io)
 {
@@ -594,7 +597,7 @@ static bool kf_slowed(struct kf_dev *kf, const struct kf_io *io)
 	return 4 * took > 5 * usual;
 }
 
-/* By the round's probes, could the drive clearly have done more than it did? Under dev->lock. */
+/* Could the drive, by the round's probes, have done clearly more than it did? Under dev->lock. */
 static bool kf_wasted(struct kf_dev *kf, const struct kf_io *io)
 {
 	/* ns: what the probes took, and what so many requests took on average in the round. */
@@ -645,19 +648,21 @@ static void kf_wait_again(struct kf_dev *kf)
 			kf_not_limited(to_kf_flow(flow));
 }
 
-/* If the drive did not do more, waiting is no waste: wait again, and for longer before the next free run. */
+/* If the drive did not do more, waiting was no waste: wait again, longer until the next free run. */
 static void kf_end_free_run(struct kf_dev *kf, u64 now, u64 done)
 {
 	bool waste = 8 * kf_rate_since(kf, now, done) >= 9 * kf->before_rate;
 
 	kf->before_rate = 0;
-	kf->wasted_enough = waste ? KF_WASTED_ROUNDS : min_t(unsigned int, 2 * kf->wasted_enough, KF_MAX_WASTED_ROUNDS);
+	kf->wasted_enough =
+		waste ? KF_WASTED_ROUNDS :
+			min_t(unsigned int, 2 * kf->wasted_enough, KF_MAX_WASTED_ROUNDS);
 	if (!waste)
 		kf_wait_again(kf);
 }
 
 /*
- * Flows came or went: what the drive did before, while the others waited for
+ * Flows came or went. What the drive did before, maybe while the others waited for
  * one that had nothing to send, does not compare with what it does now.
  */
 static void kf_forget_wasted(struct kf_dev *kf, u64 now)
@@ -710,8 +715,8 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 }
 
 /*
- * The period fits the time that requests take now; it at most doubles in a
- * round. What is counted per period stays the same per time.
+ * Adapt the period to the time that requests take now; it at most doubles in a
+ * round. What is counted per period is scaled with it.
  */
 static void kf_set_period(struct kf_dev *kf)
 {
@@ -763,8 +768,8 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool period_over)
 }
 
 /*
- * Divide the total. Limited flows get their share but are expected to use
- * only what they do; the rest is divided among the others.
+ * Divide the total. Limited flows get their share, but are expected to use only
+ * what they did so far; the rest is divided among the others.
  */
 static void kf_grant(struct kf_dev *kf)
 {
@@ -807,9 +812,9 @@ static void kf_grant(struct kf_dev *kf)
 }
 
 /*
- * A period is over and tokens are left: who could not use them? Whoever used
- * clearly less of its grant than the one that used most; if all are behind
- * alike, it is the drive that was slower than predicted.
+ * A period is over and tokens are left. A flow that used clearly less of its grant
+ * than the one that used most could not use it. If all are behind alike, the
+ * drive was slower than predicted.
  */
 static void kf_find_limited(struct kf_dev *kf)
 {
@@ -830,7 +835,10 @@ static void kf_find_limited(struct kf_dev *kf)
 	}
 }
 
-/* A flow that is limited no longer is waited for: if it does not spend its grant in one whole period, it is limited again. */
+/*
+ * A flow that is no longer limited is waited for. If it does not spend its grant
+ * in one whole period, it is limited again.
+ */
 static void kf_age_limited(struct kf_dev *kf, u64 now)
 {
 	struct fl_flow *flow;
@@ -845,7 +853,7 @@ static void kf_age_limited(struct kf_dev *kf, u64 now)
 	}
 }
 
-/* There are new tokens: throttled queues may try again. Under dev->lock. @self as in kf_refill(). */
+/* There are new tokens: throttled queues try again. Under dev->lock. @self as in kf_refill(). */
 static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 {
 	unsigned int i;
@@ -879,8 +887,8 @@ static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool peri
 }
 
 /*
- * Is there a flow to wait for? Looks on from the one found last, so that a
- * round looks at each flow once or twice, however many there are.
+ * Is there a flow to wait for? The search goes on from the one found last, so
+ * that in a round each flow is looked at once or twice, however many there are.
  */
 static bool kf_waits(struct kf_dev *kf)
 {
@@ -942,7 +950,7 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	list_for_each_entry(other, &kf->dev.flows, node)
 		if (other->busy)
 			idle = false;
-	if (idle) { /* time in which nobody wanted anything says nothing */
+	if (idle) { /* the time since then, in which there was no request, does not count */
 		kf->predicted_ns = now;
 		kf->throttled_ns = 0;
 		kf_read_io(kf, &kf->round_io);
@@ -1058,7 +1066,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 	u64 cost;
 
 	while ((kq = kf_next_queue(khq, op))) {
-		/* The root's goes on, in debt: swapping and metadata are in everybody's way. */
+		/* The root goes on, in debt: everybody may depend on its swapping and metadata. */
 		if (kq->balance <= 0 && !kf_draw(kf, khq, kq) && kq->q.flow->parent) {
 			kf_throttle(khq, kq);
 			kf_unthrottle(kf, khq);
@@ -1087,7 +1095,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 	return NULL;
 }
 
-/* Kyber's order: a batch from one domain, then the next domain that has something. */
+/* As Kyber: a batch from one domain, then the next domain that has something. */
 static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 {
 	struct kf_dev *kf = to_kf_dev(hwq->dev);
@@ -1175,7 +1183,7 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 		atomic64_add(io, &kf->probes_ns);
 		atomic_inc(&kf->probes_done[op]);
 	}
-	/* A throttling that ended after the dispatch was not this request's. */
+	/* A time of throttling that ended after the dispatch was not this request's. */
 	kf_sample(kf, khq, op, KF_TOTAL, from < dispatched ? now_ns - from : io);
 	kf_sample(kf, khq, op, KF_IO, io);
 }
@@ -1397,7 +1405,6 @@ static void kf_exit_flow(struct fl_flow *flow)
 
 	if (kf->waits_for == to_kf_flow(flow))
 		kf->waits_for = NULL;
-	fl_flow_set_busy(flow, false);
 }
 
 #define KF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \

@@ -31,6 +31,8 @@
 	X(d2fq, "d2fq", ROUTER, MAIN,                                                              \
 	  "D2FQ: shares by io.fairlane.weight, kept by the drive's own WRR arbitration")           \
 	X(mqfq, "mqfq", ELEVATOR, BASELINE,                                                        \
-	  "MQFQ: shares by io.fairlane.weight, with start tags and a queue for each core")
+	  "MQFQ: shares by io.fairlane.weight, with start tags and a queue for each core")         \
+	X(round_robin, "round-robin", ELEVATOR, EXAMPLE,                                           \
+	  "round robin: cgroups take turns, one request each; weights count for tags only")
 
 #endif

@@ -121,7 +121,7 @@
 #define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
 #define MF_MAX_LIMITED_NS (2048ull * NSEC_PER_MSEC)
 
-/* Then a probe waits for it again, to see whether that is still waste; the first half works off what the drive had. */
+/* Then a probe waits for it again, to see if that is still waste. Its first half does not count. */
 #define MF_PROBE_NS (48ull * NSEC_PER_MSEC)
 
 /* A flow that is idle again after fewer batches is brief: not waited for the next time. */
@@ -145,7 +145,7 @@ struct mf_slot {
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	int limited; /* nobody waits for it */
-	/* Hardware queues that wait for it: bit n for n, n + 64, ... Set by them, taken by who advances it. */
+	/* Hardware queues that wait for it: bit n for n, n + 64, ... Cleared by whoever advances it. */
 	atomic64_t waiters;
 	/* Under dev->lock. */
 	struct mf_entity *owner; /* while used */
@@ -155,8 +155,8 @@ struct mf_slot {
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
 struct mf_entity {
 	/*
-	 * In the device, or &own; written under dev->lock when the entity is
-	 * idle. A stale read charges a batch to the wrong one.
+	 * In the device, or &own. Written under dev->lock while the entity is
+	 * idle; a stale read charges a batch to the wrong one.
 	 */
 	struct mf_slot *slot;
 	bool in; /* backlogged; written under dev->lock, read by every insert */
@@ -218,7 +218,7 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
 	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
-	/* In a free run a flow waits only when it is further ahead of this: by so much cost of its own, or so far. */
+	/* In a free run a flow waits once it is ahead of this by so much cost of its own, or so far. */
 	u64 free_vt, free_cost, free_most;
 	struct fl_free_run free_run;
 	u64 free_ns; /* when it began; dev->lock */
@@ -274,7 +274,7 @@ static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, 
 	return NULL;
 }
 
-/* Must whoever is at @vt, with the share of that @reciprocal, wait for @other? */
+/* Must a flow at @vt, whose share has that @reciprocal, wait for @other? */
 static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt, u64 reciprocal)
 {
 	if (unlikely(READ_ONCE(mf->free_run.on))) {
@@ -296,7 +296,7 @@ static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
 	return fl_vt_before(vt, atomic64_read(&b->vt));
 }
 
-/* What @slot did not use while nobody waited for it it does not get back. */
+/* @slot does not get back what it did not use while nobody waited for it. */
 static void mf_level(struct mf_slot *slot, const struct mf_slot *last)
 {
 	s64 vt = atomic64_read(&slot->vt), was;
@@ -421,7 +421,7 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
-/* Whoever has been backlogged for longer than a moment is waited for. */
+/* A flow that has been backlogged for longer than a moment is no longer brief: it is waited for. */
 static void mf_age_entity(struct mf_dev *mf, struct mf_entity *entity)
 {
 	if (!entity->in || !entity->brief || mf_is_brief(mf, entity))
@@ -478,7 +478,7 @@ static void mf_age(struct mf_dev *mf)
 	mf_update_shares(mf);
 }
 
-/* Those that were brief the last time are not waited for, and idle as soon as they have nothing. */
+/* Flows that were brief the last time are idle as soon as they have nothing. */
 static void mf_age_brief(struct mf_dev *mf)
 {
 	unsigned int backlogged = mf->backlogged;
@@ -486,7 +486,8 @@ static void mf_age_brief(struct mf_dev *mf)
 
 	list_for_each_entry(flow, &mf->dev.flows, node)
 		if (flow->busy && to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
-			fl_flow_wants(flow, mf->dev.sched); /* what it brought does not count, only what it has */
+			/* What it brought meanwhile does not count, only what it has. */
+			fl_flow_wants(flow, mf->dev.sched);
 			mf_age_flow(mf, flow);
 		}
 	if (mf->backlogged != backlogged)
@@ -525,7 +526,7 @@ static u64 mf_most_waited_for(struct mf_dev *mf)
 	return mf->most_waited_for;
 }
 
-/* When a window ends: what counts is lately. */
+/* When a window ends: the latest counts most. */
 static void mf_halve_waiting(struct mf_dev *mf, struct mf_entity *entity)
 {
 	(void)mf;
@@ -569,7 +570,7 @@ static void mf_count_waiting(struct mf_dev *mf, u64 now)
 	}
 }
 
-/* For a while; longer each time, as long as that is of use. */
+/* For how long: longer each time, as long as it pays. */
 static void mf_begin_limits(struct mf_dev *mf, u64 now)
 {
 	if (mf->limited_until_ns)
@@ -579,8 +580,8 @@ static void mf_begin_limits(struct mf_dev *mf, u64 now)
 }
 
 /*
- * Nobody waits any more for whom most waited for. It may be idle just now: what comes rarely
- * makes others wait when it comes.
+ * The flow that was waited for most is limited. It may be idle just now: one that
+ * comes rarely makes others wait when it comes.
  */
 static void mf_limit_one(struct mf_dev *mf, u64 now)
 {
@@ -591,9 +592,9 @@ static void mf_limit_one(struct mf_dev *mf, u64 now)
 }
 
 /*
- * What limited flows did not use they do not get back: bring them level with the others, and
- * wait for them for a moment, to see whether that is still waste. But if it was of no use not
- * to wait for them, wait until they have it.
+ * The time is over for which flows are limited. Bring them level with the others,
+ * since they do not get back what they did not use, and begin a probe. But if the
+ * drive did not do more while nobody waited for them, they keep what is theirs.
  */
 static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done)
 {
@@ -727,7 +728,7 @@ static struct mf_queue *mf_queue_of(struct list_head *ready)
 	return list_entry(ready, struct mf_queue, ready);
 }
 
-/* Sort @mq in: mostly it has just advanced and goes to the end, or is new and goes to the front. */
+/* Sort @mq in. Most often it has just advanced, for the end, or is new, for the front. */
 static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	struct list_head *pos = mhq->ready.prev;
@@ -742,8 +743,8 @@ static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
 
 /*
  * The one with the least virtual time, or NULL. Other hardware queues may have
- * advanced some. They only advance, so that when the first is where it was,
- * nobody else has become less.
+ * advanced some of them. Virtual times only advance: if the first one's is what
+ * it was, it is still the least.
  */
 static struct mf_queue *mf_first(struct mf_hwq *mhq)
 {
@@ -762,7 +763,7 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 	return NULL;
 }
 
-/* If whoever is held on @mhq would pass the test now, let it take it. No lock, any context. */
+/* If the flow that is held on @mhq would pass the test now, run the queue. No lock, any context. */
 static bool mf_test_held(struct mf_hwq *mhq)
 {
 	const struct mf_slot *other = READ_ONCE(mhq->held_for);
@@ -785,7 +786,7 @@ static void mf_add_waiter(struct mf_slot *slot, unsigned int index)
 		;
 }
 
-/* @slot has advanced: who waited for it may pass now. */
+/* @slot has advanced: hardware queues that waited for it may pass now. */
 static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
 {
 	u64 waiters = atomic64_xchg(&slot->waiters, 0);
@@ -809,7 +810,7 @@ static bool mf_hold(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 	WRITE_ONCE(mhq->held_reciprocal, mf_reciprocal(mq));
 	WRITE_ONCE(mhq->held, true);
 	mf_add_waiter(mq->waits_for, mhq->hwq.index);
-	smp_mb(); /* who advances it sees the waiter, or we see where it is */
+	smp_mb(); /* whoever advances it sees the waiter, or we see where it is */
 	if (!mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq))) {
 		WRITE_ONCE(mhq->held, false);
 		return false;
@@ -830,7 +831,7 @@ static void mf_not_held(struct mf_queue *mq)
 	mq->held_since_ns = 0;
 }
 
-/* The root cgroup's go on, ahead or not: swapping and metadata are in everybody's way. */
+/* The root cgroup never waits: everybody may depend on its swapping and metadata. */
 static bool mf_is_exempt(const struct mf_queue *mq)
 {
 	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
@@ -850,7 +851,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 	return true;
 }
 
-/* Take the test for the next batch, which has to pay @advance at least. */
+/* Take the test for the next batch, which has to be at least @advance. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
 	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
@@ -871,7 +872,7 @@ static int mf_which(enum fl_op op)
 	return op == FL_READ ? MF_RQ : MF_WQ;
 }
 
-/* From RQ or WQ? Whichever is not before its turn. */
+/* The next request: of RQ or of WQ, whichever has the turn. */
 static struct fl_req *mf_next(const struct mf_queue *mq)
 {
 	bool write = list_empty(&mq->rqs[MF_RQ]) || (!list_empty(&mq->rqs[MF_WQ]) && mq->lead > 0);
@@ -880,8 +881,8 @@ static struct fl_req *mf_next(const struct mf_queue *mq)
 }
 
 /*
- * Whichever of RQ and WQ goes while the other is empty gives it no credit for
- * more than one request; what it owes the other it goes on paying.
+ * While one of RQ and WQ is empty, the other one's requests give it credit for no
+ * more than one of them. What one owes the other it goes on paying.
  */
 static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 cost)
 {
@@ -946,7 +947,7 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 		rq = mf_try(mf, mhq, first);
 		if (rq)
 			return rq;
-		/* Everybody has to wait but the root. */
+		/* All have to wait, except the root. */
 		list_for_each_entry(mq, &mhq->ready, ready)
 			if (mf_is_exempt(mq))
 				return mf_try(mf, mhq, mq);
@@ -1058,7 +1059,8 @@ static void mf_init_dev(struct fl_dev *dev)
 
 		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
-		mhq->held_for = mhq->held_slot = mf->slots; /* they may be read just before it is held first */
+		/* They may be read just before it is held for the first time. */
+		mhq->held_for = mhq->held_slot = mf->slots;
 		mhq->random = i + 1;
 	}
 	fl_free_run_init(&mf->free_run, fl_now_ns());
@@ -1084,7 +1086,6 @@ static void mf_init_flow(struct fl_flow *flow)
 static void mf_exit_flow(struct fl_flow *flow)
 {
 	mf_leave(to_mf_dev(flow->dev), &to_mf_flow(flow)->entity);
-	fl_flow_set_busy(flow, false);
 }
 
 #define MF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \

@@ -19,8 +19,8 @@
  * has no credit. With one queue for all that is exact, and slow.
  *
  * With a queue for each core (hardware queue), each core dispatches its own
- * requests in the order of their start tags, and does not ask what the others
- * have, except that
+ * requests in the order of their start tags, without regard to what the others
+ * have, except for two bounds:
  *
  *     throttling   a request whose start tag is T or more ahead of the global
  *                  virtual time waits. So flows are never further apart than
@@ -50,13 +50,13 @@
  *
  * 4. Waking
  *
- * A core whose first request is throttled goes to sleep, and notes its tag. Who
- * moves the global virtual time on compares it with the least of the tags noted,
- * and wakes those cores for which it has come far enough.
+ * A core whose first request is throttled goes to sleep, and notes its tag. The
+ * core that moves the global virtual time on compares it with the least of these
+ * tags, and wakes the cores that may go on.
  *
  * When to use it: as a yardstick; or where bounds on short-term fairness matter
- * more than what they cost. When not: for tenants that have fewer requests
- * outstanding than they would need: who has nothing staged holds nobody back.
+ * more than CPU time. When not: for tenants with too few requests outstanding to
+ * have some staged at all times, since others wait only for what is staged.
  */
 #include "../fairlane.h"
 #include "../mechanisms/minimum-tree.h"
@@ -152,7 +152,7 @@ static bool mq_sooner(const struct mq_queue *a, const struct mq_queue *b)
 	return fl_mind_before(a->tag, b->tag);
 }
 
-/* Down the right spines, which are short, and back up through @path. */
+/* Merge two heaps: down their right spines, which are short, and back up through @path. */
 static struct mq_queue *mq_merge(struct mq_queue *a, struct mq_queue *b)
 {
 	struct mq_queue *path = NULL, *next, *sub;
@@ -216,7 +216,7 @@ static u64 mq_price(struct mq_queue *mq, struct fl_req *rq, u64 *cost)
 	return fl_vt_advance(*cost, READ_ONCE(mfl->reciprocal));
 }
 
-/* Give the first request of @mq its tag. The root's is never ahead: everybody waits for it. */
+/* Give the first request of @mq its tag. The root's is never ahead: others may depend on it. */
 static void mq_tag(struct mq_dev *md, struct mq_queue *mq)
 {
 	struct mq_flow *mfl = to_mq_flow(mq->q.flow);
@@ -251,7 +251,7 @@ static void mq_note_wake_tag(struct mq_dev *md, s64 tag)
 	} while (!atomic64_try_cmpxchg(&md->wake_tag, &old, tag));
 }
 
-/* Wake cores for which the global virtual time has come far enough. */
+/* Wake the cores whose first request is no longer too far ahead. */
 static void mq_wake(struct mq_dev *md)
 {
 	s64 tag = atomic64_read(&md->wake_tag);
@@ -270,13 +270,13 @@ static void mq_wake(struct mq_dev *md)
 			else if (xchg(&mhq->throttled, 0))
 				fl_hwq_run(&mhq->hwq);
 		}
-		/* Who moved the time on meanwhile found no tag, or we see where it is. */
+		/* Whoever moved the time on meanwhile found no tag, or we see the new time. */
 		smp_mb();
 		tag = atomic64_read(&md->wake_tag);
 	}
 }
 
-/* The first request here is too far ahead. False if it is no more. */
+/* The first request here is too far ahead: throttle it. False if it no longer is. */
 static bool mq_throttle(struct mq_dev *md, struct mq_hwq *mhq)
 {
 	struct mq_queue *mq = mhq->heap;
@@ -289,13 +289,13 @@ static bool mq_throttle(struct mq_dev *md, struct mq_hwq *mhq)
 	WRITE_ONCE(mhq->throttled_tag, mq->tag);
 	xchg(&mhq->throttled, 1);
 	mq_note_wake_tag(md, mq->tag);
-	smp_mb(); /* who moves the global virtual time on sees the tag, or we see where it is */
+	smp_mb(); /* whoever moves the global virtual time on sees the tag, or we see the new time */
 	return !mq_may_go(md, mq->tag);
 }
 
 /* ---- Slots ---------------------------------------------------------------- */
 
-/* The core's queue takes no more; who is full for a moment too long is passed over once. */
+/* The drive takes no more on the core's queue. If this is stale, the core is passed over once. */
 static bool mq_full(struct mq_hwq *mhq)
 {
 	return mhq->hwq.depth && atomic_read(&mhq->in_drive) >= (int)mhq->hwq.depth;
@@ -321,7 +321,7 @@ static struct mq_hwq *mq_nearest(struct mq_dev *md, struct mq_hwq *mhq)
 	return NULL;
 }
 
-/* A slot is free: it goes to whoever can use it, or to the pool. */
+/* A slot is free: it goes to a core that can use it, or to the pool. */
 static void mq_put_slot(struct mq_dev *md, struct mq_hwq *mhq)
 {
 	struct mq_hwq *other;
@@ -352,7 +352,7 @@ static bool mq_take_slot(struct mq_dev *md, struct mq_hwq *mhq)
 	if (!mhq->wants) {
 		xchg(&mhq->wants, 1);
 		atomic_inc(&md->wanted);
-		/* Who gives a slot to the pool, or makes room here, sees this; or we see that. */
+		/* Whoever gives a slot to the pool, or makes room here, sees this; or we see that. */
 		smp_mb__after_atomic();
 	}
 	while (mq_full(mhq) && atomic_dec_if_positive(&mhq->slots) >= 0)
@@ -360,7 +360,7 @@ static bool mq_take_slot(struct mq_dev *md, struct mq_hwq *mhq)
 	return !mq_full(mhq) && mq_try_slot(md, mhq);
 }
 
-/* Nothing here may go now: others may have the slots that this core was given. */
+/* Nothing here may go now: give the slots that this core has to others. */
 static void mq_let_go(struct mq_dev *md, struct mq_hwq *mhq)
 {
 	if (mhq->wants) {
@@ -412,7 +412,7 @@ static struct fl_req *mq_take(struct mq_dev *md, struct mq_hwq *mhq, struct mq_q
 
 	if (mq->q.throttled)
 		mq_unthrottle(mq);
-	/* Something was merged with it, or it took the place of another. */
+	/* Something was merged with it, or it came before the one that was priced. */
 	if (unlikely(price != mq->price))
 		atomic64_add((s64)(price - mq->price), &to_mq_flow(mq->q.flow)->finish);
 	list_del_init(fl_req_node(rq));
@@ -452,7 +452,7 @@ static bool mq_has_work(struct fl_hwq *hwq)
 	struct mq_hwq *mhq = to_mq_hwq(hwq);
 
 	if (atomic_read(&mhq->slots) > 0)
-		return true; /* or others are to have it */
+		return true; /* to use a slot or to pass it on */
 	return READ_ONCE(mhq->heap) && !READ_ONCE(mhq->throttled) &&
 	       (!READ_ONCE(mhq->wants) ||
 		(atomic_read(&to_mq_dev(hwq->dev)->pool) > 0 && !mq_full(mhq)));
@@ -464,7 +464,7 @@ static struct list_head *mq_merge_list(struct fl_queue *queue, enum fl_op op)
 	return &to_mq_queue(queue)->rqs;
 }
 
-/* Who is inserted again has paid already, and pays again: its price is not kept. */
+/* A request that is inserted again pays again: what it paid is not kept. */
 static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	if (!*fl_req_priv(rq))
@@ -550,7 +550,7 @@ static u64 mq_tick(struct fl_dev *dev)
 		md->active_flows = fl_flows_age(dev, dev->sched);
 		mq_update_weights(md);
 		mq_set_depth(md, READ_ONCE(md->depth));
-		mq_wake(md); /* for whom a new limit may be enough */
+		mq_wake(md); /* the limit may be larger now */
 	}
 	if (md->active_flows)
 		next = md->aged_ns + grace - now;
@@ -576,11 +576,6 @@ static void mq_init_flow(struct fl_flow *flow)
 
 	for (i = 0; i < flow->dev->nr_hwqs; i++)
 		INIT_LIST_HEAD(&to_mq_queue(fl_flow_queue(flow->dev->sched, flow, i))->rqs);
-}
-
-static void mq_exit_flow(struct fl_flow *flow)
-{
-	fl_flow_set_busy(flow, false);
 }
 
 #define MQ_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
@@ -610,7 +605,6 @@ const struct fl_sched fl_mqfq = {
 	.queue_size = sizeof(struct mq_queue),
 	.init_dev = mq_init_dev,
 	.init_flow = mq_init_flow,
-	.exit_flow = mq_exit_flow,
 	.insert = mq_insert,
 	.dispatch = mq_dispatch,
 	.has_work = mq_has_work,

@@ -60,7 +60,8 @@ static void test_a_drive_that_runs_dry_is_detected(void)
 static void test_a_quarter_more_is_found_in_an_unsteady_drive(void)
 {
 	try_for(60 * NSEC_PER_SEC, (struct rates){ 100000, 125000, 10 });
-	CHECK(2 * found.gains > found.free_runs, "%u gains in %u free runs", found.gains, found.free_runs);
+	CHECK(2 * found.gains > found.free_runs, "%u gains in %u free runs", found.gains,
+	      found.free_runs);
 }
 
 static void test_a_busy_drive_is_left_alone(void)
@@ -70,7 +71,7 @@ static void test_a_busy_drive_is_left_alone(void)
 
 	for (i = 0; i < ARRAY_SIZE(noise); i++) {
 		try_for(600 * NSEC_PER_SEC, (struct rates){ 100000, 100000, noise[i] });
-		/* As long as nothing is gained free runs become rare: the 12th would be after 34 minutes. */
+		/* Without a gain free runs become rare: the 12th would be after 34 minutes. */
 		CHECK(found.free_runs >= 8 && found.free_runs <= 40, "%u free runs", found.free_runs);
 		CHECK(found.gains <= 2, "noise of %u %%: %u gains in %u free runs", noise[i],
 		      found.gains, found.free_runs);

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* What round robin does: each flow sends a request in its turn, whatever its weight or their size. */
+#include "drive.h"
+#include "test.h"
+
+static struct drive d;
+
+static void test_flows_send_as_many_requests_as_each_other(void)
+{
+	struct tenant *heavy, *light;
+
+	drive_init(&d, &fl_round_robin, 2, 32, MSEC);
+	heavy = drive_tenant(&d, NULL, 1000, 256);
+	light = drive_tenant(&d, NULL, 100, 64);
+	heavy->bytes = 64 << 10;
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK_NEAR(drive_share(&d, heavy), 0.5, 0.01);
+	CHECK_NEAR(drive_share(&d, light), 0.5, 0.01);
+	CHECK_NEAR(drive_iops(&d), drive_capacity(&d), 0.01);
+	drive_exit(&d);
+}
+
+static void test_a_flow_that_has_nothing_is_passed_over(void)
+{
+	struct tenant *greedy, *single;
+
+	drive_init(&d, &fl_round_robin, 1, 4, MSEC);
+	greedy = drive_tenant(&d, NULL, 100, 64);
+	single = drive_tenant(&d, NULL, 100, 1);
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK_NEAR(drive_iops(&d), drive_capacity(&d), 0.01);
+	CHECK(single->done - single->mark > 450, "its turn is next: %lu requests in 1 s, 2 ms each",
+	      single->done - single->mark);
+	CHECK(greedy->done > single->done, "%lu", greedy->done);
+	drive_exit(&d);
+}
+
+static const struct test tests[] = {
+	{ "flows send as many requests as each other", test_flows_send_as_many_requests_as_each_other },
+	{ "a flow that has nothing is passed over", test_a_flow_that_has_nothing_is_passed_over },
+	{}
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, argc, argv);
+}
