@@ -99,7 +99,7 @@ def _run(command: Add) -> None:
     sub.add_argument("--check", action="store_true", help="exit 1 if an [[expect]] of a scenario fails")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
-    sub.add_argument("--cost", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
+    sub.add_argument("--prices", metavar="FILE", help="the drive's price list, for scenarios that name another or none")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that a scenario with writes may overwrite")
 
 
@@ -138,7 +138,7 @@ def _bench(command: Add) -> None:
 def _calibrate(command: Add) -> None:
     sub = command("calibrate", calibrate.main, "Measure what each kind of request takes from a drive: its price list.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
-    sub.add_argument("--out", type=_path, metavar="FILE", help="the cost file; default: out/cost-DRIVE.toml")
+    sub.add_argument("--out", type=_path, metavar="FILE", help="the price list; default: out/prices-DRIVE.toml")
     sub.add_argument(
         "--state",
         choices=STATES,

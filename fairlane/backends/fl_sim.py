@@ -13,7 +13,7 @@ from fairlane.experiment import modelled_ssd
 from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
 from fairlane.places import ROOT
 
-COSTS = ROOT / "microbench" / "cpu.toml"
+CPU = ROOT / "microbench" / "cpu.toml"
 
 
 NS, PS = 1e9, 1e12
@@ -34,9 +34,9 @@ def block_of(profile: Profile) -> int:
     return profile.params.get("block_size", profile.params.get("bs", BLOCK))
 
 
-def load_costs() -> dict[str, Any]:
+def load_cpu() -> dict[str, Any]:
     """What microbench/ measured."""
-    return tomllib.loads(COSTS.read_text())
+    return tomllib.loads(CPU.read_text())
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Simulation:
     drive: Profile
 
 
-def description(what: Simulation, costs: dict[str, Any]) -> dict[str, Any]:
+def description(what: Simulation, cpu: dict[str, Any]) -> dict[str, Any]:
     job, whole, scenario = what.job, what.scenario, what.scenario.at(what.job.point)
     point = {"point": {"cgroups": job.point}} if job.point is not None else {}
-    prices = {"prices": {"read": whole.cost.read, "write": whole.cost.write}} if whole.cost else {}
+    prices = {"prices": {"read": whole.prices.read, "write": whole.prices.write}} if whole.prices else {}
     groups = sorted(scenario.groups, key=lambda group: _depth(scenario, group.name))
     return {
         "scenario": whole.name,
@@ -65,7 +65,7 @@ def description(what: Simulation, costs: dict[str, Any]) -> dict[str, Any]:
         "warmup_ns": round(whole.warmup * NS),
         "run_ns": round(whole.seconds * NS),
         "tunables": tunables_of(job),
-        "cpu": costs_of(what, costs),
+        "cpu": cpu_of(what, cpu),
         **prices,
         "drive": drive_of(what.drive, whole.queues or whole.cores),
         "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
@@ -88,15 +88,15 @@ def _size(what: Simulation, point: int | None) -> tuple[int, int]:
     return flows, drive_of(what.drive, scenario.queues or scenario.cores)["queues"]
 
 
-def _cpu_of(knob: str, costs: dict[str, Any]) -> dict[str, Any]:
+def _measured_cpu(knob: str, cpu: dict[str, Any]) -> dict[str, Any]:
     """What that scheduler was measured to take, or else what the first one of ours was: a guess, which results tell."""
-    measured: dict[str, Any] = costs["scheduler"].get(knob, costs["scheduler"][OURS[0]])
+    measured: dict[str, Any] = cpu["scheduler"].get(knob, cpu["scheduler"][OURS[0]])
     return measured
 
 
-def not_measured(knob: str, costs: dict[str, Any]) -> list[str]:
+def not_measured(knob: str, cpu: dict[str, Any]) -> list[str]:
     """A note, if the CPU time of the scheduler was never measured."""
-    if knob in costs["scheduler"]:
+    if knob in cpu["scheduler"]:
         return []
     return [
         f"The CPU time of {knob} was not measured, and is taken to be that of {OURS[0]};"
@@ -104,10 +104,10 @@ def not_measured(knob: str, costs: dict[str, Any]) -> list[str]:
     ]
 
 
-def beyond_what_was_measured(what: Simulation, costs: dict[str, Any]) -> list[str]:
+def beyond_what_was_measured(what: Simulation, cpu: dict[str, Any]) -> list[str]:
     """A note, if the scenario is anywhere larger than the runs that costs are from."""
     flows, queues = (max(sizes) for sizes in zip(*(_size(what, point) for point in what.scenario.points), strict=True))
-    rows = _cpu_of(what.job.variant.knob, costs)["requests"]
+    rows = _measured_cpu(what.job.variant.knob, cpu)["requests"]
     most_flows, most_queues = (max(row[column] for row in rows) for column in (0, 1))
     if flows <= most_flows and queues <= most_queues:
         return []
@@ -121,17 +121,17 @@ def tunables_of(job: Job) -> dict[str, int]:
     return {**job.scenario.tunables.get(job.variant.knob, {}), **job.variant.set}
 
 
-def costs_of(what: Simulation, costs: dict[str, Any]) -> dict[str, int]:
+def cpu_of(what: Simulation, cpu: dict[str, Any]) -> dict[str, int]:
     """As measured, with the next larger number of flows and hardware queues that was, or the largest."""
-    mine = _cpu_of(what.job.variant.knob, costs)
+    mine = _measured_cpu(what.job.variant.knob, cpu)
     flows, queues = _size(what, what.job.point)
     rows = sorted(mine["requests"])
     fitting = [row for row in rows if row[0] >= flows and row[1] >= queues]
     enough_queues = [row for row in rows if row[1] >= queues] or rows
     _, _, insert, dispatch, done = fitting[0] if fitting else enough_queues[-1]
     return {
-        **costs["host"],
-        **(costs["low_latency"] if what.job.variant.low_latency else {}),
+        **cpu["host"],
+        **(cpu["low_latency"] if what.job.variant.low_latency else {}),
         "insert_ns": round(insert),
         "dispatch_ns": round(dispatch),
         "done_ns": round(done),

@@ -228,7 +228,7 @@ def _result(job: Job, target: disks.Target, measured: fio_logs.Measured, counter
                 iops=load.ios / seconds,
                 read_bytes_per_s=load.read_bytes / seconds,
                 write_bytes_per_s=load.write_bytes / seconds,
-                cost_per_s=_cost(scenario.cost, spec, load, target) / seconds if scenario.cost else None,
+                cost_per_s=_cost(scenario.prices, spec, load, target) / seconds if scenario.prices else None,
                 lat_us=load.lat_us,
                 series=load.series,
             )

@@ -30,6 +30,7 @@ SPEEDS = (0.96, 0.92, 0.88, 0.84, 0.8)
 FAIR = 0.02  # the largest error of a share at which io.cost is in control of the device
 TARGETS = (4, 8, 16, 32)  # latency targets that are tried, relative to the mean
 KEPT = 0.97  # of the throughput without them, that they are to leave
+DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of writes at the drive
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
 NONE = Variant("none", "none")
 
@@ -85,9 +86,11 @@ class Measuring:
     def _io_cost(self, job: Job) -> Tuned:
         """io.cost's model, and the speed to run it at: once for all points of a sweep, at the middle one."""
         load = middle_of(job)
-        model = self._io_cost_model(job)
-        tuned, by_model = self._io_cost_speed(job, load, model, self.run(_by_itself(job, load), Need()))
-        return self._targets(job, load, tuned, by_model) if knobs.TABLE[job.variant.knob].settles else tuned
+        alone = self.run(_by_itself(job, load), Need())
+        tuned, by_model = self._io_cost_speed(job, load, self._io_cost_model(job), alone)
+        if "io_cost_targets" in knobs.TABLE[job.variant.knob].needs:
+            return self._io_cost_targets(job, load, tuned, by_model)
+        return tuned
 
     def _io_cost_model(self, job: Job) -> Model:
         """A scenario that only reads leaves the device's contents alone: writes, of which it has none, cost what reads
@@ -105,20 +108,20 @@ class Measuring:
         return Model(**values)
 
     def _io_cost_speed(self, job: Job, what: Scenario, model: Model, alone: Run) -> tuple[Tuned, Run]:
-        """At which speed of the model the weights have their due with all tenants busy.
+        """At which speed of the model the weights have their due with all tenants busy; and the run at that speed.
 
         Below that at which the model is as fast as the drive was when the load was alone on it: from there on, the
         drive's own queue decides who is served. The fastest at which every tenant is charged its share, or else the
         fairest.
         """
-        load = busy(what)
         rates = {t.name: (t.read_bytes_per_s, t.write_bytes_per_s) for t in alone.tenants}
-        used = sum(model.busy(t, *(rate / (t.bs or self.block) for rate in rates[t.name])) for t in load.tenants)
+        tenants = busy(what).tenants
+        used = sum(model.busy(t, *(rate / (t.bs or self.block) for rate in rates[t.name])) for t in tenants)
         found: tuple[float, Tuned, Run] | None = None
         for part in SPEEDS:
             tuned = Tuned(model, used * part, "")
-            name = f"speed-{part:g}-{_of_load(what)}"
-            run = self._attempt(job, "io.cost", load, tuned, name, f"{tuned.speed:.0%} of its model")
+            name, about = f"speed-{part:g}", f"{tuned.speed:.0%} of its model"
+            run = self._attempt(job, what, Variant("io.cost", "io.cost"), tuned, name, about)
             error = _charged_error(run)
             if found is None or error < found[0]:
                 why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
@@ -126,16 +129,15 @@ class Measuring:
             if error <= FAIR and REFUSED not in run.counters:
                 break
         assert found
-        return found[1], found[2]
+        return found[1:]
 
-    def _targets(self, job: Job, what: Scenario, tuned: Tuned, by_model: Run) -> Tuned:
+    def _io_cost_targets(self, job: Job, what: Scenario, tuned: Tuned, by_model: Run) -> Tuned:
         """The tightest latency targets that cost no throughput: multiples of the drive's means at that speed."""
         found: tuple[float, Tuned] | None = None
         for times in TARGETS:
-            targets = {way: mean * times for way, mean in by_model.counters["drive_us"].items()}
-            tried = replace(tuned, targets_us=targets)
-            about = f"targets of {times} times the mean latency"
-            run = self._attempt(job, "io.cost-qos", busy(what), tried, f"targets-{times}-{_of_load(what)}", about)
+            tried = replace(tuned, targets_us={way: mean * times for way, mean in by_model.counters[DRIVE_US].items()})
+            about = f"targets of {times} times the mean"
+            run = self._attempt(job, what, Variant("io.cost-qos", "io.cost-qos"), tried, f"targets-{times}", about)
             if found is None or run.total_iops > found[0]:
                 found = run.total_iops, tried
             if run.total_iops >= KEPT * by_model.total_iops and REFUSED not in run.counters:
@@ -143,9 +145,9 @@ class Measuring:
         assert found
         return found[1]
 
-    def _attempt(self, job: Job, knob: str, load: Scenario, tuned: Tuned, name: str, about: str) -> Run:
-        attempt = replace(_measuring(job, name, load, f"{knob} with {about}"), variant=Variant(knob, knob))
-        return self.run(attempt, Need(tuned))
+    def _attempt(self, job: Job, what: Scenario, variant: Variant, tuned: Tuned, name: str, about: str) -> Run:
+        attempt = _measuring(job, f"{name}-{_of_load(what)}", busy(what), f"{variant.knob} with {about}")
+        return self.run(replace(attempt, variant=variant), Need(tuned))
 
 
 def _charged_error(run: Run) -> float:

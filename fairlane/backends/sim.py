@@ -26,10 +26,10 @@ from fairlane.backends.fl_sim import (
     Simulation,
     beyond_what_was_measured,
     block_of,
-    costs_of,
+    cpu_of,
     description,
     iops_of,
-    load_costs,
+    load_cpu,
     not_measured,
     tunables_of,
 )
@@ -99,12 +99,12 @@ class Simulator(Backend):
         drive = profile_of(scenario, self.place)
         try:
             _check_loads(scenario, drive)
-            costs = load_costs()
+            cpu = load_cpu()
             with tempfile.TemporaryDirectory() as folder:
                 ready = converted(scenario, Path(folder))
                 for job in ScenarioRun(replace(scenario, repeats=1), knobs, Path(folder)).jobs:
                     if not unavailable(job.variant.knob, drive):
-                        _check_one(Simulation(job, ready, drive), costs)
+                        _check_one(Simulation(job, ready, drive), cpu)
         except FairlaneError as error:
             raise FairlaneError(f"{path}: {error}") from error
 
@@ -119,17 +119,17 @@ class Simulator(Backend):
         whole = [self._simulation(job) for job in jobs]
         todo = [what for what in whole if not unavailable(what.job.variant.knob, what.drive)]
         build()
-        costs = load_costs()
+        cpu = load_cpu()
         with ExitStack() as stack:
             folders = {out: stack.enter_context(_replaced(out)) for out in dict.fromkeys(what.job.out for what in todo)}
             traced = {id(what.job.scenario): what for what in todo}
             ready = {key: converted(what.scenario, what.job.out / TRACES) for key, what in traced.items()}
             todo = [replace(what, scenario=ready[id(what.job.scenario)]) for what in todo]
-            with _all_at_once(todo, folders, costs, tell) as running:
+            with _all_at_once(todo, folders, cpu, tell) as running:
                 last = {what.job.out: what.job.id for what in todo}
                 for what in whole:
                     future = running.get(what.job.id)
-                    results = _results(what, costs, future.result() if future else None)
+                    results = _results(what, self.name, cpu, future.result() if future else None)
                     if last.get(what.job.out) == what.job.id:
                         folders[what.job.out].keep()
                     yield Finished(what.job, results)
@@ -140,17 +140,17 @@ class Simulator(Backend):
         return Simulation(job, job.scenario, drive)
 
 
-def _results(what: Simulation, costs: dict[str, Any], run: Run | None) -> Results:
+def _results(what: Simulation, backend: str, cpu: dict[str, Any], run: Run | None) -> Results:
     job, drive = what.job, what.drive
-    results = Results(job.scenario.name, Simulator.name, job.scenario.seed, __version__)
+    results = Results(job.scenario.name, backend, job.scenario.seed, __version__)
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
-    results.machine = {"simulated_cores": job.scenario.cores, "costs_measured_on": costs["machine"]}
+    results.machine = {"simulated_cores": job.scenario.cores, "cpu_measured_on": cpu["machine"]}
     if run is None:
         results.unavailable = {job.variant.knob: unavailable(job.variant.knob, drive) or ""}
         return results
     results.runs = [run]
-    results.config = {run.knob: {"tunables": tunables_of(job), "costs": costs_of(what, costs)}}
-    guessed = [*not_measured(job.variant.knob, costs), *beyond_what_was_measured(what, costs)]
+    results.config = {run.knob: {"tunables": tunables_of(job), "cpu": cpu_of(what, cpu)}}
+    guessed = [*not_measured(job.variant.knob, cpu), *beyond_what_was_measured(what, cpu)]
     results.notes = [*_notes(job.scenario, drive), *guessed]
     return results
 
@@ -192,12 +192,12 @@ def converted(scenario: Scenario, folder: Path) -> Scenario:
     return replace(scenario, tenants=tuple(map(ready, scenario.tenants)))
 
 
-def _check_one(what: Simulation, costs: dict[str, Any]) -> None:
+def _check_one(what: Simulation, cpu: dict[str, Any]) -> None:
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "given.json"
         with written(given):
-            given.write_text(json.dumps(description(what, costs)))
+            given.write_text(json.dumps(description(what, cpu)))
         status = _fl_sim(what.job, ["-n", given], said.append, CHECK_S)
     if status:
         raise FairlaneError(_in_the_scenarios_words(what, given, said, status))
@@ -313,7 +313,7 @@ class _Parts:
 
 @contextmanager
 def _all_at_once(
-    todo: Sequence[Simulation], folders: Mapping[Path, _Replaced], costs: dict[str, Any], tell: Tell
+    todo: Sequence[Simulation], folders: Mapping[Path, _Replaced], cpu: dict[str, Any], tell: Tell
 ) -> Iterator[dict[str, Future[Run]]]:
     """The runs, by their jobs' ids, each a process of its own; as many at a time as there are cores here."""
     parts = _Parts(todo, tell)
@@ -321,7 +321,7 @@ def _all_at_once(
     with proc.unwinding_signals():
         try:
             yield {
-                what.job.id: pool.submit(_run_one, what, folders[what.job.out].folder, costs, parts, i)
+                what.job.id: pool.submit(_run_one, what, folders[what.job.out].folder, cpu, parts, i)
                 for i, what in enumerate(todo)
             }
         finally:
@@ -339,11 +339,11 @@ def _step(same: Sequence[Simulation]) -> str:
     return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"
 
 
-def _run_one(what: Simulation, folder: Path, costs: dict[str, Any], parts: _Parts, number: int) -> Run:
+def _run_one(what: Simulation, folder: Path, cpu: dict[str, Any], parts: _Parts, number: int) -> Run:
     job = what.job
     given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
     with written(given):
-        given.write_text(json.dumps(description(what, costs), indent=1))
+        given.write_text(json.dumps(description(what, cpu), indent=1))
     said: list[str] = []
 
     def line(text: str) -> None:

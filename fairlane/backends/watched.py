@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fairlane.backends.measuring import DRIVE_US
 from fairlane.experiment.model import Scenario
 from fairlane.linux import cgroups, fio_logs, io_cost, sysfs
 from fairlane.linux.knob import Knob, Setting, differing
@@ -64,7 +65,7 @@ class Watched:
         begin, end = measured.window
         within = [now for when, now in self.times if begin <= when <= end]
         means = within[-1].means_us(within[0]) if within else {}
-        found: dict[str, Any] = {"drive_us": means, "settings_read_back": self.settings_read_back}
+        found: dict[str, Any] = {DRIVE_US: means, "settings_read_back": self.settings_read_back}
         vrates = self._vrates(measured.window)
         if vrates and isinstance(knob, IoCost) and "io.cost.qos" in config:
             seen = io_cost.Seen.of(vrates)

@@ -205,7 +205,7 @@ def _named(step: str, tell: Tell) -> Tell:
 
 def _describe(found: Calibration, what: Plan, results: Results) -> None:
     found.kernel, found.accel = results.kernel, results.accel
-    found.machine = {name: value for name, value in results.machine.items() if name != "costs_measured_on"}
+    found.machine = {name: value for name, value in results.machine.items() if name != "cpu_measured_on"}
     profile = what.profile
     modelled = {"profile": profile.name, "description": profile.description, **profile.params}
     found.drive = modelled if what.backend.modelled else results.device

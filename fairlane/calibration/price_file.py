@@ -44,7 +44,7 @@ class Mix:
 
 @dataclass
 class Calibration:
-    """All that was found out about a drive; a cost file (experiment/price_lists.py) is made from it."""
+    """All that was found out about a drive; a price list (experiment/price_lists.py) is made from it."""
 
     page: int
     state: str
@@ -76,7 +76,7 @@ class Calibration:
         """What io.cost.model takes after MAJ:MIN; None when that was not measured."""
         return Model(**self.io_cost).line if self.io_cost else None
 
-    def doubts(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         """What of it should be measured again."""
         unsteady = sum(not mix.steady for mix in self.mixes)
         if unsteady:
@@ -89,7 +89,7 @@ class Calibration:
 
 
 def file_text(found: Calibration, command: str) -> str:
-    """The cost file: prices first, then how they were found."""
+    """The price list: prices first, then how they were found."""
     page, made = NAMES[found.page], datetime.datetime.now(datetime.UTC).date().isoformat()
     head = {
         "page": page,

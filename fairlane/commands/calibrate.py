@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
         cores=_positive("--cores", args.cores),
         seconds=_positive("--seconds", args.seconds),
     )
-    file = args.out or Path("out", f"cost-{plan.where}.toml")
+    file = args.out or Path("out", f"prices-{plan.where}.toml")
     with files.new_file(file) as write:
         with tempfile.TemporaryDirectory(prefix="fairlane-") as folder, terminal.progress("calibrate") as progress:
             if plan.estimate_s:

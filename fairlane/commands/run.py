@@ -35,7 +35,7 @@ class Asked:
 
 def main(args: argparse.Namespace) -> int:
     backend, names = knobs_of(args.knobs, backend_of(args))
-    return run(Asked(args.scenarios, backend, names, args.out, args.command_line, args.cost, args.json, args.check))
+    return run(Asked(args.scenarios, backend, names, args.out, args.command_line, args.prices, args.json, args.check))
 
 
 def run(asked: Asked) -> int:
@@ -68,7 +68,7 @@ def _runs(asked: Asked) -> list[ScenarioRun]:
     loaded = [(path, what) for path in asked.files for what in scenario_file.load_all(path, tuple(knobs.TABLE))]
     if asked.prices:
         prices = price_lists.load(asked.prices)
-        loaded = [(path, replace(what, cost=prices)) for path, what in loaded]
+        loaded = [(path, replace(what, prices=prices)) for path, what in loaded]
     _check_names([what for _, what in loaded])
     for path, what in loaded:
         asked.backend.check(path, what, asked.knobs)

@@ -95,13 +95,13 @@ def collapse(state: str) -> list[tuple[float, float]]:
     return [(0.1 * (n + 0.5), sum(part) / 0.1 / 1e6) for n, part in enumerate(bins)]
 
 
-def _simulated(what: Scenario, costs: dict[str, int] | None = None) -> Run:
+def _simulated(what: Scenario, cpu: dict[str, int] | None = None) -> Run:
     """The scenario under no scheduler, on its own drive; costs are the host's, by default the measured ones."""
     job = Job(what.name, what, Variant(BASELINE, BASELINE), Path())
-    given = fl_sim.description(fl_sim.Simulation(job, what, what.profile), fl_sim.load_costs())
+    given = fl_sim.description(fl_sim.Simulation(job, what, what.profile), fl_sim.load_cpu())
     with tempfile.TemporaryDirectory() as folder:
         file, found = Path(folder, "given.json"), Path(folder, "found.json")
-        file.write_text(json.dumps(given | ({"cpu": costs} if costs else {})))
+        file.write_text(json.dumps(given | ({"cpu": cpu} if cpu else {})))
         proc.output([sim.PROGRAM, "-o", found, file], what=f"simulating {what.name}", limit_s=LIMIT_S)
         return Results.load(found).runs[0]
 

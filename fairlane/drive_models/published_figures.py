@@ -72,7 +72,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRate:
     """What one job of a load got."""
 
     bytes_per_s: float
@@ -140,7 +140,7 @@ def jobs_of(load: Iterable[str]) -> list[str]:
     return jobs
 
 
-def play(values: dict[str, int], jobs: Sequence[str], state: str, weights: Sequence[int] = (1, 1, 1)) -> list[Job]:
+def play(values: dict[str, int], jobs: Sequence[str], state: str, weights: Sequence[int] = (1, 1, 1)) -> list[JobRate]:
     """Run the load on a drive with these numbers; weights are those of its classes high, medium and low."""
     profile = [f"{key}={value}" for key, value in values.items()]
     profile.append("weights=" + ":".join(map(str, weights)))
@@ -149,7 +149,7 @@ def play(values: dict[str, int], jobs: Sequence[str], state: str, weights: Seque
     if done.returncode:
         raise FairlaneError(done.stderr.strip())
     lines = [line.split() for line in done.stdout.splitlines()]
-    return [Job(float(line[1]), float(line[2]), float(line[3]) / 1000) for line in lines if line[0] == "job"]
+    return [JobRate(float(line[1]), float(line[2]), float(line[3]) / 1000) for line in lines if line[0] == "job"]
 
 
 def _measure(values: dict[str, int], figure: Figure) -> dict[str, float]:

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
-from fairlane.experiment.figures import jain
+from fairlane.experiment.figures import fairness_index, share_error
 from fairlane.experiment.model import COST_FIGURES, Expect, Scenario, below, shares
 from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant
 
-Point = int | None
 OF_SHARES = ("fairness_index", "share_error", "cost_fairness_index", "cost_share_error")
 
 
@@ -144,7 +143,7 @@ def _measured(expect: Expect, scenario: Scenario, results: Results) -> float | N
     return min(values) if expect.at_least is not None else max(values)
 
 
-def _at(expect: Expect, scenario: Scenario, results: Results, point: Point) -> float | None:
+def _at(expect: Expect, scenario: Scenario, results: Results, point: int | None) -> float | None:
     """The median over the repeats at one point of the sweep."""
     found = _runs(results, expect.knob, point)
     values = [figure(expect, scenario.at(point), run) for run in found]
@@ -156,7 +155,7 @@ def _at(expect: Expect, scenario: Scenario, results: Results, point: Point) -> f
     return median(known) if known and len(known) == len(values) else None
 
 
-def _runs(results: Results, knob: str, point: Point) -> list[Run]:
+def _runs(results: Results, knob: str, point: int | None) -> list[Run]:
     where = {"cgroups": point} if point is not None else None
     return sorted((run for run in results.runs if run.knob == knob and run.point == where), key=lambda run: run.repeat)
 
@@ -188,12 +187,12 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
     if expect.figure in ("total_bytes_per_s", "total_cost_per_s"):
         return total
     if expect.figure in ("fairness_index", "cost_fairness_index"):
-        return jain(rates[name] / share for name, share in ideal.items())
+        return fairness_index(rates, ideal)
     if not total:
         return None
     if expect.figure in ("share", "cost_share"):
         return sum(rates[name] for name in below(scenario, expect.tenant)) / total if expect.tenant else None
-    return max(abs(rates[name] / total / share - 1) for name, share in ideal.items())
+    return share_error(rates, ideal)
 
 
 def _counter(expect: Expect, run: Run) -> float | None:

@@ -119,7 +119,7 @@ class Scenario:
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
     queues: int | None = None  # hardware queues that those share; None: one for each
-    cost: PriceList | None = None  # None: bytes are what counts
+    prices: PriceList | None = None  # None: bytes are what counts
     tunables: dict[str, dict[str, int]] = field(default_factory=dict)  # knob -> name -> value
     description: str = ""
     tuned_for: Scenario | None = None  # whose load knobs that must be set for one are set for; None: this one's
@@ -209,7 +209,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
             "variants": tuple(Variant(**v) for v in data.get("variants", ())),
             "expects": tuple(expect(e) for e in data["expects"]),
             "sweep": tuple(data["sweep"]),
-            "cost": prices(data["cost"]) if data.get("cost") else None,
+            "prices": prices(data["prices"]) if data.get("prices") else None,
             "tuned_for": from_dict(data["tuned_for"]) if data.get("tuned_for") else None,
         }
     )

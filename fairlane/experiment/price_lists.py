@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Price lists: what a request takes from a drive, in units of the reference request, the write of one of its pages.
 
-A cost file is TOML; `fairlane calibrate` writes it, and a person can:
+A price list is TOML; `fairlane calibrate` writes it, and a person can:
 
     page = "16KiB"      # the reference request is the write of so much, and so costs 1
 
@@ -29,7 +29,7 @@ from typing import Any
 from fairlane.errors import FairlaneError
 from fairlane.places import PROFILES
 
-COSTS = PROFILES / "costs"
+FOLDER = PROFILES / "prices"
 ONE = 4096  # libfairlane/mechanisms/prices.h: FL_COST_ONE, SIZES, FL_PRICE_MAX
 SIZES = tuple(512 << i for i in range(12))
 PRICE_MAX = ONE << 12
@@ -65,14 +65,14 @@ class PriceList:
 
 
 def load(what: str, beside: Path = Path()) -> PriceList:
-    """The price list of that name in profiles/costs, or in the file of that path, relative to the folder `beside`."""
-    path = COSTS / f"{what}.toml" if what in names() else beside / what
+    """The price list of that name in profiles/prices, or in the file of that path, relative to the folder `beside`."""
+    path = FOLDER / f"{what}.toml" if what in names() else beside / what
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
         known = ", ".join(names()) or "there is none"
         raise FairlaneError(
-            f"{path}: cannot be read as a cost file: {error.strerror}; give a path or a name ({known})"
+            f"{path}: cannot be read as a price list: {error.strerror}; give a path or a name ({known})"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FairlaneError(f"{path}: not valid TOML: {error}") from error
@@ -84,7 +84,7 @@ def load(what: str, beside: Path = Path()) -> PriceList:
 
 def names() -> list[str]:
     """The price lists that come with the profiles."""
-    return sorted(path.stem for path in COSTS.glob("*.toml"))
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def _list(name: str, data: Mapping[str, Any]) -> PriceList:

@@ -123,6 +123,11 @@ class Results:
     schema: int = SCHEMA
 
     @property
+    def simulated(self) -> bool:
+        """Whether a simulator ran it."""
+        return "simulated_cores" in self.machine
+
+    @property
     def knobs(self) -> list[str]:
         """The knobs that ran, in the order in which they first did."""
         return list(dict.fromkeys(run.knob for run in self.runs))

@@ -5,10 +5,11 @@
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
                (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
                must be set for a load, such as io.cost and io.max, are set for that one's)
-    [device]   profile (a file in profiles/), parameters of that profile to change, and cost: the drive's price list, a
-               name in profiles/costs/ or the path of a cost file relative to the scenario (experiment/price_lists.py)
+    [device]   profile (a file in profiles/), parameters of that profile to change, and prices: the price list, a
+               name in profiles/prices/ or the path of a price list relative to the scenario (experiment/price_lists.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
+    [defaults] what tenants have that do not say otherwise: any key of [[tenant]] but name, parent and cases
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
                trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime), and with it
                speed ("recorded" or "full") and devices (only the requests to those)
@@ -25,7 +26,7 @@ cases = ["A", ...] is only in those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ from fairlane.places import SCENARIOS, TRACES
 TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
 TRACE_ONLY = ("speed", "devices")  # and those without a meaning otherwise
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
+MIXED = ("rw", "randrw")  # patterns of both reads and writes
+DEFAULTS = tuple(key for key in TenantSpec.__dataclass_fields__ if key not in ("name", "parent"))
 FIGURES = (
     *("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", "counter"),
     *COST_FIGURES[:-1],
@@ -117,12 +120,14 @@ def _of_case(path: Path, data: dict[str, Any], case: str, cases: Sequence[str]) 
 
 def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] | None) -> Scenario:
     top = Table(path, "top level", data)
-    top.only(("description", "run", "device", "tunable", "cgroup", "tenant", "variant", "expect"))
+    top.only(("description", "run", "device", "tunable", "cgroup", "defaults", "tenant", "variant", "expect"))
     run = Table(path, "[run]", data.get("run", {}))
     run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "tuned_for"))
     seconds = run.take("seconds", as_positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
-    tenants = tuple(_tenant(t, seconds) for t in _tables(path, data, "tenant"))
+    defaults = Table(path, "[defaults]", data.get("defaults", {}))
+    defaults.only(DEFAULTS)
+    tenants = tuple(_tenant(_with(t, defaults.data), seconds) for t in _tables(path, data, "tenant"))
     variants = _variants(_tables(path, data, "variant"), knobs)
     if not tenants:
         raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
@@ -140,7 +145,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
         name=name,
         description=top.take("description", as_text, ""),
         profile=profile,
-        cost=device.take("cost", _cost(path), None),
+        prices=device.take("prices", _prices(path), None),
         tunables=_tunables(path, data.get("tunable", {})),
         tenants=tenants,
         groups=groups,
@@ -178,11 +183,11 @@ def _device(table: Table) -> Profile:
         profile = load_profile(name)
     except FairlaneError as error:
         raise table.error("profile", str(error)) from error
-    table.only(("profile", "cost", *DEVICE_KEYS[profile.kind]))
+    table.only(("profile", "prices", *DEVICE_KEYS[profile.kind]))
     return replace(profile, params={**profile.params, **params_of(table, profile.kind)})
 
 
-def _cost(path: Path) -> Callable[[object], PriceList]:
+def _prices(path: Path) -> Callable[[object], PriceList]:
     """How to read the price list that the scenario at that path names."""
 
     def convert(value: object) -> PriceList:
@@ -208,6 +213,16 @@ def _group(table: Table) -> Cgroup:
         weight=table.take("weight", as_integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
         parent=table.take("parent", as_name, None),
     )
+
+
+def _with(tenant: Table, defaults: Mapping[str, Any]) -> Table:
+    """With the defaults that mean something for it and that it does not say otherwise."""
+    whole = {**defaults, **tenant.data}
+    without = set(TRACE_SAYS if "trace" in whole else TRACE_ONLY)
+    without |= {"mix"} if whole.get("rw") not in MIXED else set()
+    without |= {"poisson"} if "rate" not in whole else set()
+    whole = {key: value for key, value in whole.items() if key in tenant.data or key not in without}
+    return Table(tenant.path, tenant.where, whole)
 
 
 def _tenant(table: Table, seconds: float) -> TenantSpec:
@@ -237,7 +252,7 @@ def _tenant(table: Table, seconds: float) -> TenantSpec:
     for key in TRACE_ONLY:
         if not tenant.trace and key in table.data:
             raise table.error(key, "has no meaning without a trace")
-    if "mix" in table.data and tenant.rw not in ("rw", "randrw"):
+    if "mix" in table.data and tenant.rw not in MIXED:
         raise table.error("mix", f'has no meaning with rw = "{tenant.rw}"; it is for rw and randrw')
     if tenant.poisson and tenant.rate is None:
         raise table.error("poisson", "has no meaning without a rate")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fairlane.experiment.figures import jain
+from fairlane.experiment.figures import fairness_index, share_error, share_errors
 from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.formats import relative
 
@@ -18,9 +18,6 @@ BASELINE = "none"
 
 
 LATENCIES = ("p50", "p99", "p99.9")
-
-
-KNOB_ORDER = (BASELINE, "mq-deadline", "kyber", "bfq", "io.max", "io.cost", "io.prio.class", "io.latency", OURS)
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,14 @@ def _fairness(run: Run) -> float | None:
     """In the part where it is worst."""
     if run.parts is None:
         return run.fairness_index
-    found = [jain(got[name] / share for name, share in ideal.items()) for got, ideal in _dealt(run)]
+    found = [fairness_index(got, ideal) for got, ideal in _dealt(run)]
     return min((value for value in found if value is not None), default=None)
+
+
+def _share_error(run: Run) -> float | None:
+    """In the part where it is worst."""
+    found = [share_error(got, ideal) for got, ideal in _dealt(run)]
+    return max((value for value in found if value is not None), default=None)
 
 
 def _received(run: Run, tenant: Tenant) -> tuple[float | None, float, float | None]:
@@ -102,8 +105,7 @@ def _received(run: Run, tenant: Tenant) -> tuple[float | None, float, float | No
         part = sum(moved.values())
         got, total = got + moved.get(tenant.name, 0.0), total + part
         wanted += ideal.get(tenant.name, 0.0) * part
-        if part and ideal.get(tenant.name):
-            errors.append(moved[tenant.name] / part / ideal[tenant.name] - 1)
+        errors += [error for name, error in share_errors(moved, ideal).items() if name == tenant.name]
     if not total:
         return run.received(tenant), tenant.share, None
     return got / total, wanted / total, max(errors, key=abs, default=None)
@@ -124,19 +126,22 @@ def _share(same: Sequence[tuple[Run, Tenant]]) -> Share:
     )
 
 
+def place(knob: str) -> int:
+    """Where a knob is among others: first what all are compared with, last ours, and between them as they ran."""
+    return {BASELINE: 0, OURS: 2}.get(knob, 1)
+
+
 def points(results: Results) -> list[Point]:
-    """One Point per knob and number of cgroups, in the order of KNOB_ORDER, each beside `none` at the same number."""
+    """One Point per knob and number of cgroups, in the order of place(), each beside `none` at the same number."""
     groups: dict[tuple[int | None, str], list[Run]] = {}
     for run in results.runs:
         groups.setdefault((_cgroups(run), run.knob), []).append(run)
     base = {c: median(r.total_bytes_per_s for r in runs) for (c, knob), runs in groups.items() if knob == BASELINE}
-    rank = {knob: n for n, knob in enumerate(KNOB_ORDER)}
     found = []
     for (cgroups, knob), runs in groups.items():
         totals = [r.total_bytes_per_s for r in runs]
         total = median(totals)
         shares = [_share([(r, t) for r in runs for t in r.tenants if t.name == x.name]) for x in runs[0].tenants]
-        errors = [abs(s.error) for s in shares if s.error is not None]
         found.append(
             Point(
                 knob=knob,
@@ -150,8 +155,8 @@ def points(results: Results) -> list[Point]:
                 cost_fairness=middle(r.cost_fairness_index for r in runs),
                 cpu_ns_per_io=middle(r.cpu_ns_per_io for r in runs),
                 shares=shares,
-                share_error=max(errors) if errors else None,
+                share_error=middle(_share_error(r) for r in runs),
                 vs_none=relative(total, base.get(cgroups)),
             )
         )
-    return sorted(found, key=lambda p: (p.cgroups or 0, rank.get(p.knob, len(rank) - 1.5), p.knob))
+    return sorted(found, key=lambda p: (p.cgroups or 0, place(p.knob)))

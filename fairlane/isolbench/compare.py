@@ -43,7 +43,7 @@ class Side:
         left, every = len(self.evidence.missing), len(self.bench.units)
         found = [f"{self.name} is not finished: {left} of its {every} units are missing."] if left else []
         found += [f"{knob} did not run in {self.name}: {why}" for knob, why in self.evidence.unavailable.items()]
-        found += [f"Of {self.name}: {said}" for said in [*self.evidence.notes(), *self.evidence.doubts()]]
+        found += [f"Of {self.name}: {said}" for said in [*self.evidence.notes(), *self.evidence.warnings()]]
         if self.evidence.complaints():
             found.append(f"The kernel complained during {self.name}; its own report has what it said.")
         return found
@@ -161,7 +161,7 @@ class Comparison:
 
 
 def _setup(side: Side) -> dict[str, Any]:
-    prices = {unit.scenario.cost.name for unit in side.bench.units if unit.scenario.cost}
+    prices = {unit.scenario.prices.name for unit in side.bench.units if unit.scenario.prices}
     asked = {key: value for key, value in vars(side.bench.plan).items() if value is not None}
     asked |= {"price list": ", ".join(sorted(prices)) or "none: by bytes"}
     return setup(asked, side.evidence)

@@ -148,7 +148,7 @@ def _scenario(part: str, experiment: str, tenants: Sequence[TenantSpec], how: Sc
         seconds=how.seconds,
         warmup=how.warmup,
         cores=SIM_CORES,
-        cost=price_lists.load(drive.name) if drive.name in price_lists.names() else None,
+        prices=price_lists.load(drive.name) if drive.name in price_lists.names() else None,
     )
 
 

@@ -30,7 +30,7 @@ NEVER = float("inf")
 
 
 @dataclass(frozen=True)
-class Point:
+class Tradeoff:
     """A setting of a knob when a tenant has priority; both relative: 0 is none, 1 is the best there could be."""
 
     setting: str
@@ -87,7 +87,7 @@ class Evidence:
         same = (u for u, _ in self.of(unit.part, BASELINE, unit.experiment) if u.x == unit.x)
         return next((self.run(u.id) for u in same), None)
 
-    def doubts(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What makes the verdict doubtful, in sentences."""
         found: dict[str, tuple[float, str]] = {}
         for unit in self.units:
@@ -160,7 +160,7 @@ class Evidence:
 
     # --- d3 ---
 
-    def points(self, knob: str, experiment: str) -> list[Point]:
+    def points(self, knob: str, experiment: str) -> list[Tradeoff]:
         found = []
         span = self._span(experiment)
         for unit, run in self.of("d3", knob, experiment):
@@ -170,7 +170,7 @@ class Evidence:
             value = _priority(run, experiment)
             gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None else 0.0
             total = run.total_bytes_per_s
-            found.append(Point(unit.setting, total / base.total_bytes_per_s, gain, value, total))
+            found.append(Tradeoff(unit.setting, total / base.total_bytes_per_s, gain, value, total))
         return found
 
     def _span(self, experiment: str) -> tuple[float, float] | None:
@@ -264,16 +264,16 @@ def by_latency(burst: Tenant, alone: Tenant, due: float) -> float | None:
     return 0.0 if alone.bytes_per_s * usual / mean >= due else slowest / 1e6
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def front(points: Sequence[Tradeoff]) -> list[Tradeoff]:
     """The points that no other beats in both ways, from the highest total on."""
-    found: list[Point] = []
+    found: list[Tradeoff] = []
     for point in sorted(points, key=lambda p: (-p.total, -p.gain)):
         if not found or point.gain > found[-1].gain:
             found.append(point)
     return found
 
 
-def hypervolume(points: Sequence[Point]) -> float | None:
+def hypervolume(points: Sequence[Tradeoff]) -> float | None:
     """The area that the front dominates: 0 for what gains nothing over none, 1 for alone's figure at none's total."""
     if not points:
         return None

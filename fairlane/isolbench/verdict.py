@@ -248,7 +248,7 @@ def summary(evidence: Evidence) -> dict[str, Any]:
     return {
         "advice": unfinished if left else advice(found),
         "missing": left,
-        "doubts": evidence.doubts(),
+        "warnings": evidence.warnings(),
         "notes": evidence.notes(),
         "bad_dmesg": evidence.complaints(),
         "limits": [asdict(limit) for limit in LIMITS],

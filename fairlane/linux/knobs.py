@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fairlane import schedulers
 from fairlane.errors import FairlaneError
@@ -160,7 +160,7 @@ class IoLatency(Knob):
 class IoCost(ByWeight):
     """By its model: that is scaled to what the drive does under the load, and vrate is fixed."""
 
-    needs = ("io_cost",)
+    needs: ClassVar[tuple[str, ...]] = ("io_cost",)
 
     @contextmanager
     def applied(self, setting: Setting) -> Iterator[dict[str, Any]]:
@@ -192,6 +192,7 @@ class IoCost(ByWeight):
 class IoCostQos(IoCost):
     """With latency targets that its speed follows."""
 
+    needs = ("io_cost", "io_cost_targets")
     settles = True
 
     def tuned(self, found: io_cost.Tuned, _tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
@@ -209,9 +210,9 @@ class Ours(ByWeight):
 
     def _prices(self, setting: Setting) -> dict[str, str]:
         """Have it charge by the scenario's price list, if there is one."""
-        if setting.scenario.cost is None:
+        if setting.scenario.prices is None:
             return {}
-        text = setting.scenario.cost.text()
+        text = setting.scenario.prices.text()
         setting.write(self.variables(setting.device) / "prices", text)
         return {"prices": text}
 

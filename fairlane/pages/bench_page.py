@@ -14,7 +14,7 @@ from fairlane.formats import flat, fmt_iops, fmt_rate, fmt_us
 from fairlane.isolbench.bench import Bench, Found
 from fairlane.isolbench.run_folder import room
 from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
-from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, Point, front, latency, setup, where
+from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, Tradeoff, front, latency, setup, where
 from fairlane.isolbench.verdict import LIMITS, Mark
 from fairlane.pages.plot import Axis, Curve, Plot, decades, draw, knob_colour, linear, nice, points_of
 from fairlane.pages.template import template
@@ -191,7 +191,7 @@ def _tradeoff(e: Evidence) -> Section:
         values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
         scale = 1.0 if kind == "latency" else 1e-6
 
-        def curve(found: Iterable[Point], scale: float = scale) -> Curve:
+        def curve(found: Iterable[Tradeoff], scale: float = scale) -> Curve:
             return [(p.total, abs(p.value) * scale) for p in found if p.value is not None]
 
         fronts = {knob: curve(front(found)) for knob, found in points.items()}
@@ -215,7 +215,7 @@ def _tradeoff(e: Evidence) -> Section:
     return Section("d3", "Priority against utilisation", about, figures, [], sheets)
 
 
-def _of_priority(point: Point, kind: str) -> str:
+def _of_priority(point: Tradeoff, kind: str) -> str:
     if point.value is None:
         return "nothing completed"
     return fmt_rate(point.value) if kind == "bandwidth" else fmt_us(-point.value) + " µs"
@@ -336,7 +336,7 @@ def render(
         limits=[limit for limit in LIMITS if limit.part in e.parts],
         sections=[SECTIONS[part](e) for part in e.parts],
         unavailable=e.unavailable,
-        doubts=e.doubts(),
+        warnings=e.warnings(),
         notes=e.notes(),
         config=_config(plan, e),
         command=command,

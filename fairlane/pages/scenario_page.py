@@ -15,7 +15,7 @@ from typing import Any
 
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import Results, Tenant
-from fairlane.experiment.summary import BASELINE, KNOB_ORDER, LATENCIES, OURS, Point, Share, points
+from fairlane.experiment.summary import BASELINE, LATENCIES, OURS, Point, Share, place, points
 from fairlane.formats import Pair, flat, fmt_error, fmt_iops, fmt_rate, fmt_share, fmt_us, fmt_us_tick, pair, relative
 from fairlane.pages.headline import headline, judged, overall
 from fairlane.pages.plot import (
@@ -33,7 +33,6 @@ from fairlane.pages.plot import (
 )
 from fairlane.pages.template import save, template
 
-SIMULATOR = "sim"
 # A page full of lines is read no better for more points; this many keep it well under a megabyte.
 SERIES_POINTS = 80_000
 # Bins folded into one for the bold line that is drawn over the faint 10 ms one.
@@ -301,7 +300,7 @@ def _experiment(results: Results) -> dict[str, Any]:
     return {
         "scenario": results.scenario,
         "backend": results.backend,
-        **(kernel if results.backend != SIMULATOR else {}),
+        **(kernel if not results.simulated else {}),
         "fairlane": results.version,
         "seed": results.seed,
         "seconds per run": ", ".join(f"{s:g}" for s in seconds),
@@ -328,7 +327,7 @@ def _section(results: Results, label: str, anchor: str, fold: int) -> Section:
         beside=second,
         notes=[*filter(None, [judged(results)]), *results.notes],
         judged=any(run.parts is None or run.parts for run in results.runs),
-        simulated=results.backend == SIMULATOR,
+        simulated=results.simulated,
         results=results,
         points=last,
         top_bytes_per_s=max((p.bytes_per_s for p in last), default=0) or 1,
@@ -345,7 +344,7 @@ def _section(results: Results, label: str, anchor: str, fold: int) -> Section:
 
 def _where(results: Results) -> str:
     """What it ran on, beside the drive."""
-    if results.backend == SIMULATOR:
+    if results.simulated:
         cores = results.machine.get("simulated_cores")
         return f"simulated host{f' of {cores} cores' if cores else ''}"
     accel = f" under {results.accel}" if results.accel else ""
@@ -354,8 +353,8 @@ def _where(results: Results) -> str:
 
 def _place(results: Results) -> str:
     """What tells it from another result of the same scenario."""
-    if results.backend == SIMULATOR:
-        return f"{SIMULATOR} of {results.device.get('profile')}"
+    if results.simulated:
+        return f"{results.backend} of {results.device.get('profile')}"
     return results.kernel or results.backend
 
 
@@ -380,8 +379,7 @@ def render(results: Sequence[Results], folders: Sequence[str] = ()) -> str:
     fold = _series_fold(results)
     labelled = zip(results, _labels(results, folders), strict=True)
     sections = [_section(result, label, f"r{n}", fold) for n, (result, label) in enumerate(labelled)]
-    knobs = list(dict.fromkeys(knob for knob in KNOB_ORDER for s in sections if any(p.knob == knob for p in s.points)))
-    knobs += list(dict.fromkeys(p.knob for s in sections for p in s.points if p.knob not in KNOB_ORDER))
+    knobs = sorted(dict.fromkeys(p.knob for s in sections for p in s.points), key=place)
     return template().render(
         title=sections[0].headline if len(sections) == 1 else overall([s.points for s in sections]),
         sections=sections,
@@ -390,7 +388,7 @@ def render(results: Sequence[Results], folders: Sequence[str] = ()) -> str:
         ours=OURS,
         baseline=BASELINE,
         emulated=any(r.accel == "tcg" for r in results),
-        simulated=[r.backend == SIMULATOR for r in results],
+        simulated=[r.simulated for r in results],
         where=_where(results[0]),
         knob_colour=knob_colour,
         tenant_colour=tenant_colour,

@@ -191,8 +191,8 @@ def verdict(found: Found, out: Console) -> None:
         if not n:
             out.print("[red]The kernel complained during these runs; do not trust them:[/]")
         out.print(f"  {escape(line)}")
-    for doubt in found.evidence.doubts():
-        out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
+    for warning in found.evidence.warnings():
+        out.print(f"[yellow]doubtful[/]: {escape(warning)}")
     out.print(escape(found.advice))
 
 
@@ -256,8 +256,8 @@ def calibration(found: Calibration, out: Console) -> None:
     for size in found.price["read"]:
         table.add_row(size, *(f"{table[op][size]:.4f}" for op in OPS for table in (found.price, found.average)))
     out.print(table)
-    for doubt in found.doubts():
-        out.print(f"[yellow]doubtful[/]: {escape(doubt)}")
+    for warning in found.warnings():
+        out.print(f"[yellow]doubtful[/]: {escape(warning)}")
     out.print(f"queue/iosched/prices of our schedulers:\n{found.prices}", end="")
     if found.io_cost_model:
         out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Prices follow from throughputs as in the mqFlashFQ paper; cost files are whole, drives written with consent."""
+"""Prices follow from throughputs as in the mqFlashFQ paper; price lists are whole, drives written with consent."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_price_is_of_a_request_whatever_its_size() -> None:
     found = calibrated()
     assert found.price["read"] == pytest.approx({"16KiB": 0.5, "32KiB": 1.0}, abs=1e-3)
     assert found.price["write"] == pytest.approx({"16KiB": 1.0, "32KiB": 2.0}, abs=1e-3)
-    assert not list(found.doubts())
+    assert not list(found.warnings())
 
 
 def test_every_mix_pins_a_request_type_to_each_core() -> None:
@@ -109,11 +109,11 @@ def test_a_speed_that_changes_and_prices_that_fall_are_told() -> None:
     what = small()
     runs = played(what)
     runs[2] = run_of(what.loads()[2], [t.bytes_per_s for t in runs[2].tenants], series=range(10))
-    assert [text for text in calibrated(runs).doubts() if "1 of 12 measurements" in text]
+    assert [text for text in calibrated(runs).warnings() if "1 of 12 measurements" in text]
     runs = played(what)
     for k in range(4):  # reads of 32 KiB take next to nothing
         runs[4 + k] = run_of(what.loads()[4 + k], [1000 * PAGE / max(1, 3 - k)] * (3 - k) + [1e5 * PAGE] * k)
-    assert "a read of 32KiB costs less than one of 16KiB" in list(calibrated(runs).doubts())
+    assert "a read of 32KiB costs less than one of 16KiB" in list(calibrated(runs).warnings())
 
 
 def test_the_cost_file_is_what_was_found(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_in_a_vm_the_drive_is_slowed_down(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Vm, "run", run)
     found = calibrate.run(what, tmp_path, lambda _now: None)
     assert len(seen) == 3 + 6
-    assert not list(found.doubts())
+    assert not list(found.warnings())
     assert {job.scenario.profile.params["time_scale"] for job in seen} == {vm.CALIBRATED_SLOW}
     assert found.drive["time_scale"] == vm.CALIBRATED_SLOW
     assert (found.kernel, found.accel, found.machine) == ("6.1.0", "tcg", {"cpus": 2})
@@ -345,4 +345,4 @@ def test_what_was_not_steady_is_measured_again(tmp_path: Path, monkeypatch: pyte
     found = calibrate.run(what, tmp_path, lambda _now: None)
     assert asked[1:] == [[loads[i].name for i in sorted(disturbed)]]
     assert found.price["read"]["16KiB"] == pytest.approx(0.5, abs=1e-3)
-    assert not list(found.doubts())
+    assert not list(found.warnings())

@@ -154,7 +154,7 @@ def test_headline_without_ours_is_about_the_fairest_and_without_none_gives_the_r
 
 
 def test_a_row_for_every_scheduler_ours_last(sample: Results) -> None:
-    ran = [knob for knob in summary.KNOB_ORDER if knob in sample.knobs]
+    ran = [knob for knob in knobs.TABLE if knob in sample.knobs]
     assert [p.knob for p in summary.points(sample)] == ran
     assert (ran[0], ran[-1], len(ran)) == ("none", "kyber-fairness", 7)
     text = text_of(sample)
@@ -311,7 +311,7 @@ rates = st.floats(0, 1e10, allow_nan=False)
 @settings(deadline=None)
 @given(
     totals=st.dictionaries(
-        st.sampled_from([*summary.KNOB_ORDER, "new"]), st.tuples(rates, rates, rates), min_size=1, max_size=4
+        st.sampled_from([*knobs.TABLE, "new"]), st.tuples(rates, rates, rates), min_size=1, max_size=4
     ),
     weights=st.tuples(*[st.integers(1, 10000)] * 3),
 )

@@ -260,7 +260,7 @@ def test_the_example_of_the_page_is_a_scenario(tmp_path: Path) -> None:
 def test_the_page_has_every_key_and_every_knob() -> None:
     keys = [*TenantSpec.__dataclass_fields__, *Expect.__dataclass_fields__, *modelled_ssd.PLAYED]
     keys += [knob for knob in knobs.TABLE if knob not in schedulers.EXAMPLES]
-    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "cost"]
+    keys += ["seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "profile", "prices"]
     keys += Variant.__dataclass_fields__
     keys += [*scenario_file.FIGURES, *scenario_file.TENANT_FIGURES, *profiles.DEVICE_KEYS, *scenario_file.PATTERNS]
     keys += [*profiles.DEVICE_KEYS["null_blk"], *profiles.DEVICE_KEYS["qemu-nvme"]]
@@ -324,6 +324,26 @@ def test_a_text_is_a_size_or_the_units_are_listed(text: str) -> None:
         assert values.parse_size(text) >= 0
     except ValueError as error:
         assert "valid are B, KiB" in str(error)
+
+
+# --- Defaults ---
+
+
+def test_tenants_have_the_defaults_that_they_do_not_say_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "t.trace").write_text("0 0 0 8 1\n")
+    text = f'{DEVICE}[defaults]\njobs = 4\nrw = "randrw"\nmix = 70\niodepth = 8\n'
+    text += '[[tenant]]\nname = "a"\n[[tenant]]\nname = "b"\njobs = 2\nrw = "read"\n'
+    text += '[[tenant]]\nname = "c"\ntrace = "t.trace"\n'
+    a, b, c = parse(tmp_path, text).tenants
+    assert (a.jobs, a.rw, a.mix, a.iodepth) == (4, "randrw", 70, 8)
+    assert (b.jobs, b.rw, b.iodepth) == (2, "read", 8)
+    assert (c.jobs, c.rw, c.iodepth) == (4, TenantSpec.rw, 8), "a trace says what is requested"
+
+
+@pytest.mark.parametrize("key", ["name", "parent", "cases", "nonsense"])
+def test_a_default_that_no_tenant_can_have_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(FairlaneError, match=rf"x.toml: \[defaults\] {key}: unknown key; valid are weight, jobs"):
+        parse(tmp_path, f'{DEVICE}[defaults]\n{key} = "x"\n{TENANT}')
 
 
 # --- Set for another load ---

@@ -16,7 +16,7 @@ import pytest
 from fairlane import cli
 from fairlane.backends import host, vm
 from fairlane.backends.host import Host
-from fairlane.backends.job import Job, Options
+from fairlane.backends.job import Job, Options, from_json, to_json
 from fairlane.backends.sim import Simulator
 from fairlane.backends.table import named
 from fairlane.backends.vm import Vm
@@ -25,7 +25,7 @@ from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.isolbench.run_folder import Store
-from fairlane.isolbench.suite_figures import Point
+from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
 from fairlane.linux import disks, io_cost, knobs
 from fairlane.linux.cgroups import Tree
@@ -62,8 +62,14 @@ def test_a_unit_crosses_into_the_vm_as_it_is() -> None:
     assert [suite.from_json(json.loads(json.dumps(suite.to_json(unit)))) for unit in found] == found
 
 
-def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm(tmp_path: Path) -> None:
+def test_a_job_crosses_into_the_vm_as_it_is(tmp_path: Path) -> None:
     what = bench.prepare(tuple(suite.PARTS), tuple(knobs.TABLE), Vm(), True, tmp_path)
+    jobs = [bench.job(what, unit) for unit in what.units]
+    assert [from_json(json.loads(json.dumps(to_json(job)))) for job in jobs] == jobs
+
+
+def test_a_quick_run_of_all_knobs_fits_half_an_hour_in_a_vm(tmp_path: Path) -> None:
+    what = bench.prepare(tuple(suite.PARTS), None, Vm(), True, tmp_path)
     assert bench.estimate_s(what) < 30 * 60
 
 
@@ -83,8 +89,8 @@ def test_a_knob_that_debian_lacks_has_the_vm_take_the_lab_kernel() -> None:
 # --- Figures ---
 
 
-def points(*pairs: tuple[float, float]) -> list[Point]:
-    return [Point(f"{n}", total, gain, 0.0, 0.0) for n, (total, gain) in enumerate(pairs)]
+def points(*pairs: tuple[float, float]) -> list[Tradeoff]:
+    return [Tradeoff(f"{n}", total, gain, 0.0, 0.0) for n, (total, gain) in enumerate(pairs)]
 
 
 def test_the_front_is_what_nothing_beats_in_both_ways() -> None:
@@ -405,7 +411,7 @@ def test_a_model_is_measured_once_and_kept(tmp_path: Path, seen: list[Job], iden
     what = on_host(tmp_path, "d2", "io.cost")
     bench.run(what, lambda _now: None)
     measured = [job for job in seen if job.id.startswith("measured-")]
-    *loads, alone, speed = measured
+    alone, *loads, speed = measured
     assert [job.scenario.tenants[0].name for job in loads] == list(io_cost.COEFFICIENTS), "with writes: the suite has"
     assert alone.scenario.tenants == speed.scenario.tenants, "the standard load of the suite"
     assert (alone.variant.knob, speed.variant.knob, len(speed.scenario.tenants)) == ("none", "io.cost", 4)

@@ -66,7 +66,7 @@ def test_fairness_by_cost_is_printed_and_reported(tmp_path: Path, capsys: pytest
     args = ["run", str(file), "--on", "sim", "--knobs", "none", "--out", str(tmp_path)]
     assert cli.main(args) == 0
     assert "fair by" not in capsys.readouterr().out
-    assert cli.main([*args, "--cost", "p3700"]) == 0
+    assert cli.main([*args, "--prices", "p3700"]) == 0
     assert "fair by" in capsys.readouterr().out
     assert cli.main(["report", str(tmp_path)]) == 0
     assert "by cost 0." in (tmp_path / "report.html").read_text()

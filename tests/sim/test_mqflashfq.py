@@ -32,11 +32,11 @@ def test_it_shows_what_it_says(name: str, tmp_path: Path) -> None:
 def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) -> None:
     """Without a price list our schedulers count bytes."""
     for what in scenario_file.load_all(FOLDER / "two.toml"):
-        assert what.cost
-        [found] = run_scenario(Simulator(), replace(what, cost=None), [knob], tmp_path).runs
+        assert what.prices
+        [found] = run_scenario(Simulator(), replace(what, prices=None), [knob], tmp_path).runs
         assert found.fairness_index and found.fairness_index > 0.99
         taken = [
-            each.iops * what.cost.cost(spec.rw.removeprefix("rand"), spec.bs)
+            each.iops * what.prices.cost(spec.rw.removeprefix("rand"), spec.bs)
             for each, spec in zip(found.tenants, what.tenants, strict=True)
         ]
         assert (jain(taken) or 1) < 0.97

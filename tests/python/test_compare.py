@@ -94,7 +94,7 @@ def test_an_unfinished_run_of_an_older_version_is_compared_all_the_same(tmp_path
     plan = json.loads((tmp_path / "a" / "plan.json").read_text())
     plan["version"] = "0.0.9"
     for unit in plan["units"]:
-        for key in ("variants", "cost"):
+        for key in ("variants", "prices"):
             del unit["scenario"][key]
         for tenant in unit["scenario"]["tenants"]:
             del tenant["devices"]

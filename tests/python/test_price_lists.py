@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""A cost file prices every size, as kernel and simulator do, and one that is wrong is refused in a sentence."""
+"""A price list prices every size, as kernel and simulator do, and one that is wrong is refused in a sentence."""
 
 from pathlib import Path
 
@@ -96,17 +96,17 @@ def test_a_file_that_is_not_there_is_said_with_what_is() -> None:
 
 def test_a_scenario_names_the_price_list_of_its_drive(file: Path) -> None:
     path = file.parent / "scenario.toml"
-    text = '[device]\nprofile = "p3700"\ncost = "{}"\n[[tenant]]\nname = "a"\n'
+    text = '[device]\nprofile = "p3700"\nprices = "{}"\n[[tenant]]\nname = "a"\n'
     path.write_text(text.format("drive.toml"))
     found = scenario_file.load(path)
-    assert found.cost == price_lists.load(str(file)).__class__(
+    assert found.prices == price_lists.load(str(file)).__class__(
         **{**vars(price_lists.load(str(file))), "name": "drive.toml"}
     )
     assert from_dict(to_dict(found)) == found
     path.write_text(text.format("p3700"))
-    assert scenario_file.load(path).cost == price_lists.load("p3700")
+    assert scenario_file.load(path).prices == price_lists.load("p3700")
     path.write_text(text.format("p37"))
-    with pytest.raises(FairlaneError, match=r"\[device\] cost: .*p37: cannot be read"):
+    with pytest.raises(FairlaneError, match=r"\[device\] prices: .*p37: cannot be read"):
         scenario_file.load(path)
 
 
