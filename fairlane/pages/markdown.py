@@ -16,7 +16,7 @@ def table(found: Sequence[Results], titles: Mapping[str, tuple[str, str]]) -> st
     heads = ["scheduler"]
     for each in found:
         load = titles[each.scenario][1] if each.scenario in titles else each.scenario
-        heads += [f"{load}: total of none’s", "worst share off by"]
+        heads += [f"{load}: total (none = 1)", "worst share off by"]
     lines = [heads, ["---", *["---:"] * (2 * len(found))]]
     for knob in dict.fromkeys(knob for row in rows for knob in row):
         cells = [knob]

@@ -81,7 +81,7 @@ def test_what_it_cannot_show_is_refused(loads: list[Results]) -> None:
 
 def test_the_table_has_a_row_for_each_scheduler(loads: list[Results]) -> None:
     assert markdown.table(loads, {"one": ("The first", "4 KiB")}).splitlines() == [
-        "| scheduler | 4 KiB: total of none’s | worst share off by | other: total of none’s | worst share off by |",
+        "| scheduler | 4 KiB: total (none = 1) | worst share off by | other: total (none = 1) | worst share off by |",
         "| --- | ---: | ---: | ---: | ---: |",
         "| none | 1.00 | 100 % | 1.00 | 100 % |",
         "| kyber | 0.90 | 100 % |  |  |",
