@@ -69,7 +69,8 @@ def run_scenario(backend: Backend, scenario: Scenario, knobs: Sequence[str], out
 
 def together(parts: Sequence[Results]) -> Results:
     """The results of a scenario from those of its jobs."""
-    whole = replace(parts[0], runs=[], config={}, unavailable={}, notes=[])
+    first = next((part for part in parts if part.runs), parts[0])
+    whole = replace(first, runs=[], config={}, unavailable={}, notes=[])
     for part in parts:
         whole.runs += part.runs
         for name, values in part.config.items():

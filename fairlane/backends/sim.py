@@ -143,11 +143,11 @@ class Simulator(Backend):
 def _results(what: Simulation, backend: str, cpu: dict[str, Any], run: Run | None) -> Results:
     job, drive = what.job, what.drive
     results = Results(job.scenario.name, backend, job.scenario.seed, __version__)
-    results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
-    results.machine = {"simulated_cores": job.scenario.cores, "cpu_measured_on": cpu["machine"]}
     if run is None:
         results.unavailable = {job.variant.knob: unavailable(job.variant.knob, drive) or ""}
         return results
+    results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
+    results.machine = {"simulated_cores": job.scenario.cores, "cpu_measured_on": cpu["machine"]}
     results.runs = [run]
     results.config = {run.knob: {"tunables": tunables_of(job), "cpu": cpu_of(what, cpu)}}
     guessed = [*not_measured(job.variant.knob, cpu), *beyond_what_was_measured(what, cpu)]
