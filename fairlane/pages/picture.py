@@ -20,7 +20,7 @@ from fairlane.pages.plot import spread, tenant_colour
 from fairlane.pages.template import save, template
 
 # All in SVG units, which are CSS pixels at the picture's own size.
-NAMES, BAR, FIGURES = 128, 236, 138  # the widths of the schedulers' names, of a bar of length 1, and of its figures
+NAMES, BAR, FIGURES = 128, 236, 144  # the widths of the schedulers' names, of a bar of length 1, and of its figures
 TOP, ROW, BOTTOM = 118, 25, 54  # above the first scheduler's row, of each row, below the last
 LABEL = 34  # a tenant's name
 MAX_TENANTS = 8
