@@ -27,7 +27,7 @@ Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.Argumen
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    args = _parser().parse_args(arguments)
+    args = parser().parse_args(arguments)
     args.command_line = shlex.join(["fairlane", *arguments])
     try:
         return int(args.function(args))
@@ -64,7 +64,7 @@ def _said(error: OSError) -> str:
 # --- What each command takes ---
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fairlane", description="Fair-share I/O, and the bench that shows it.")
     parser.add_argument("--version", action="version", version=f"fairlane {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -167,6 +167,8 @@ def _report(command: Add) -> None:
     sub.add_argument(
         "--out", type=_path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
     )
+    sub.add_argument("--picture", type=_path, metavar="FILE.svg", help="also draw who got how much, in one picture")
+    sub.add_argument("--markdown", action="store_true", help="print the figures as a table in Markdown")
 
 
 def _knobs(command: Add) -> None:

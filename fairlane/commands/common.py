@@ -15,6 +15,7 @@ from fairlane.experiment import expectations
 from fairlane.experiment.results import Results
 
 RESULTS, REPORT, COMPARED, SCENARIO = "results.json", "report.html", "compared.html", "scenario.toml"
+PICTURE = "picture.svg"
 
 
 def backend_of(args: argparse.Namespace, *, drive: bool = False) -> Backend:

@@ -13,15 +13,19 @@ from pathlib import Path
 from fairlane import schedulers
 from fairlane.backends.scenario_runs import ScenarioRun, run_scenarios
 from fairlane.backends.vm import Vm
-from fairlane.commands.common import REPORT, RESULTS, conclude, print_json
+from fairlane.commands.common import PICTURE, REPORT, RESULTS, conclude, print_json
 from fairlane.experiment import scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results, check_folder
 from fairlane.linux import knobs
-from fairlane.pages import scenario_page, terminal
+from fairlane.pages import picture, scenario_page, terminal
 from fairlane.places import SCENARIOS
 
 SCENARIO, OTHER = SCENARIOS / "demo.toml", SCENARIOS / "demo-reads.toml"
+TITLES = {  # in the picture
+    SCENARIO.stem: ("The load that every knob was set for", "4 KiB random reads and writes"),
+    OTHER.stem: ("Another load, the same settings", "16 KiB random reads"),
+}
 # What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
 KNOBS = tuple(
     knob.name
@@ -34,20 +38,21 @@ SHARING = tuple(name for name in KNOBS if name not in ("mq-deadline", "kyber")) 
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run scenarios/demo.toml under all KNOBS and demo-reads.toml under SHARING; leaves their results and a report."""
+    """Run demo.toml under all KNOBS and demo-reads.toml under SHARING; leaves results, a report and a picture."""
     page = args.out / REPORT
     runs = [
         ScenarioRun(_load(SCENARIO), KNOBS, args.out),
         ScenarioRun(_load(OTHER), SHARING, args.out / "reads"),
     ]
     for run in runs:
-        check_folder(run.out, RESULTS, REPORT)
+        check_folder(run.out, RESULTS, REPORT, PICTURE)
     backend, found = Vm(), list[Results]()
     with terminal.progress("demo") as progress:
         for run, results in run_scenarios(backend, runs, progress):
             conclude(run, results, backend, args.command_line, run.out / RESULTS)
             found.append(results)
     scenario_page.write(found, page)
+    picture.write(found, args.out / PICTURE, TITLES)
     if args.json:
         print_json([asdict(results) for results in found])
         return 0

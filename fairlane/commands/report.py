@@ -7,15 +7,20 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairlane.commands import demo
 from fairlane.commands.common import COMPARED, REPORT, RESULTS
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import PLAN, Results
 from fairlane.isolbench import bench, compare
-from fairlane.pages import bench_page, compare_page, scenario_page, template, terminal
+from fairlane.pages import bench_page, compare_page, markdown, picture, scenario_page, template, terminal
 
 
 def main(args: argparse.Namespace) -> int:
     suites = [path for path in args.results if (path / PLAN).exists()]
+    if suites and (args.picture or args.markdown):
+        raise FairlaneError(
+            f"{suites[0]} is a run of the suite; --picture and --markdown are for results of `fairlane run`"
+        )
     if len(args.results) > 1 and suites:
         if len(args.results) > 2 or len(suites) < 2:
             raise FairlaneError(
@@ -38,11 +43,18 @@ def main(args: argparse.Namespace) -> int:
             print(f"fairlane: {made.advice}", file=sys.stderr)
         print(bench_page.write(suite, made))
         return 0
+    return _scenarios(args)
+
+
+def _scenarios(args: argparse.Namespace) -> int:
     files = [file for path in args.results for file in _files(path)]
     first = args.results[0] if args.results[0].is_dir() else args.results[0].parent
     page = args.out or first / (REPORT if len(args.results) == 1 else COMPARED)
-    scenario_page.write([Results.load(file) for file in files], page, [str(file.parent) for file in files])
-    print(page)
+    found = [Results.load(file) for file in files]
+    scenario_page.write(found, page, [str(file.parent) for file in files])
+    if args.picture:
+        picture.write(found, args.picture, demo.TITLES)
+    print(markdown.table(found, demo.TITLES) if args.markdown else page)
     return 0
 
 

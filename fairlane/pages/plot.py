@@ -99,13 +99,12 @@ def line_path(ys: Sequence[float], top: float, height: int, step: float) -> str:
     return f"M{at[0][0]} {at[0][1]}" + (f"l{' '.join(moves)}" if moves else "h1")
 
 
-def spread(at: Sequence[float], gap: float) -> list[float]:
-    """Move label positions apart to at least `gap`, keeping their order, and within 0..100 while there is room."""
+def spread(at: Sequence[float], gap: float, limit: float = 100.0) -> list[float]:
+    """Move label positions apart to at least `gap`, keeping their order, and within 0..limit while there is room."""
     order = sorted(range(len(at)), key=lambda n: at[n])
     moved = list(at)
     for before, n in pairwise(order):
         moved[n] = max(moved[n], moved[before] + gap)
-    limit = 100.0
     for n in reversed(order):
         moved[n] = min(moved[n], limit)
         limit = moved[n] - gap

@@ -135,6 +135,7 @@ def test_the_demo_leaves_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert all(name in out for name in demo.KNOBS)
     assert "report.html" in out
     assert (tmp_path / "report.html").stat().st_size > 1000
+    assert (tmp_path / "picture.svg").is_file()
     assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").is_file()
 
