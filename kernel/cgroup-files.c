@@ -130,13 +130,15 @@ static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
 	s64 gap = 0;
 	int c;
 
-	if (!kflow->kdev->route || !dev->sched->virtual_time)
+	if (!kflow->kdev->route)
 		return;
-	spin_lock_irqsave(&dev->lock, flags);
-	if (kflow->attached)
-		dev->sched->virtual_time(&kflow->flow, &vt, &gap);
-	spin_unlock_irqrestore(&dev->lock, flags);
-	seq_printf(sf, " vtime=%llu gap=%lld", vt, gap);
+	if (dev->sched->virtual_time) {
+		spin_lock_irqsave(&dev->lock, flags);
+		if (kflow->attached)
+			dev->sched->virtual_time(&kflow->flow, &vt, &gap);
+		spin_unlock_irqrestore(&dev->lock, flags);
+		seq_printf(sf, " vtime=%llu gap=%lld", vt, gap);
+	}
 	for (c = 0; c < FL_NR_CLASSES; c++) {
 		for (routed = 0, i = 0; i < dev->nr_hwqs; i++)
 			routed += READ_ONCE(fl_flow_queue(dev->sched, &kflow->flow, i)->routed[c]);

@@ -290,8 +290,13 @@ static struct elevator_type fl_elevator = {
 
 static int __init fl_elevator_init(void)
 {
-	int ret = fl_attrs_init(fl_attrs, &FL_SCHED);
+	int ret;
 
+	/* Its row says that it stages; see list.h. */
+	if (WARN_ON(!FL_SCHED.insert || !FL_SCHED.dispatch || !FL_SCHED.has_work ||
+		    strcmp(FL_SCHED.name, FL_SCHED_NAME)))
+		return -EINVAL;
+	ret = fl_attrs_init(fl_attrs, &FL_SCHED);
 	if (ret)
 		return ret;
 	fl_elevator.elevator_name = FL_SCHED.name;

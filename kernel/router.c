@@ -130,6 +130,9 @@ static struct fl_router fl_routed = {
 
 static int __init fl_routed_init(void)
 {
+	/* Its row says that it routes; see list.h. */
+	if (WARN_ON(!FL_SCHED.route || strcmp(FL_SCHED.name, FL_SCHED_NAME)))
+		return -EINVAL;
 	fl_routed.name = FL_SCHED.name;
 	fl_router_register(&fl_routed);
 	return 0;

@@ -193,6 +193,13 @@ static inline void list_del_init(struct list_head *n)
 	INIT_LIST_HEAD(n);
 }
 
+static inline void list_move(struct list_head *n, struct list_head *h)
+{
+	n->prev->next = n->next;
+	n->next->prev = n->prev;
+	list_add(n, h);
+}
+
 static inline void list_move_tail(struct list_head *n, struct list_head *h)
 {
 	list_del_init(n);

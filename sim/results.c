@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* results.json, as fairlane/results.py reads it. Fractions are only here, and only printed. */
+/* results.json, as fairlane/experiment/results.py reads it. Fractions are only here, and only printed. */
 #include "sim.h"
 
 static double per_s(const struct sim *sim, u64 n)
@@ -94,7 +94,7 @@ static void print_tenant(const struct sim *sim, FILE *file, const struct tenant 
 	fprintf(file, "]}}");
 }
 
-/* Jain's index over what each got, relative to its share; see fairlane/results.py. */
+/* Jain's index over what each got, relative to its share; see fairlane/experiment/results.py. */
 static void print_fairness(const struct sim *sim, FILE *file, const u64 *children)
 {
 	double sum = 0, squares = 0;

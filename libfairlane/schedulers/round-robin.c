@@ -8,7 +8,10 @@
  * activity.h).
  *
  * When to use it: to learn the contract (fairlane.h) from, or to begin a
- * scheduler with. When not: where weights, sizes or the drive's time matter.
+ * scheduler with. When not: where weights, sizes or the drive's time matter. A
+ * cgroup has a turn on each hardware queue that it uses. And turns only count
+ * while requests are staged: a drive that takes every request at once serves
+ * whoever came first.
  */
 #include "../mechanisms/activity.h"
 
@@ -29,15 +32,18 @@ struct rr_hwq {
 static void rr_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 {
 	struct rr_queue *rrq = container_of(queue, struct rr_queue, q);
+	struct list_head *turns = &to_rr_hwq(queue->hwq)->turns;
 
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
-	if (at_head)
+	if (at_head) { /* the drive would not take it: its turn is not over */
 		list_add(fl_req_node(rq), &rrq->staged);
-	else
-		list_add_tail(fl_req_node(rq), &rrq->staged);
+		list_move(&rrq->turn, turns);
+		return;
+	}
+	list_add_tail(fl_req_node(rq), &rrq->staged);
 	if (list_empty(&rrq->turn))
-		list_add_tail(&rrq->turn, &to_rr_hwq(queue->hwq)->turns);
+		list_add_tail(&rrq->turn, turns);
 }
 
 static struct fl_req *rr_dispatch(struct fl_hwq *hwq)
@@ -59,6 +65,7 @@ static struct fl_req *rr_dispatch(struct fl_hwq *hwq)
 	return rq;
 }
 
+/* A flow whose turn is moved is missed at worst, and the dispatcher that moves it looks again. */
 static bool rr_has_work(struct fl_hwq *hwq)
 {
 	return !list_empty(&to_rr_hwq(hwq)->turns);

@@ -41,7 +41,47 @@ static void test_a_flow_that_has_nothing_is_passed_over(void)
 	drive_exit(&d);
 }
 
+static void nothing(void *ctx, unsigned int index)
+{
+	(void)ctx;
+	(void)index;
+}
+
+static void nothing_to_tick(void *ctx)
+{
+	(void)ctx;
+}
+
+static void test_a_request_that_the_drive_did_not_take_is_next_again(void)
+{
+	const struct fl_host host = { .run = nothing, .kick = nothing_to_tick };
+	struct fl_dev *dev = fl_dev_create(&fl_round_robin, 1, &host);
+	struct fl_flow *flows[2];
+	struct fl_req rqs[2][2] = {};
+	unsigned int i, j;
+
+	for (i = 0; i < 2; i++) {
+		flows[i] = fl_flow_create(dev, NULL, 100);
+		for (j = 0; j < 2; j++) {
+			rqs[i][j].bytes = 4096;
+			fl_submit(dev, 0, flows[i], &rqs[i][j]);
+		}
+	}
+	CHECK(fl_next(dev, 0) == &rqs[0][0], "the first flow's turn");
+	fl_requeue(&rqs[0][0]);
+	CHECK(fl_next(dev, 0) == &rqs[0][0], "its turn is not over");
+	CHECK(fl_next(dev, 0) == &rqs[1][0], "and now it is");
+	CHECK(fl_next(dev, 0) == &rqs[0][1], "in turn");
+	CHECK(fl_next(dev, 0) == &rqs[1][1], "in turn");
+	for (i = 0; i < 2; i++)
+		for (j = 0; j < 2; j++)
+			fl_done(&rqs[i][j]);
+	fl_dev_destroy(dev);
+}
+
 static const struct test tests[] = {
+	{ "a request that the drive did not take is next again",
+	  test_a_request_that_the_drive_did_not_take_is_next_again },
 	{ "flows send as many requests as each other", test_flows_send_as_many_requests_as_each_other },
 	{ "a flow that has nothing is passed over", test_a_flow_that_has_nothing_is_passed_over },
 	{}
