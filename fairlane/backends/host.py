@@ -199,7 +199,8 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
                 )
 
             if knob.settles and not (job.tuning.idle or job.tuning.slack):
-                watched.settle(scenario, play, job.out / f"{job.name}-settle")
+                targets_us = (need.io_cost and need.io_cost.targets_us) or {}
+                watched.settle(scenario, play, job.out / f"{job.name}-settle", targets_us)
             watched.begin()
             measured = play(scenario, job.out / job.name, scenario.seed + job.repeat)
             counters: dict[str, Any] = {

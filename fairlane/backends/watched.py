@@ -15,7 +15,8 @@ from fairlane.linux import cgroups, fio_logs, io_cost, sysfs
 from fairlane.linux.knob import Knob, Setting, differing
 from fairlane.linux.knobs import IoCost
 
-SETTLE_S, SETTLE_STEPS = 2.5, 8  # for a vrate that the kernel moves: how long it is looked at, and how often
+SETTLE_PERIODS, SETTLE_STEPS = 16, 6  # of io.cost, in which vrate is looked at; and how often
+SETTLE_S = 2.5  # at least
 Play = Callable[[Scenario, Path, int], fio_logs.Measured]
 
 
@@ -27,7 +28,8 @@ class Watched:
         self.vrates: list[tuple[float, float]] = []
         self.times: list[tuple[float, io_cost.DriveTimes]] = []
         self.wrong: list[str] = []
-        self.settings_read_back: int | None = None  # None: not yet
+        self.counts = False  # the run that counts is under way
+        self.settings_read_back: int | None = None  # in it; None: not yet
         self.before: dict[str, int] = {}
 
     @property
@@ -43,14 +45,18 @@ class Watched:
         vrate = io_cost.vrate(self.setting.tree.mount, self.setting.number)
         if vrate is not None:
             self.vrates.append((time.time(), vrate))
-        if part > 0.5 and self.settings_read_back is None:  # under load
+        if self.counts and part > 0.5 and self.settings_read_back is None:  # under load
             self.settings_read_back = len(self.setting.written)
             self.wrong.extend(differing(self.setting))
 
-    def settle(self, scenario: Scenario, play: Play, file: Path) -> None:
-        """Play the load until the kernel has stopped moving vrate, or for so long that it will not."""
+    def settle(self, scenario: Scenario, play: Play, file: Path, targets_us: Mapping[str, float]) -> None:
+        """Play the load until the kernel has stopped moving vrate, or for so long that it will not.
+
+        The kernel moves vrate once in a period, and only after a few of them.
+        """
         tenants = tuple(replace(tenant, start=0.0, stop=None) for tenant in scenario.tenants)
-        load = replace(scenario, tenants=tenants, seconds=SETTLE_S, warmup=0.5)
+        seconds = max(SETTLE_S, SETTLE_PERIODS * io_cost.period_s(targets_us))
+        load = replace(scenario, tenants=tenants, seconds=seconds, warmup=0.5)
         for _ in range(SETTLE_STEPS):
             seen = self._vrates(play(load, file, scenario.seed).window)
             if seen and io_cost.Seen.of(seen).settled:
@@ -58,6 +64,7 @@ class Watched:
 
     def begin(self) -> None:
         """The run that counts begins."""
+        self.counts = True
         self.before = self._usage()
 
     def counters(self, knob: Knob, config: Mapping[str, Any], measured: fio_logs.Measured) -> dict[str, Any]:
@@ -67,7 +74,9 @@ class Watched:
         means = within[-1].means_us(within[0]) if within else {}
         found: dict[str, Any] = {DRIVE_US: means, "settings_read_back": self.settings_read_back}
         vrates = self._vrates(measured.window)
-        if vrates and isinstance(knob, IoCost) and "io.cost.qos" in config:
+        if isinstance(knob, IoCost) and "io.cost.qos" in config and not vrates:
+            self.wrong.append("the kernel says no cost.vrate in the root cgroup's io.stat")
+        elif isinstance(knob, IoCost) and "io.cost.qos" in config:
             seen = io_cost.Seen.of(vrates)
             _, qos = knob.setting(self.setting)
             found["io.cost"] = {

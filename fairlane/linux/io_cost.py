@@ -150,6 +150,11 @@ def coefficient(name: str, jobs: int) -> TenantSpec:
     return TenantSpec(name=name, jobs=jobs, rw=rw, bs=bs, iodepth=iodepth)
 
 
+def period_s(targets_us: Mapping[str, float]) -> float:
+    """How long the controller's period is with targets for the 99th percentile: ioc_refresh_period_us()."""
+    return min(1.0, 2 * max(targets_us.values(), default=25_000) / 1e6)
+
+
 # --- What the kernel says ---
 
 

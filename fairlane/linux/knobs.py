@@ -371,6 +371,7 @@ def _io_cost(setting: Setting, files: dict[str, str]) -> Iterator[None]:
     before = {file: sysfs.line_of(mount / file, setting.number) for file in files}
     try:
         for file, line in files.items():
+            sysfs.write(mount / file, f"{setting.number} ctrl=auto")  # else what a line leaves out stays as it was
             setting.write(mount / file, f"{setting.number} {line}")
         yield
     finally:
