@@ -15,7 +15,7 @@ from fairlane.linux import cgroups, fio_logs, io_cost, sysfs
 from fairlane.linux.knob import Knob, Setting, differing
 from fairlane.linux.knobs import IoCost
 
-SETTLE_PERIODS, SETTLE_STEPS = 16, 6  # of io.cost, in which vrate is looked at; and how often
+SETTLE_PERIODS, SETTLE_STEPS = 10, 6  # of io.cost, in which vrate is looked at; and how often
 SETTLE_S = 2.5  # at least
 Play = Callable[[Scenario, Path, int], fio_logs.Measured]
 
@@ -30,7 +30,7 @@ class Watched:
         self.wrong: list[str] = []
         self.counts = False  # the run that counts is under way
         self.settings_read_back: int | None = None  # in it; None: not yet
-        self.before: dict[str, int] = {}
+        self.used: list[tuple[float, dict[str, int]]] = []  # the drive's time that each cgroup was charged so far
 
     @property
     def refused(self) -> str | None:
@@ -45,6 +45,7 @@ class Watched:
         vrate = io_cost.vrate(self.setting.tree.mount, self.setting.number)
         if vrate is not None:
             self.vrates.append((time.time(), vrate))
+            self.used.append((time.time(), self._usage()))
         if self.counts and part > 0.5 and self.settings_read_back is None:  # under load
             self.settings_read_back = len(self.setting.written)
             self.wrong.extend(differing(self.setting))
@@ -65,7 +66,6 @@ class Watched:
     def begin(self) -> None:
         """The run that counts begins."""
         self.counts = True
-        self.before = self._usage()
 
     def counters(self, knob: Knob, config: Mapping[str, Any], measured: fio_logs.Measured) -> dict[str, Any]:
         """Of the drive, and of io.cost where that was on."""
@@ -77,12 +77,12 @@ class Watched:
         if isinstance(knob, IoCost) and "io.cost.qos" in config and not vrates:
             self.wrong.append("the kernel says no cost.vrate in the root cgroup's io.stat")
         elif isinstance(knob, IoCost) and "io.cost.qos" in config:
-            seen = io_cost.Seen.of(vrates)
+            seen, used = io_cost.Seen.of(vrates), [used for when, used in self.used if begin <= when <= end]
             _, qos = knob.setting(self.setting)
             found["io.cost"] = {
                 "vrate": asdict(seen),
                 "range": [qos.low, qos.high],
-                "usage_us": {name: now - self.before[name] for name, now in self._usage().items()},
+                "usage_us": {name: used[-1][name] - used[0][name] for name in used[0]},
                 "speed": config["speed"],
             }
             if why := seen.wrong(qos, _steady(self.setting.scenario)):

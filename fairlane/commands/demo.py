@@ -26,23 +26,21 @@ TITLES = {  # in the picture
     SCENARIO.stem: ("The load that every knob was set for", "4 KiB random reads and writes"),
     OTHER.stem: ("Another load, the same settings", "16 KiB random reads"),
 }
+NO_WEIGHTS = ("mq-deadline", "kyber")  # which they do not know
 # What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
 KNOBS = tuple(
     knob.name
     for knob in knobs.TABLE.values()
-    if not (knob.lab or knob.routes or knob.name in (*schedulers.BASELINES, *schedulers.EXAMPLES))
+    if not (knob.lab or knob.routes or knob.name in (*NO_WEIGHTS, *schedulers.BASELINES, *schedulers.EXAMPLES))
 )
 
 
-SHARING = tuple(name for name in KNOBS if name not in ("mq-deadline", "kyber"))  # those that know weights, and none
-
-
 def main(args: argparse.Namespace) -> int:
-    """Run demo.toml under all KNOBS and demo-reads.toml under SHARING; leaves results, a report and a picture."""
+    """Run demo.toml and demo-reads.toml under all KNOBS; leaves results, a report and a picture."""
     page = args.out / REPORT
     runs = [
         ScenarioRun(_load(SCENARIO), KNOBS, args.out),
-        ScenarioRun(_load(OTHER), SHARING, args.out / "reads"),
+        ScenarioRun(_load(OTHER), KNOBS, args.out / "reads"),
     ]
     for run in runs:
         check_folder(run.out, RESULTS, REPORT, PICTURE)
