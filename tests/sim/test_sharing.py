@@ -40,13 +40,13 @@ def check(found: Json) -> None:
 
 
 @given(weights=st.lists(st.integers(1, 10).map(lambda n: 100 * n), min_size=2, max_size=5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, derandomize=True)  # a failure is then of the change that it came with
 def test_greedy_tenants_get_their_shares(weights: list[int]) -> None:
     check(run("kyber-fairness", weights))
 
 
 @given(weights=st.lists(st.integers(1, 8).map(lambda n: 25 * n), min_size=2, max_size=5))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, deadline=None, derandomize=True)
 def test_a_drive_that_arbitrates_gives_greedy_tenants_their_shares(weights: list[int]) -> None:
     found = run("d2fq", weights, warmup_s=6)
     check(found)
