@@ -28,8 +28,8 @@ BUSY_DEPTH = 64  # outstanding I/Os of each tenant, at least, when it is to use 
 # io.cost's speeds that are tried, relative to that at which its model is as fast as the drive was under the load.
 SPEEDS = (0.98, 0.96, 0.94, 0.91, 0.87)
 FAIR = 0.04  # the largest error of a share at which io.cost is in control of the device
-TARGETS = (8, 16)  # latency targets that are tried, relative to the mean
-KEPT = 0.97  # of the throughput without them, that they are to leave
+TARGETS = (4, 8, 16)  # latency targets that are tried, relative to the mean
+KEPT = 0.9  # of the throughput without them, that they are to leave
 DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of writes at the drive
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
 NONE = Variant("none", "none")
