@@ -195,8 +195,7 @@ static inline void list_del_init(struct list_head *n)
 
 static inline void list_move(struct list_head *n, struct list_head *h)
 {
-	n->prev->next = n->next;
-	n->next->prev = n->prev;
+	list_del_init(n);
 	list_add(n, h);
 }
 

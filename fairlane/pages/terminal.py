@@ -98,10 +98,10 @@ def results(found: Results, out: Console) -> None:
 
 
 def across(found: Sequence[Results], out: Console) -> None:
-    """Several scenarios, a row each: for each knob the unluckiest share, and the total beside that of none."""
+    """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none."""
     rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
     knobs = list(dict.fromkeys(knob for each in rows for knob in each))
-    title = "How far the unluckiest tenant's share is off, and the total relative to none's"
+    title = "The largest error of a tenant's share, and the total relative to none's"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("scenario")
     for knob in knobs:
