@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -161,10 +162,13 @@ def shares(scenario: Scenario, active: set[str] | None = None) -> dict[str, floa
             busy.add(parent)
             parent = groups[parent].parent
     nodes: list[Cgroup | TenantSpec] = [*tenants, *(groups[name] for name in busy)]
+    siblings: Counter[str | None] = Counter()  # their weights together, by parent
+    for node in nodes:
+        siblings[node.parent] += node.weight
 
     def share(node: Cgroup | TenantSpec) -> float:
-        siblings = sum(other.weight for other in nodes if other.parent == node.parent)
-        return node.weight / siblings * (share(groups[node.parent]) if node.parent is not None else 1.0)
+        above = share(groups[node.parent]) if node.parent is not None else 1.0
+        return node.weight / siblings[node.parent] * above
 
     return {tenant.name: share(tenant) for tenant in tenants}
 

@@ -9,10 +9,12 @@
                name in profiles/prices/ or the path of a price list relative to the scenario (experiment/price_lists.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
-    [defaults] what tenants have that do not say otherwise: any key of [[tenant]] but name, parent and cases
+    [defaults] what tenants have that do not say otherwise: any key of [[tenant]] but name, parent, count and
+               cases
     [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
                trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime), and with it
-               speed ("recorded" or "full") and devices (only the requests to those)
+               speed ("recorded" or "full") and devices (only the requests to those); count (that many alike, NAME0,
+               NAME1 and so on, each a cgroup of its own)
     [[variant]] name, knob, set, low_latency: that knob once more, with its scheduler's tunables set to other values, or
                (with --on sim) on a host that has no block layer, and called by that name; one that has the knob's own
                name takes the place of the knob
@@ -68,6 +70,7 @@ from fairlane.experiment.values import (
 )
 from fairlane.places import SCENARIOS, TRACES
 
+COUNT_MAX = 4096  # tenants that one table, or a sweep's point, stands for
 TRACE_SAYS = ("rw", "mix", "bs", "rate", "poisson", "thinktime")  # keys without a meaning beside a trace
 TRACE_ONLY = ("speed", "devices")  # and those without a meaning otherwise
 PATTERNS = ("read", "write", "rw", "randread", "randwrite", "randrw")
@@ -127,11 +130,12 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     defaults = Table(path, "[defaults]", data.get("defaults", {}))
     defaults.only(DEFAULTS)
-    tenants = tuple(_tenant(_with(t, defaults.data), seconds) for t in _tables(path, data, "tenant"))
+    sweep = run.take("cgroups", as_list(as_integer(1, COUNT_MAX)), ())
+    tables = [each for table in _tables(path, data, "tenant") for each in _counted(table, sweep)]
+    tenants = tuple(_tenant(_with(table, defaults.data), seconds) for table in tables)
     variants = _variants(_tables(path, data, "variant"), knobs)
     if not tenants:
         raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
-    sweep = run.take("cgroups", as_list(as_integer(1, 4096)), ())
     if sweep and groups:
         raise run.error("cgroups", "a sweep cannot be combined with [[cgroup]] tables")
     _check_tree(path, groups, tenants)
@@ -213,6 +217,17 @@ def _group(table: Table) -> Cgroup:
         weight=table.take("weight", as_integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
         parent=table.take("parent", as_name, None),
     )
+
+
+def _counted(tenant: Table, sweep: Sequence[int]) -> list[Table]:
+    """A table for each of the tenants that it stands for."""
+    if "count" not in tenant.data:
+        return [tenant]
+    if sweep:
+        raise tenant.error("count", "a sweep replicates tenants by itself; leave it out")
+    name, count = tenant.need("name", as_name), tenant.need("count", as_integer(1, COUNT_MAX))
+    alike = {key: value for key, value in tenant.data.items() if key != "count"}
+    return [Table(tenant.path, tenant.where, alike | {"name": f"{name}{i}"}) for i in range(count)]
 
 
 def _with(tenant: Table, defaults: Mapping[str, Any]) -> Table:

@@ -114,6 +114,30 @@ def test_what_is_wrong_with_cases_and_tunables_is_said(tmp_path: Path, change: t
     assert says in str(error.value)
 
 
+def test_a_tenant_with_a_count_is_so_many_alike(tmp_path: Path) -> None:
+    text = DEVICE + '[defaults]\niodepth = 8\n[[cgroup]]\nname = "g"\nweight = 300\n'
+    found = parse(tmp_path, text + TENANT + '[[tenant]]\nname = "m"\ncount = 3\nparent = "g"\nbs = 8192\n')
+    one, *alike = found.tenants
+    assert one == TenantSpec("a", iodepth=8)
+    assert alike == [TenantSpec(f"m{i}", parent="g", bs=8192, iodepth=8) for i in range(3)]
+    assert shares(found) == pytest.approx({"a": 0.25, "m0": 0.25, "m1": 0.25, "m2": 0.25})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (TENANT + "count = 0\n", r"\[\[tenant\]\] number 1 count: 0 is not a whole number from 1 to 4096"),
+        ("[run]\ncgroups = [1, 4]\n" + TENANT + "count = 2\n", "count: a sweep replicates tenants by itself"),
+        (TENANT + 'count = 2\n[[tenant]]\nname = "a1"\n', r"\[\[tenant\]\] a1: name: used twice"),
+        (TENANT + 'count = 2\n[[tenant]]\nname = "b"\niodepth = 0\n', r"\[\[tenant\]\] number 2 iodepth: 0 is not"),
+        ("[defaults]\ncount = 2\n" + TENANT, r"\[defaults\] count: unknown key"),
+    ],
+)
+def test_what_is_wrong_with_a_count_is_said(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(FairlaneError, match=says):
+        parse(tmp_path, DEVICE + text)
+
+
 def test_a_block_that_no_drive_has_is_the_drive_s_fault_not_a_tenant_s(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match=r"\[device\] block_size: 3000 is not a power of two, from 512 to 4096"):
         parse(tmp_path, DEVICE.replace("null", "p4500") + "block_size = 3000\n" + TENANT)
