@@ -19,7 +19,7 @@ from typing import Any
 
 from fairlane import __version__
 from fairlane.backends.job import Backend, Completing, Finished, Job, Options, Pace, Tell, ignore
-from fairlane.backends.measuring import NONE, OVERHEAD_S, REFUSED, Measuring, left_s
+from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING, OVERHEAD_S, REFUSED, Measuring, left_s
 from fairlane.backends.watched import Watched
 from fairlane.experiment import traces
 from fairlane.experiment.figures import jain
@@ -30,8 +30,6 @@ from fairlane.linux import cgroups, disks, fio, fio_logs, knobs, queue, sysfs
 from fairlane.linux.knob import Need, Setting
 from fairlane.proc import terminable, unwinding_signals
 from fairlane.progress import Steps
-
-ELSEWHERE = 0.25  # how far a run of none may be from what a knob was set from
 
 
 class Host(Backend):
@@ -111,15 +109,17 @@ class Host(Backend):
                         found = replace(results, scenario=each.scenario.name, runs=[run])
                         found.config = {run.knob: on_drive.config[each.id]}
                         if each is job:
-                            found.notes = _notes(job, run, need, measuring)
+                            if (part := measuring.of_setting(job, need)) is not None:
+                                run.counters[NONE_OF_SETTING] = part
+                            found.notes = _notes(job, run)
                             if why := run.counters.get(REFUSED):
                                 found.runs, found.unavailable = [], {run.knob: why}
                         yield Finished(each, found)
                     measuring.new = []
 
 
-def _notes(job: Job, run: Run, need: Need, measuring: Measuring) -> list[str]:
-    """What io.cost did, and whether the knob was set from what did not hold in the run of none."""
+def _notes(job: Job, run: Run) -> list[str]:
+    """What io.cost did, and whether the knob was set for a load that `none` moves more or less of."""
     if job.repeat:
         return []
     where = f" at {job.point} cgroups" if job.point else ""
@@ -129,14 +129,9 @@ def _notes(job: Job, run: Run, need: Need, measuring: Measuring) -> list[str]:
         allowed = " to ".join(f"{percent:g}" for percent in dict.fromkeys(seen["range"]))
         text = f"{mean:.1f} % on average ({low:.1f} to {high:.1f}; allowed: {allowed})"
         found.append(f"{run.knob}{where}: cost.vrate was {text}; {seen['speed']}.")
-    none = measuring.done.get(replace(job, variant=NONE).default_id)
-    if need.bytes_per_s and none and not job.needs.most and not job.scenario.tuned_for:
-        off = none.total_bytes_per_s / need.bytes_per_s - 1
-        if abs(off) > ELSEWHERE:
-            found.append(
-                f"{run.knob} is set from {need.bytes_per_s / 1e6:.1f} MB/s{where}, and none moved {off:+.0%} of that in"
-                " its run: do not go by it."
-            )
+    part = run.counters.get(NONE_OF_SETTING, 1.0)
+    if abs(part - 1) > ELSEWHERE and not job.scenario.tuned_for:
+        found.append(f"{run.knob}{where}: none did {part:.2f} times what the knob is set for; do not go by its run.")
     return found
 
 
@@ -185,7 +180,7 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
         setting = Setting(device, number, tree, scenario, need, job.tuning, job.variant.set, time_scale)
         with knobs.applied(knob, setting) as config:
             inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
-            watched = Watched(setting, progress)
+            watched = Watched(knob, setting, progress)
 
             def play(what: Scenario, file: Path, seed: int) -> fio_logs.Measured:
                 return fio.run(
@@ -206,7 +201,7 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
             counters: dict[str, Any] = {
                 "device": sysfs.numbers(queue.tunables(device)),
                 "tenants": knobs.tenant_counters(tree, number),
-                **watched.counters(knob, config, measured),
+                **watched.counters(config, measured),
             }
     if watched.refused:
         counters[REFUSED] = watched.refused

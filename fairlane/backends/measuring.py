@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from fairlane.backends.job import Job
 from fairlane.errors import FairlaneError
+from fairlane.experiment.figures import share_error
 from fairlane.experiment.model import Scenario, Variant
 from fairlane.experiment.results import Run
 from fairlane.linux import io_cost, knobs
@@ -32,6 +33,8 @@ TARGETS = (4, 8, 16)  # latency targets that are tried, relative to the mean
 KEPT = 0.9  # of the throughput without them, that they are to leave
 DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of writes at the drive
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
+ELSEWHERE = 0.25  # how far a run may be from what its knob was set for
+NONE_OF_SETTING = "none_of_setting"  # the counter with what of_setting() says
 NONE = Variant("none", "none")
 
 
@@ -114,9 +117,7 @@ class Measuring:
         drive's own queue decides who is served. The fastest at which every tenant is charged its share, or else the
         fairest.
         """
-        rates = {t.name: (t.read_bytes_per_s, t.write_bytes_per_s) for t in alone.tenants}
-        tenants = busy(what).tenants
-        used = sum(model.busy(t, *(rate / (t.bs or self.block) for rate in rates[t.name])) for t in tenants)
+        used = _used(model, busy(what), alone, self.block)
         found: tuple[float, Tuned, Run] | None = None
         for part in SPEEDS:
             tuned = Tuned(model, used * part, "")
@@ -153,16 +154,35 @@ class Measuring:
             raise FairlaneError(f"io.cost-qos cannot be set for {what.name}: {run.counters[REFUSED]}")
         return found[2]
 
+    def of_setting(self, job: Job, need: Need) -> float | None:
+        """What `none` did of the job's load, relative to what its knob was set for; 1 if that holds.
+
+        None: no run of none is known, the knob is not set from measurements, or a tenant does not always want more.
+        """
+        load = job.scenario.at(job.point)
+        none = self.done.get(job.needs.most or replace(job, variant=NONE, repeat=0).default_id)
+        if none is None or busy(load).tenants != load.tenants:
+            return None
+        if need.bytes_per_s:
+            return none.total_bytes_per_s / need.bytes_per_s
+        return _used(need.io_cost.model, load, none, self.block) / need.io_cost.speed if need.io_cost else None
+
     def _attempt(self, job: Job, what: Scenario, variant: Variant, tuned: Tuned, name: str, about: str) -> Run:
         attempt = _measuring(job, f"{name}-{_of_load(what)}", busy(what), f"{variant.knob} with {about}")
         return self.run(replace(attempt, variant=variant), Need(tuned))
 
 
+def _used(model: Model, load: Scenario, run: Run, block: int) -> float:
+    """The fraction of the modelled drive's time that the run's requests take."""
+    rates = {t.name: (t.read_bytes_per_s, t.write_bytes_per_s) for t in run.tenants}
+    return sum(model.busy(t, *(rate / (t.bs or block) for rate in rates[t.name])) for t in load.tenants)
+
+
 def _charged_error(run: Run) -> float:
     """The largest relative error of a tenant's share of the time that io.cost charged."""
     used = run.counters.get("io.cost", {}).get("usage_us", {})
-    total = sum(used.get(tenant.name, 0) for tenant in run.tenants)
-    return max((abs(used[t.name] / total / t.share - 1) for t in run.tenants), default=math.inf) if total else math.inf
+    error = share_error({t.name: used.get(t.name, 0) for t in run.tenants}, {t.name: t.share for t in run.tenants})
+    return math.inf if error is None else error
 
 
 # --- The loads ---

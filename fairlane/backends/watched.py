@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,26 @@ SETTLE_S = 2.5  # at least
 Play = Callable[[Scenario, Path, int], fio_logs.Measured]
 
 
-class Watched:
-    """A run, from its cgroups and its drive."""
+@dataclass(frozen=True)
+class _Look:
+    """What io.cost and its drive were at, at one moment."""
 
-    def __init__(self, setting: Setting, progress: Callable[[float], None]) -> None:
+    when: float
+    vrate: float
+    times: io_cost.DriveTimes
+    used: dict[str, int]  # the drive's time that each cgroup was charged so far
+
+
+class Watched:
+    """A run, from its cgroups; under io.cost also from its drive."""
+
+    def __init__(self, knob: Knob, setting: Setting, progress: Callable[[float], None]) -> None:
         self.setting, self.progress = setting, progress
-        self.vrates: list[tuple[float, float]] = []
-        self.times: list[tuple[float, io_cost.DriveTimes]] = []
+        self.io_cost = knob if isinstance(knob, IoCost) and not setting.tuning.idle else None
+        self.looks: list[_Look] = []
         self.wrong: list[str] = []
         self.counts = False  # the run that counts is under way
         self.settings_read_back: int | None = None  # in it; None: not yet
-        self.used: list[tuple[float, dict[str, int]]] = []  # the drive's time that each cgroup was charged so far
 
     @property
     def refused(self) -> str | None:
@@ -41,11 +50,10 @@ class Watched:
     def look(self, part: float) -> None:
         """Called now and then; part of the run, 0..1, is over."""
         self.progress(part)
-        self.times.append((time.time(), io_cost.drive_times(sysfs.SYS_BLOCK / self.setting.device)))
-        vrate = io_cost.vrate(self.setting.tree.mount, self.setting.number)
+        vrate = io_cost.vrate(self.setting.tree.mount, self.setting.number) if self.io_cost else None
         if vrate is not None:
-            self.vrates.append((time.time(), vrate))
-            self.used.append((time.time(), self._usage()))
+            times = io_cost.drive_times(sysfs.SYS_BLOCK / self.setting.device)
+            self.looks.append(_Look(time.time(), vrate, times, self._usage()))
         if self.counts and part > 0.5 and self.settings_read_back is None:  # under load
             self.settings_read_back = len(self.setting.written)
             self.wrong.extend(differing(self.setting))
@@ -59,38 +67,39 @@ class Watched:
         seconds = max(SETTLE_S, SETTLE_PERIODS * io_cost.period_s(targets_us))
         load = replace(scenario, tenants=tenants, seconds=seconds, warmup=0.5)
         for _ in range(SETTLE_STEPS):
-            seen = self._vrates(play(load, file, scenario.seed).window)
-            if seen and io_cost.Seen.of(seen).settled:
+            seen = self._within(play(load, file, scenario.seed).window)
+            if seen and io_cost.Seen.of([look.vrate for look in seen]).settled:
                 return
 
     def begin(self) -> None:
         """The run that counts begins."""
         self.counts = True
 
-    def counters(self, knob: Knob, config: Mapping[str, Any], measured: fio_logs.Measured) -> dict[str, Any]:
-        """Of the drive, and of io.cost where that was on."""
-        begin, end = measured.window
-        within = [now for when, now in self.times if begin <= when <= end]
-        means = within[-1].means_us(within[0]) if within else {}
-        found: dict[str, Any] = {DRIVE_US: means, "settings_read_back": self.settings_read_back}
-        vrates = self._vrates(measured.window)
-        if isinstance(knob, IoCost) and "io.cost.qos" in config and not vrates:
+    def counters(self, config: Mapping[str, Any], measured: fio_logs.Measured) -> dict[str, Any]:
+        """How much was read back; under io.cost also what that and the drive did."""
+        found: dict[str, Any] = {"settings_read_back": self.settings_read_back}
+        if not self.io_cost:
+            return found
+        looks = self._within(measured.window)
+        if not looks:
             self.wrong.append("the kernel says no cost.vrate in the root cgroup's io.stat")
-        elif isinstance(knob, IoCost) and "io.cost.qos" in config:
-            seen, used = io_cost.Seen.of(vrates), [used for when, used in self.used if begin <= when <= end]
-            _, qos = knob.setting(self.setting)
-            found["io.cost"] = {
+            return found
+        (first, last), seen = (looks[0], looks[-1]), io_cost.Seen.of([look.vrate for look in looks])
+        _, qos = self.io_cost.setting(self.setting)
+        if why := seen.wrong(qos, _steady(self.setting.scenario)):
+            self.wrong.append(why)
+        return found | {
+            DRIVE_US: last.times.means_us(first.times),
+            "io.cost": {
                 "vrate": asdict(seen),
                 "range": [qos.low, qos.high],
-                "usage_us": {name: used[-1][name] - used[0][name] for name in used[0]},
+                "usage_us": {name: last.used[name] - used for name, used in first.used.items()},
                 "speed": config["speed"],
-            }
-            if why := seen.wrong(qos, _steady(self.setting.scenario)):
-                self.wrong.append(why)
-        return found
+            },
+        }
 
-    def _vrates(self, window: tuple[float, float]) -> list[float]:
-        return [vrate for when, vrate in self.vrates if window[0] <= when <= window[1]]
+    def _within(self, window: tuple[float, float]) -> list[_Look]:
+        return [look for look in self.looks if window[0] <= look.when <= window[1]]
 
     def _usage(self) -> dict[str, int]:
         """The drive's time that each cgroup was charged so far."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""`fairlane demo`: every scheduler in turn under the same four tenants, in one boot of a VM.
+"""`fairlane demo`: none, and every knob that knows weights, in turn with the same four tenants, in one boot of a VM.
 
-Under two loads: the one that every knob is set for, and another one.
+Two loads: the one that every knob is set for, and another one.
 """
 
 from __future__ import annotations

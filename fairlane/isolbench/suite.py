@@ -91,6 +91,11 @@ class Unit:
         return "".join(c if c.isalnum() or c in ".-" else "_" for c in text)
 
     @property
+    def place(self) -> str:
+        """For people: where in the suite, under whichever knob."""
+        return f"{self.part} {self.experiment}" + ("" if self.x is None else f" {self.x:g}")
+
+    @property
     def seconds(self) -> float:
         return self.scenario.warmup + self.scenario.seconds
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from fairlane.experiment.figures import jain
+from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING
+from fairlane.experiment.figures import jain, share_error
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 from fairlane.linux.knobs import HEAVY
@@ -96,9 +97,8 @@ class Evidence:
             if run is None or base is None or not alike or unit.experiment == "alone" or not base.total_bytes_per_s:
                 continue
             ratio = run.total_bytes_per_s / base.total_bytes_per_s
-            where = f"{unit.part} {unit.experiment}" + ("" if unit.x is None else f" {unit.x:g}")
-            if ratio > max(TOO_MUCH, found.get(where, (0.0, ""))[0]):
-                found[where] = (ratio, unit.knob)
+            if ratio > max(TOO_MUCH, found.get(unit.place, (0.0, ""))[0]):
+                found[unit.place] = (ratio, unit.knob)
         return [
             f"In {where}, {knob} moved {ratio:.1f} times what none did of the same requests, which no knob makes a"
             f" drive do: what is judged there is doubtful; delete units/{where.replace(' ', '-')}.* and run it again."
@@ -120,6 +120,26 @@ class Evidence:
                 " was completed, so it is not judged."
                 for burst in silent
             ]
+            found += self.set_elsewhere(knob)
+        return found
+
+    def set_elsewhere(self, knob: str) -> list[str]:
+        """Where what the knob was set from does not hold: in what none did of the load, or in who got what."""
+        totals = {u.place: r.counters[NONE_OF_SETTING] for p in PARTS for u, r in self.of(p, knob) if _is_set(r)}
+        shares = {u.place: _limited_error(r) for u, r in self.of("d2", knob) if _is_set(r)}
+        found = []
+        if off := {place: total for place, total in totals.items() if abs(total - 1) > ELSEWHERE}:
+            place = max(off, key=lambda place: abs(off[place] - 1))
+            found.append(
+                f"{knob} was set from a measurement that does not hold in {len(off)} of {len(totals)} experiments: in"
+                f" {place}, none did {off[place]:.2f} times what it was set for."
+            )
+        if off := {place: error for place, error in shares.items() if error > ELSEWHERE}:
+            place = max(off, key=off.__getitem__)
+            found.append(
+                f"{knob} was set to hold shares, and did not in {len(off)} of {len(shares)} experiments of d2: in"
+                f" {place}, what it let a tenant have was {off[place]:.0%} off."
+            )
         return found
 
     def complaints(self) -> list[str]:
@@ -221,6 +241,17 @@ class Evidence:
             return None
         share = HEAVY / (HEAVY + BEST_EFFORT * LIGHT) * base.total_bytes_per_s
         return UNTIL_FRACTION * min(share, alone.total_bytes_per_s)
+
+
+def _is_set(run: Run) -> bool:
+    return NONE_OF_SETTING in run.counters
+
+
+def _limited_error(run: Run) -> float:
+    """How far a tenant is from its share of what the knob limits: the time that io.cost charges, or bytes."""
+    charged = run.counters.get("io.cost", {}).get("usage_us")
+    got = charged or {tenant.name: tenant.bytes_per_s for tenant in run.tenants}
+    return share_error(got, {tenant.name: tenant.share for tenant in run.tenants}) or 0.0
 
 
 def _priority(run: Run, experiment: str) -> float | None:

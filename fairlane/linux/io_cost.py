@@ -4,16 +4,16 @@
 io.cost (block/blk-iocost.c) hands out the drive's time. A linear model says how much of it a request takes; `vrate`
 says how fast time passes, in percent of real time. The kernel moves vrate by a few percent in a period, only between
 `min` and `max`, and only while it finds the drive busy or its own throttling needless. So `min=30 max=30` does not
-make vrate 30: unless the kernel moves it, it stays where it was, and io.cost limits nobody. Two settings work, and
-they are those of the controller's authors (resctl-bench's iocost-tune):
+make vrate 30: unless the kernel moves it, it stays where it was, and io.cost limits nobody. Two settings work:
 
     model   Scale the model to what the drive does under the load, and fix vrate at 100 %. A model that says twice of
             what the drive can do is halved: at 100 %, time then passes as fast as the drive works.
     QoS     Let vrate leave 100 % of the scaled model, in a range, by targets for the P99 of reads and of writes at the
             drive. It falls while more than 1 % of them take longer, and rises while hardly any do and somebody is held
-            back. The targets are the tightest that cost no throughput, found by a sweep.
+            back. The targets are the tightest of a sweep that keep nine tenths of the throughput, and the shares.
 
-The model's six coefficients are measured as the authors' iocost_coef_gen.py does, each by a load of its own.
+The model's six coefficients are measured after iocost_coef_gen.py by the controller's authors, each by a load of its
+own. docs/fair-play.md says what differs from their tools, and why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Self
 
 from fairlane.experiment.model import TenantSpec
 from fairlane.linux.cgroups import io_stat
@@ -125,11 +125,6 @@ class Tuned:
     speed: float  # of the model, at which shares hold
     why: str  # how that speed was found
     targets_us: Mapping[str, float] | None = None  # P99 of "read" and "write" that QoS is to hold; None: not looked for
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        """What asdict() made."""
-        return cls(**{**data, "model": Model(**data["model"])})
 
     def by_model(self, part: float = 1.0) -> tuple[Model, Qos]:
         """At that part of the speed. The kernel's own targets, which set nothing but the length of its period, are

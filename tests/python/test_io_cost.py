@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """io.cost is set as its authors set it, and a run in which it was not is refused."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -99,7 +98,3 @@ def test_latencies_at_the_drive_are_the_kernel_s_means(tmp_path: Path) -> None:
     before = io_cost.drive_times(tmp_path)
     (tmp_path / "stat").write_text("30 0 240 80 5 0 40 100 0 0 0 0 0 0 0 0 0\n")
     assert io_cost.drive_times(tmp_path).means_us(before) == {"read": 3000.0}
-
-
-def test_what_was_found_is_kept_and_read_again() -> None:
-    assert Tuned.of(asdict(TUNED)) == TUNED

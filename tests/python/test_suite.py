@@ -237,6 +237,26 @@ def test_a_burst_that_says_nothing_has_no_figure_and_that_is_said() -> None:
     ]
 
 
+def test_a_knob_that_was_set_from_what_does_not_hold_is_named() -> None:
+    found = evidence("d2", lambda _unit, spec: tenant(spec, 1e6, 9), "io.cost")
+    assert found.notes() == [], "nothing says what it was set from"
+    runs = {unit.place: run for unit, run in found.of("d2", "io.cost")}
+    for place, run in runs.items():
+        run.counters["io.cost"] = {"usage_us": {t.name: 1000 * t.share for t in run.tenants}}
+        run.counters["none_of_setting"] = {"d2 writes": 0.6, "d2 size-64KiB": 1.3}.get(place, 1.2)
+    (total,) = found.notes()
+    assert total == (
+        f"io.cost was set from a measurement that does not hold in 2 of {len(runs)} experiments: in d2 writes, none did"
+        " 0.60 times what it was set for."
+    )
+    first, *_ = (run := runs["d2 writes"]).tenants
+    run.counters["io.cost"]["usage_us"][first.name] *= 3
+    assert found.notes()[1] == (
+        f"io.cost was set to hold shares, and did not in 1 of {len(runs)} experiments of d2: in d2 writes, what it let"
+        " a tenant have was 50% off."
+    )
+
+
 def priority(none: float, alone: float, knob: float | None) -> suite_figures.Evidence:
     """The mean latency of the tenant with priority, and its bandwidth in kB/s."""
 
@@ -417,6 +437,9 @@ def test_a_model_is_measured_once_and_kept(tmp_path: Path, seen: list[Job], iden
     assert (alone.variant.knob, speed.variant.knob, len(speed.scenario.tenants)) == ("none", "io.cost", 4)
     assert set(what.store.measured()) == {job.id for job in measured}
     mine = [unit for unit in what.units if unit.knob == "io.cost"]
+    two = next(unit for unit in mine if unit.place == "d2 equal 2")
+    ran = what.store.run(two)
+    assert ran and ran.counters["none_of_setting"] == pytest.approx(2 / 4 / 0.98), "two tenants of what four did"
     what.store.path(mine[-1].id).unlink()
     before = len(seen)
     bench.run(on_host(tmp_path, "d2", "io.cost"), lambda _now: None)
