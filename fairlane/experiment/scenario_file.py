@@ -28,7 +28,7 @@ cases = ["A", ...] is only in those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
     defaults.only(DEFAULTS)
     sweep = run.take("cgroups", as_list(as_integer(1, COUNT_MAX)), ())
     tables = [each for table in _tables(path, data, "tenant") for each in _counted(table, sweep)]
-    tenants = tuple(_tenant(_with(table, defaults.data), seconds) for table in tables)
+    tenants = tuple(_tenant(_with(table, defaults), seconds) for table in tables)
     variants = _variants(_tables(path, data, "variant"), knobs)
     if not tenants:
         raise FairlaneError(f"{path}: no [[tenant]]; a scenario needs at least one")
@@ -230,14 +230,14 @@ def _counted(tenant: Table, sweep: Sequence[int]) -> list[Table]:
     return [Table(tenant.path, tenant.where, alike | {"name": f"{name}{i}"}) for i in range(count)]
 
 
-def _with(tenant: Table, defaults: Mapping[str, Any]) -> Table:
+def _with(tenant: Table, defaults: Table) -> Table:
     """With the defaults that mean something for it and that it does not say otherwise."""
-    whole = {**defaults, **tenant.data}
+    whole = {**defaults.data, **tenant.data}
     without = set(TRACE_SAYS if "trace" in whole else TRACE_ONLY)
     without |= {"mix"} if whole.get("rw") not in MIXED else set()
     without |= {"poisson"} if "rate" not in whole else set()
     whole = {key: value for key, value in whole.items() if key in tenant.data or key not in without}
-    return Table(tenant.path, tenant.where, whole)
+    return Table(tenant.path, tenant.where, whole, {key: defaults.where for key in whole if key not in tenant.data})
 
 
 def _tenant(table: Table, seconds: float) -> TenantSpec:

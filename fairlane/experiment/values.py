@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,31 +13,25 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Rate
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-
-
 MAX_SECONDS = 7 * 24 * 3600.0
-
-
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
-
 T = TypeVar("T")
-
-
 D = TypeVar("D")
 
 
 class Table:
     """One table of a file; every error names the file, the table and the key, and what would be valid."""
 
-    def __init__(self, path: Path, where: str, data: object) -> None:
-        self.path, self.where = path, where
+    def __init__(self, path: Path, where: str, data: object, inherited: Mapping[str, str] = {}) -> None:
+        """inherited: keys that come from another table, and which."""
+        self.path, self.where, self.inherited = path, where, inherited
         if not isinstance(data, dict):
             raise FairlaneError(f"{path}: {where} must be a table")
         self.data: dict[str, Any] = data
 
     def error(self, key: str, problem: str) -> FairlaneError:
-        return FairlaneError(f"{self.path}: {self.where} {key}: {problem}")
+        return FairlaneError(f"{self.path}: {self.inherited.get(key, self.where)} {key}: {problem}")
 
     def only(self, valid: Sequence[str]) -> None:
         for key in self.data:

@@ -370,6 +370,14 @@ def test_a_default_that_no_tenant_can_have_is_refused(tmp_path: Path, key: str) 
         parse(tmp_path, f'{DEVICE}[defaults]\n{key} = "x"\n{TENANT}')
 
 
+@pytest.mark.parametrize(("key", "value"), [("jobs", "0"), ("rw", '"erase"'), ("start", "99")])
+def test_a_bad_default_is_said_to_be_one(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(FairlaneError, match=rf"x.toml: \[defaults\] {key}: "):
+        parse(tmp_path, f"{DEVICE}[defaults]\n{key} = {value}\n{TENANT}")
+    with pytest.raises(FairlaneError, match=rf"x.toml: \[\[tenant\]\].* {key}: "):
+        parse(tmp_path, f"{DEVICE}[defaults]\n{TENANT}{key} = {value}\n")
+
+
 # --- Set for another load ---
 
 

@@ -122,6 +122,15 @@ struct tenant *drive_tenant(struct drive *d, struct fl_flow *parent, u32 weight,
 	return t;
 }
 
+void drive_families(struct drive *d, struct tenant **t, unsigned int depth)
+{
+	struct fl_flow *a = fl_flow_create(d->dev, NULL, 300), *b = fl_flow_create(d->dev, NULL, 100);
+
+	t[0] = drive_tenant(d, a, 100, depth);
+	t[1] = drive_tenant(d, a, 200, depth);
+	t[2] = drive_tenant(d, b, 7, depth);
+}
+
 static unsigned int percent(struct tenant *t)
 {
 	t->rng ^= t->rng << 13;

@@ -50,6 +50,8 @@ void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_h
 		unsigned int slots, u64 service_ns);
 /* A tenant below @parent (NULL: the root) with @depth outstanding on every hardware queue; 4 KiB reads. */
 struct tenant *drive_tenant(struct drive *d, struct fl_flow *parent, u32 weight, unsigned int depth);
+/* Three tenants below two cgroups, which are due a quarter, a half and a quarter. */
+void drive_families(struct drive *d, struct tenant **t, unsigned int depth);
 /* Start everybody; once, after the tenants have been set up. */
 void drive_start(struct drive *d);
 /* Let @ns pass. */

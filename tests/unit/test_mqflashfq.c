@@ -247,14 +247,8 @@ static void test_extreme_weights(void)
 
 static void test_shares_are_the_product_along_the_path(void)
 {
-	struct fl_flow *a, *b;
-
 	queue_in_drive(&fl_mqflashfq, 2);
-	a = fl_flow_create(d.dev, NULL, 300);
-	b = fl_flow_create(d.dev, NULL, 100);
-	t[0] = drive_tenant(&d, a, 100, 64);
-	t[1] = drive_tenant(&d, a, 200, 64);
-	t[2] = drive_tenant(&d, b, 7, 64);
+	drive_families(&d, t, 64);
 	settle_and_measure(4 * NSEC_PER_SEC);
 	CHECK_NEAR(drive_share(&d, t[0]), 0.25, 0.01);
 	CHECK_NEAR(drive_share(&d, t[1]), 0.50, 0.01);

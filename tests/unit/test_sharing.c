@@ -240,14 +240,8 @@ static void test_it_has_it_back_in_two_periods(void)
 
 static void test_shares_are_the_product_along_the_path(void)
 {
-	struct fl_flow *a, *b;
-
 	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
-	a = fl_flow_create(d.dev, NULL, 300);
-	b = fl_flow_create(d.dev, NULL, 100);
-	t[0] = drive_tenant(&d, a, 100, 64);
-	t[1] = drive_tenant(&d, a, 200, 64);
-	t[2] = drive_tenant(&d, b, 7, 64);
+	drive_families(&d, t, 64);
 	settle_and_measure(10 * NSEC_PER_SEC);
 	CHECK_NEAR(drive_share(&d, t[0]), 0.25, 0.03);
 	CHECK_NEAR(drive_share(&d, t[1]), 0.50, 0.03);
@@ -257,14 +251,8 @@ static void test_shares_are_the_product_along_the_path(void)
 
 static void test_a_silent_siblings_share_stays_in_the_family(void)
 {
-	struct fl_flow *a, *b;
-
 	drive_init(&d, &fl_kyber_fairness, 2, 32, 4 * MSEC);
-	a = fl_flow_create(d.dev, NULL, 300);
-	b = fl_flow_create(d.dev, NULL, 100);
-	t[0] = drive_tenant(&d, a, 100, 64);
-	t[1] = drive_tenant(&d, a, 200, 64);
-	t[2] = drive_tenant(&d, b, 7, 64);
+	drive_families(&d, t, 64);
 	t[1]->stop_ns = drive_now() + 1 * NSEC_PER_SEC;
 	settle_and_measure(10 * NSEC_PER_SEC);
 	CHECK_NEAR(drive_share(&d, t[0]), 0.75, 0.03);
