@@ -438,7 +438,7 @@ def test_a_model_is_measured_once_and_kept(tmp_path: Path, seen: list[Job], iden
     assert set(what.store.measured()) == {job.id for job in measured}
     mine = [unit for unit in what.units if unit.knob == "io.cost"]
     two = next(unit for unit in mine if unit.place == "d2 equal 2")
-    ran = what.store.run(two)
+    ran = what.store.run(two.id)
     assert ran and ran.counters["none_of_setting"] == pytest.approx(2 / 4 / 0.98), "two tenants of what four did"
     what.store.path(mine[-1].id).unlink()
     before = len(seen)
