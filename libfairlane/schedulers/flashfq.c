@@ -21,14 +21,38 @@
  *
  * 2. System virtual time
  *
- * A request that arrives at a flow that has nothing queued or in service has
- * the system virtual time as its start tag. The tunable `max` says which:
+ * A request that arrives at an idle flow has the system virtual time as its start
+ * tag, or the finish tag of the flow's last request if that is later. The
+ * tunable `max` says which system virtual time:
  * Min-SFQ(D), 0, takes the smallest start tag of all requests in service,
  * Max-SFQ(D), 1, the largest. Min advances slowly: a burst from a flow that
  * comes back is served before all others. Max is fast: who comes back has lost
- * up to what the others are apart.
+ * up to what the others are apart. With nothing in service it is the smallest
+ * start tag of what is queued; with nothing queued either, the largest finish tag
+ * so far, as in SFQ. So a new busy period owes nobody for the one before:
  *
- * 3. Costs
+ *     A alone has come to 1000, and all are idle; B comes, then A comes back.
+ *     B begins at 1000, too. (At its own 0, B would be served alone up to 1000.)
+ *
+ * 3. Throttled dispatch, and anticipation
+ *
+ * Start tags decide only among requests that wait. On a drive that takes D at
+ * once, a flow with few outstanding never waits, and so whoever has many takes
+ * all that the drive can do beside it, however far ahead. FlashFQ throttles: a
+ * request whose start tag is throttle_nsec or more ahead of the virtual time
+ * of the flow that is furthest behind, of all that are active, is held back,
+ * even if that leaves the drive idle. And it anticipates: a flow that waits for
+ * each request before it sends the next is idle in between, but only in
+ * appearance. It stays active for anticipate_nsec after its last request.
+ *
+ * That is fair to flows with few requests at the price of the drive's
+ * parallelism: nobody gets more than such a flow can take, in proportion to the
+ * shares. (docs/using.md has by how much. 0 turns either off.) Of the
+ * original paper we had no more than the idea of both, so how far is too far and
+ * how long to wait are our choice. throttle_nsec is the drive's time, by the
+ * costs below, for a flow of mean share.
+ *
+ * 4. Costs
  *
  * The cost of a request is the time that the drive takes for it when it has
  * nothing else to do: measured for 4 KiB and 128 KiB, reads and writes (four
@@ -36,7 +60,7 @@
  * Such times say little about what a request takes from a drive that does many
  * things at once. That is why mqFlashFQ calibrates prices.
  *
- * 4. Many hardware queues
+ * 5. Many hardware queues
  *
  * A hardware queue dispatches only what was inserted there. If the first flow on
  * the list has nothing on the hardware queue that dispatches, another one where
@@ -53,6 +77,11 @@
 
 /* A flow that had nothing for one to two of these no longer counts in the others' shares. */
 #define FF_AGE_NS (10ull * NSEC_PER_MSEC)
+#define FF_THROTTLE_NS (100ull * NSEC_PER_MSEC)
+#define FF_ANTICIPATE_NS (2ull * NSEC_PER_MSEC)
+
+/* A request's word: 1 and its place while it is in service, after that */
+#define FF_CHARGED (~0ul)
 
 struct ff_queue {
 	struct fl_queue q;
@@ -63,10 +92,11 @@ struct ff_queue {
 /* All under dev->lock. */
 struct ff_flow {
 	struct fl_flow flow;
-	struct list_head node; /* in ff_dev.backlogged, while anything is staged */
+	struct list_head node; /* in ff_dev.active, while it has requests or is anticipated to */
 	u64 vt;
 	u64 reciprocal; /* of the share */
 	unsigned int staged, in_service;
+	u64 idle_ns; /* when both became 0 */
 };
 
 struct ff_hwq {
@@ -81,16 +111,21 @@ struct ff_dev {
 	/* All under dev->lock, except that has_work() reads the first two. */
 	u64 in_service; /* and counter */
 	unsigned int kept; /* places in service */
-	struct list_head backlogged; /* ff_flow.node, by vt */
+	struct list_head active; /* ff_flow.node, by vt */
+	u64 finish; /* the largest finish tag of all that was served */
+	u64 limit; /* throttle_nsec in virtual time; 0: none */
+	bool throttled; /* the last look at the list ended at a flow too far ahead */
 	u64 tags[FF_MAX_DEPTH]; /* start tags of requests in service */
 	bool used[FF_MAX_DEPTH];
 	unsigned int free[FF_MAX_DEPTH], nr_free; /* places */
 	unsigned int next_hwq; /* where to look first for one to ask */
+	u64 aged_ns;
 	bool ticking;
 	/* Tunables. */
-	u64 depth, max, read_4k_nsec, read_128k_nsec, write_4k_nsec, write_128k_nsec;
+	u64 depth, max, throttle_nsec, anticipate_nsec;
+	u64 read_4k_nsec, read_128k_nsec, write_4k_nsec, write_128k_nsec;
 	/* Counters. */
-	u64 asks;
+	u64 asks, throttlings;
 };
 
 static inline struct ff_dev *to_ff_dev(struct fl_dev *dev)
@@ -134,44 +169,93 @@ static u64 ff_cost(struct ff_dev *ff, enum fl_op op, u32 bytes)
 	return small + div64_u64((large - small) * (bytes - 4096), 124 << 10);
 }
 
-/* Min- or Max-SFQ(D)'s; false when nothing is in service. Under dev->lock. */
-static bool ff_system_vt(struct ff_dev *ff, u64 *vt)
+/* Min- or Max-SFQ(D)'s; see 2 above. Under dev->lock. */
+static u64 ff_system_vt(struct ff_dev *ff)
 {
 	bool max = READ_ONCE(ff->max), found = false;
+	u64 vt = ff->finish;
 	unsigned int i;
 
-	for (i = 0; i < FF_MAX_DEPTH; i++) {
+	for (i = 0; ff->in_service && i < FF_MAX_DEPTH; i++) {
 		if (!ff->used[i])
 			continue;
-		if (!found || (max ? fl_vt_before(*vt, ff->tags[i]) : fl_vt_before(ff->tags[i], *vt)))
-			*vt = ff->tags[i];
+		if (!found || (max ? fl_vt_before(vt, ff->tags[i]) : fl_vt_before(ff->tags[i], vt)))
+			vt = ff->tags[i];
 		found = true;
 	}
-	return found;
+	if (!found && !list_empty(&ff->active))
+		vt = list_entry(ff->active.next, struct ff_flow, node)->vt;
+	return vt;
 }
 
 /* Put @ffl where it belongs on the list: it has just advanced, or just come. */
 static void ff_sort_in(struct ff_dev *ff, struct ff_flow *ffl)
 {
-	struct list_head *pos = ff->backlogged.prev;
+	struct list_head *pos = ff->active.prev;
 
-	while (pos != &ff->backlogged &&
+	while (pos != &ff->active &&
 	       fl_vt_before(ffl->vt, list_entry(pos, struct ff_flow, node)->vt))
 		pos = pos->prev;
 	list_add(&ffl->node, pos);
 }
 
+/* On the list, but without requests, and no longer anticipated to have any. */
+static bool ff_expired(struct ff_dev *ff, struct ff_flow *ffl)
+{
+	return !ffl->staged && !ffl->in_service &&
+	       fl_now_ns() - ffl->idle_ns >= READ_ONCE(ff->anticipate_nsec);
+}
+
+/* The active flow that is furthest behind; NULL: none is. Under dev->lock. */
+static struct ff_flow *ff_last(struct ff_dev *ff)
+{
+	struct ff_flow *ffl;
+
+	while (!list_empty(&ff->active)) {
+		ffl = list_entry(ff->active.next, struct ff_flow, node);
+		if (!ff_expired(ff, ffl))
+			return ffl;
+		list_del_init(&ffl->node);
+	}
+	return NULL;
+}
+
+/* Is @ffl too far ahead of @last to go on? */
+static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *last)
+{
+	if (!ff->limit || ffl->vt - last->vt < ff->limit)
+		return false;
+	ff->throttled = true;
+	return true;
+}
+
 static void ff_update_shares(struct ff_dev *ff)
 {
 	struct fl_flow *flow;
+	unsigned int nr = 0;
 
 	fl_flows_update_shares(&ff->dev);
-	list_for_each_entry(flow, &ff->dev.flows, node)
-		if (flow->busy)
-			to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(flow->share);
+	list_for_each_entry(flow, &ff->dev.flows, node) {
+		if (!flow->busy)
+			continue;
+		to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(flow->share);
+		nr++;
+	}
+	ff->limit = nr * READ_ONCE(ff->throttle_nsec);
 }
 
 /* ---- Arrival ------------------------------------------------------------------ */
+
+/* The drive would not take @rq after all: it is charged when it goes again. Under dev->lock. */
+static void ff_give_back(struct ff_dev *ff, struct ff_flow *ffl, struct fl_req *rq)
+{
+	*fl_req_priv(rq) = 0;
+	ffl->vt -= fl_vt_advance(ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq)), ffl->reciprocal);
+	if (!list_empty(&ffl->node)) {
+		list_del_init(&ffl->node);
+		ff_sort_in(ff, ffl);
+	}
+}
 
 static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 {
@@ -193,12 +277,15 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		kick = !ff->ticking;
 		ff->ticking = true;
 	}
-	if (!ffl->staged) {
-		u64 now = ffl->vt;
+	if (unlikely(*fl_req_priv(rq) == FF_CHARGED))
+		ff_give_back(ff, ffl, rq);
+	if (!list_empty(&ffl->node) && ff_expired(ff, ffl))
+		list_del_init(&ffl->node);
+	if (list_empty(&ffl->node)) {
+		u64 vt = ff_system_vt(ff);
 
-		/* SFQ's start tag: not before its own last one ended. */
-		if (!ffl->in_service && ff_system_vt(ff, &now) && fl_vt_before(ffl->vt, now))
-			ffl->vt = now;
+		if (fl_vt_before(ffl->vt, vt))
+			ffl->vt = vt;
 		ff_sort_in(ff, ffl);
 	}
 	ffl->staged++;
@@ -243,24 +330,53 @@ static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 }
 
 /*
- * The first flow in order that has something on @fhq, if there is room for it. For
- * each one before it, a hardware queue that has its requests is asked. Under
- * dev->lock.
+ * The first flow in order that has something on @fhq, if it may go. For each one
+ * before it, a hardware queue that has its requests is asked. Under dev->lock.
  */
 static struct ff_queue *ff_next(struct ff_dev *ff, struct ff_hwq *fhq)
 {
-	struct ff_flow *ffl;
+	struct ff_flow *last = ff_last(ff), *ffl;
 
-	list_for_each_entry(ffl, &ff->backlogged, node) {
+	list_for_each_entry(ffl, &ff->active, node) {
 		struct ff_queue *fq = ff_flow_queue(ffl, fhq->hwq.index);
 
-		if (!ff_room(ff))
+		if (!ffl->staged)
+			continue;
+		if (!ff_room(ff) || ff_throttle(ff, ffl, last))
 			return NULL;
 		if (fq->staged)
 			return fq;
 		ff_ask(ff, ffl);
 	}
 	return NULL;
+}
+
+/*
+ * Places in service are free, or the flow that is furthest behind moved on: ask
+ * where the first flows in order have requests. Under dev->lock.
+ */
+static void ff_ask_on(struct ff_dev *ff)
+{
+	struct ff_flow *last = ff_last(ff), *ffl;
+
+	ff->throttled = false;
+	list_for_each_entry(ffl, &ff->active, node) {
+		if (!ffl->staged)
+			continue;
+		do
+			if (!ff_room(ff) || ff_throttle(ff, ffl, last))
+				return;
+		while (ff_ask(ff, ffl));
+	}
+}
+
+/* All that is queued is held back, and nothing is done that could change that: only time can. */
+static void ff_await(struct ff_dev *ff)
+{
+	if (!ff->throttled || ff->in_service || ff->kept)
+		return;
+	ff->throttlings++;
+	fl_dev_kick(&ff->dev);
 }
 
 /* @rq goes into service. Returns what it costs. Under dev->lock. */
@@ -274,11 +390,13 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	ff->tags[place] = ffl->vt;
 	*fl_req_priv(rq) = place + 1;
 	ffl->vt += fl_vt_advance(cost, ffl->reciprocal);
+	if (fl_vt_before(ff->finish, ffl->vt))
+		ff->finish = ffl->vt;
 	list_del_init(&ffl->node);
+	ff_sort_in(ff, ffl);
+	ffl->staged--;
 	fq->staged--;
 	WRITE_ONCE(fhq->staged, fhq->staged - 1);
-	if (--ffl->staged)
-		ff_sort_in(ff, ffl);
 	ffl->in_service++;
 	WRITE_ONCE(ff->in_service, ff->in_service + 1);
 	return cost;
@@ -302,7 +420,10 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 	if (fq) {
 		rq = fl_req_of(fq->rqs.next);
 		cost = ff_start(ff, fhq, fq, rq);
+		if (ff->throttled)
+			ff_ask_on(ff);
 	}
+	ff_await(ff);
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 	if (!rq)
 		return NULL;
@@ -321,48 +442,69 @@ static bool ff_has_work(struct fl_hwq *hwq)
 
 /* ---- Completion --------------------------------------------------------------------- */
 
-/* A place in service is free: ask where the first flow of the list has requests. */
 static void ff_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct ff_dev *ff = to_ff_dev(queue->hwq->dev);
+	struct ff_flow *ffl = to_ff_flow(queue->flow);
 	unsigned long place = *fl_req_priv(rq), flags;
-	struct ff_flow *ffl;
 
-	if (!place)
+	if (!place || place == FF_CHARGED)
 		return;
-	*fl_req_priv(rq) = 0;
+	*fl_req_priv(rq) = FF_CHARGED;
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	ff->used[--place] = false;
 	ff->free[ff->nr_free++] = place;
-	to_ff_flow(queue->flow)->in_service--;
+	if (!--ffl->in_service && !ffl->staged)
+		ffl->idle_ns = fl_now_ns();
 	WRITE_ONCE(ff->in_service, ff->in_service - 1);
-	list_for_each_entry(ffl, &ff->backlogged, node)
-		if (!ff_room(ff) || ff_ask(ff, ffl))
-			break;
+	ff_ask_on(ff);
+	ff_await(ff);
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 
 /* ---- Setting up ------------------------------------------------------------------------ */
 
+/* Take those off the list that are no longer anticipated. */
+static void ff_prune(struct ff_dev *ff)
+{
+	struct ff_flow *ffl, *next;
+
+	list_for_each_entry_safe(ffl, next, &ff->active, node)
+		if (ff_expired(ff, ffl))
+			list_del_init(&ffl->node);
+}
+
 static u64 ff_tick(struct fl_dev *dev)
 {
 	struct ff_dev *ff = to_ff_dev(dev);
+	u64 now, next, anticipated;
+	struct ff_flow *last;
 	unsigned long flags;
-	bool active;
 
 	spin_lock_irqsave(&dev->lock, flags);
-	active = fl_flows_age(dev, dev->sched);
-	ff->ticking = active;
-	ff_update_shares(ff);
+	now = fl_now_ns();
+	if (now - ff->aged_ns >= FF_AGE_NS) {
+		ff->aged_ns = now;
+		ff->ticking = fl_flows_age(dev, dev->sched);
+		ff_update_shares(ff);
+	}
+	ff_prune(ff);
+	ff_ask_on(ff);
+	next = ff->ticking ? ff->aged_ns + FF_AGE_NS - now : 0;
+	last = ff_last(ff);
+	if (ff->throttled && !last->staged && !last->in_service) {
+		anticipated = last->idle_ns + READ_ONCE(ff->anticipate_nsec) - now;
+		next = min_t(u64, next, anticipated);
+	}
 	spin_unlock_irqrestore(&dev->lock, flags);
-	return active ? FF_AGE_NS : 0;
+	return next;
 }
 
 static void ff_init_dev(struct fl_dev *dev)
 {
 	struct ff_dev *ff = to_ff_dev(dev);
 
-	INIT_LIST_HEAD(&ff->backlogged);
+	INIT_LIST_HEAD(&ff->active);
 	for (ff->nr_free = 0; ff->nr_free < FF_MAX_DEPTH; ff->nr_free++)
 		ff->free[ff->nr_free] = FF_MAX_DEPTH - 1 - ff->nr_free;
 }
@@ -378,6 +520,12 @@ static void ff_init_flow(struct fl_flow *flow)
 		INIT_LIST_HEAD(&ff_flow_queue(ffl, i)->rqs);
 }
 
+/* It has no requests left, but may still be anticipated to bring more. */
+static void ff_exit_flow(struct fl_flow *flow)
+{
+	list_del_init(&to_ff_flow(flow)->node);
+}
+
 #define FF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
 	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct ff_dev, _name),  \
 	  .min = _min, .max = _max, .def = _def }
@@ -387,6 +535,10 @@ static void ff_init_flow(struct fl_flow *flow)
 static const struct fl_var ff_vars[] = {
 	FF_TUNABLE(depth, "requests", 1, FF_MAX_DEPTH, FF_DEPTH, "D: requests in service"),
 	FF_TUNABLE(max, "bool", 0, 1, 0, "0: Min-SFQ(D); 1: Max-SFQ(D)"),
+	FF_TUNABLE(throttle_nsec, "ns", 0, 10 * NSEC_PER_SEC, FF_THROTTLE_NS,
+		   "a flow of mean share may be so far ahead of the last one; 0: any"),
+	FF_TUNABLE(anticipate_nsec, "ns", 0, NSEC_PER_SEC, FF_ANTICIPATE_NS,
+		   "a flow without requests counts as active for so long"),
 	/* What datasheets of the paper's time say; to be set from a measurement. */
 	FF_TUNABLE(read_4k_nsec, "ns", 1, NSEC_PER_SEC, 90 * NSEC_PER_USEC, "a 4 KiB read takes, alone"),
 	FF_TUNABLE(read_128k_nsec, "ns", 1, NSEC_PER_SEC, 220 * NSEC_PER_USEC,
@@ -397,6 +549,7 @@ static const struct fl_var ff_vars[] = {
 		   "a 128 KiB write takes, alone"),
 	FF_COUNTER(in_service, "requests", "now"),
 	FF_COUNTER(asks, "times", "that another hardware queue was asked to dispatch"),
+	FF_COUNTER(throttlings, "times", "that the drive was idle while all waited for the last flow"),
 	{}
 };
 
@@ -408,6 +561,7 @@ const struct fl_sched fl_flashfq = {
 	.queue_size = sizeof(struct ff_queue),
 	.init_dev = ff_init_dev,
 	.init_flow = ff_init_flow,
+	.exit_flow = ff_exit_flow,
 	.insert = ff_insert,
 	.dispatch = ff_dispatch,
 	.has_work = ff_has_work,

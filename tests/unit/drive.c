@@ -73,9 +73,18 @@ static void run_later(void *ctx, unsigned int hwq)
 	push(ctx, (struct event){ .at = now_ns, .kind = RUN, .hwq = hwq });
 }
 
+/* There is one tick to come, at most: an earlier one takes the place of a later one. */
+static void arm_tick(struct drive *d, u64 at)
+{
+	if (d->tick_ns && d->tick_ns <= at)
+		return;
+	d->tick_ns = at;
+	push(d, (struct event){ .at = at, .kind = TICK });
+}
+
 static void kick(void *ctx)
 {
-	push(ctx, (struct event){ .at = now_ns, .kind = TICK });
+	arm_tick(ctx, now_ns);
 }
 
 static void set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
@@ -283,9 +292,12 @@ void drive_run(struct drive *d, u64 ns)
 		now_ns = ev.at;
 		switch (ev.kind) {
 		case TICK:
+			if (ev.at != d->tick_ns)
+				continue;
+			d->tick_ns = 0;
 			next = fl_tick(d->dev);
 			if (next)
-				push(d, (struct event){ .at = now_ns + next, .kind = TICK });
+				arm_tick(d, now_ns + next);
 			continue;
 		case ARRIVE:
 			arrive(d, ev.rq);

@@ -41,6 +41,7 @@ struct drive {
 	unsigned int nr_tenants;
 	u64 mark_ns, marked_refills;
 	void *events; /* heap */
+	u64 tick_ns; /* when the next tick is due; 0: none is */
 	struct list_head classes[FL_NR_CLASSES][MAX_HWQS]; /* requests that were routed there */
 	unsigned int weight[FL_NR_CLASSES], credits[FL_NR_CLASSES], turn[FL_NR_CLASSES];
 };
