@@ -89,6 +89,7 @@ def describe(expect: Expect) -> str:
         "cost_fairness_index": "fairness index by cost",
         "cost_share_error": "largest relative error of a share by cost",
         "share": f"share of {expect.tenant}",
+        "iops": f"IOPS of {expect.tenant}",
         "lat_mean_us": f"mean latency of {expect.tenant} (us)",
         "cost_share": f"share of {expect.tenant} by cost",
         "lat_p99_us": f"p99 latency of {expect.tenant} (us)",
@@ -167,6 +168,8 @@ def figure(expect: Expect, scenario: Scenario, run: Run) -> float | None:
             return run.cpu_ns_per_io
         case "total_iops":
             return run.total_iops
+        case "iops":
+            return next(tenant.iops for tenant in run.tenants if tenant.name == expect.tenant)
         case "lat_mean_us" | "lat_p99_us" | "lat_p99.9_us":
             which = expect.figure.removeprefix("lat_").removesuffix("_us")
             return next(tenant.lat_us.get(which) for tenant in run.tenants if tenant.name == expect.tenant)

@@ -80,7 +80,7 @@ FIGURES = (
     *("total_bytes_per_s", "total_iops", "fairness_index", "share_error", "cpu_ns_per_io", "counter"),
     *COST_FIGURES[:-1],
 )
-TENANT_FIGURES = ("share", "cost_share", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
+TENANT_FIGURES = ("share", "cost_share", "iops", "lat_mean_us", "lat_p99_us", "lat_p99.9_us", "spread")
 SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share", "counter", "spread")
 
 
