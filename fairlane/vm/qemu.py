@@ -34,6 +34,7 @@ CPUS = 2
 MEMORY = "2G"
 BOOT_S = 90.0  # until the guest's half says that it is there; 10 s are usual under TCG on an idle machine
 BOOTS = 2  # under TCG a boot once in a few hundred hangs before the kernel has started its second CPU
+PATIENCE = 4  # times as long the next boot may take: perhaps the machine was only busy
 PROBE_S = 20.0
 SILENT_S = 8.0  # a KVM that works prints the kernel's first line in a second or two
 CONSOLE_LINES = 20
@@ -111,8 +112,8 @@ def talk(
     """Boot the kernel and run argv in it as root, with `shared` writable at the same path as here.
 
     Each line that argv prints on stdout is yielded as it comes. Our modules in `modules` are loaded first.
-    A boot may take boot_s, and is tried `boots` times if it hangs; timeout_s counts from then on. Raises VmError when
-    there is no end to report; leaves dmesg.txt in `shared`.
+    A boot may take boot_s, the next one longer, and `boots` are tried; timeout_s counts from then on. Raises VmError
+    when there is no end to report; leaves dmesg.txt in `shared`.
     """
     shared = shared.resolve()
     if re.search(r"[\s,=]", str(shared)):
@@ -121,9 +122,11 @@ def talk(
     guest = [sys.executable, "-m", "fairlane.vm.guest", "wrap", str(shared), str(modules or ""), *argv]
     command = _command(guest, kernel, shared, accelerator or accel(kernel), cpus, qemu_opts)
     # Should we be killed outright, `timeout` still ends QEMU.
-    command = ["timeout", "--kill-after=5", f"{boot_s + timeout_s + 30:.0f}", *command]
+    longest_s = boot_s * PATIENCE ** (boots - 1)
+    command = ["timeout", "--kill-after=5", f"{longest_s + timeout_s + 30:.0f}", *command]
     for left in reversed(range(boots)):
-        console = _Console(timeout_s, boot_s, SILENT_S if accelerator == "kvm" else boot_s)
+        limit_s = longest_s / PATIENCE**left
+        console = _Console(timeout_s, limit_s, SILENT_S if accelerator == "kvm" else limit_s)
         try:
             with proc.group(command, env=_env(), pass_fds=pass_fds) as process:
                 yield from console.listen(process)

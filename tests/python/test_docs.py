@@ -23,7 +23,7 @@ from fairlane.places import ROOT
 
 MARKS = ("VM", "root", "real drive", "long", "needs:")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "traces" / "README.md", *(ROOT / "docs").rglob("*.md")]
-LIMIT_S = 120  # of one line
+LIMIT_S = 600  # of one line
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -252,14 +252,14 @@ def test_an_interruption_leaves_no_fio_behind(tmp_path: Path) -> None:
     file.write_bytes(bytes(1 << 20))
 
     def interrupt(part: float) -> None:
-        if part > 0.02:
+        if part > 0.002:
             raise KeyboardInterrupt
 
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        what = scenario(TenantSpec("a"), seconds=30, warmup=0)
+        what = scenario(TenantSpec("a"), seconds=300, warmup=0)
         fio.run(what, disks.Target(file, 1 << 20, 512), tmp_path / "x", cgroups={}, seed=1, progress=interrupt)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not any(str(tmp_path).encode() in command for command in commands)
 

@@ -42,7 +42,7 @@ def start(folder: Path, timeout_s: float = 30, boot_s: float = 30, accelerator: 
 
 def is_gone(pid: int) -> bool:
     """Whether the process has ended; one that was killed takes a moment for it on a busy machine."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
@@ -54,7 +54,7 @@ def is_gone(pid: int) -> bool:
 
 
 def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if path.exists() and path.read_text().endswith("\n"):
             return path.read_text()
@@ -109,7 +109,7 @@ def test_the_limit_of_the_run_counts_from_the_boot_on(fake_vm: Path) -> None:
     before = time.monotonic()
     with pytest.raises(qemu.VmError, match="was not done in time"):
         start(fake_vm, timeout_s=0.5)
-    assert 1.5 <= time.monotonic() - before < 10
+    assert 1.5 <= time.monotonic() - before < 60
 
 
 def test_what_ignores_sigterm_is_killed_with_its_children(fake_vm: Path) -> None:
@@ -126,7 +126,7 @@ def test_kvm_that_says_nothing_is_given_up_and_remembered(fake_vm: Path, monkeyp
     assert qemu.known_accel() is None
     before = time.monotonic()
     assert [qemu.accel(KERNEL) for _ in range(2)] == ["tcg", "tcg"]
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 60
     (pid,) = (fake_vm / "tried").read_text().split()
     assert is_gone(int(pid))
     monkeypatch.setattr(qemu, "_boot_id", lambda: "after the next start of this machine")
@@ -193,7 +193,7 @@ def test_output_of_a_failed_program_is_in_the_message() -> None:
 def test_a_child_that_keeps_the_pipes_open_holds_nobody_up() -> None:
     before = time.monotonic()
     assert proc.output(["sh", "-c", "sleep 600 & echo done"], what="trying", limit_s=30) == "done"
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 60
 
 
 BAD = """\

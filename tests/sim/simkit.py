@@ -19,7 +19,7 @@ FREE = dict.fromkeys(
 )
 COSTS = FREE | {"submit_ns": 2000, "complete_ns": 1500, "wake_ns": 2000, "dispatch_ns": 20, "lock_ns": 20}
 ALWAYS = [{"from_ns": 0, "to_ns": 10**15}]
-LIMIT_S = 120
+LIMIT_S = 600
 
 Json = dict[str, Any]
 

@@ -61,7 +61,7 @@ def run_guest(
     *args: object,
     kernel: str = "6.1",
     qemu_nvme: bool = False,
-    timeout_s: float = 120,
+    timeout_s: float = 600,
     cpus: int = qemu.CPUS,
     modules: bool = True,
 ) -> Outcome:

@@ -39,12 +39,6 @@ ON_VSSD = (
 )
 
 
-# All but what is timed, which test_vssd.py does alone.
-VSSD = (
-    "vssd:verified_under_every_scheduler,switched_under_load,removed_under_load,several_at_once,memory_bound,"
-    "shown_values,wrong_values_are_refused,reloaded_20_times",
-)
-
 TORTURES = {
     "switching-cgroups": ("switching", "cgroups"),
     "data-interface": ("data", "interface"),
@@ -54,40 +48,45 @@ TORTURES = {
     "flashfq": ("@flashfq", *EACH),
     "mqfq": ("@mqfq", *EACH),
     "on-vssd": ON_VSSD,
-    "vssd": VSSD,
+    "vssd": ("vssd",),
 }
-# What is not long; the others differ little from these.
-SHORT = (
+# What is not long, and done less often; the others differ little from these.
+BRIEF = (
     *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq"),
     *("6.12-mqflashfq", "6.12-vssd"),
 )
 PARAMS = [
-    pytest.param(kernel, name, id=f"{kernel}-{name}", marks=[] if f"{kernel}-{name}" in SHORT else [pytest.mark.long])
-    for kernel in kernels.VERSIONS
-    for name in TORTURES
+    *(pytest.param(*which.split("-", 1), True, id=f"{which}-briefly") for which in BRIEF),
+    *(
+        pytest.param(kernel, name, False, id=f"{kernel}-{name}", marks=pytest.mark.long)
+        for kernel in kernels.VERSIONS
+        for name in TORTURES
+    ),
 ]
+
+What = tuple[str, str, bool]
 
 
 @pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[dict[tuple[str, str], Any]]:
+def outcomes(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[dict[What, Any]]:
     """Of all that were selected, two VMs at a time, each in a process of its own: mostly they wait."""
     asked = [
-        (str(item.callspec.params["kernel"]), str(item.callspec.params["name"]))
+        (str(item.callspec.params["kernel"]), str(item.callspec.params["name"]), bool(item.callspec.params["briefly"]))
         for item in request.session.items
         if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
     ]
-    modules = {kernel: kernels.build_modules(kernels.ensure(kernel)) for kernel in sorted({on for on, _ in asked})}
+    modules = {kernel: kernels.build_modules(kernels.ensure(kernel)) for kernel in sorted({on for on, *_ in asked})}
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
         yield {
-            (kernel, name): pool.apply_async(
+            (kernel, name, briefly): pool.apply_async(
                 guest_run,
-                (SCRIPTS / "torture.py", modules[kernel], *TORTURES[name]),
+                (SCRIPTS / "torture.py", modules[kernel], *(["+briefly"] if briefly else []), *TORTURES[name]),
                 {"kernel": kernel, "timeout_s": TIMEOUT_S},
             )
-            for kernel, name in asked
+            for kernel, name, briefly in asked
         }
 
 
-@pytest.mark.parametrize(("kernel", "name"), PARAMS)
-def test_torture(kernel: str, name: str, outcomes: dict[tuple[str, str], Any]) -> None:
-    print(outcomes[kernel, name].get().check().stdout)
+@pytest.mark.parametrize(("kernel", "name", "briefly"), PARAMS)
+def test_torture(kernel: str, name: str, briefly: bool, outcomes: dict[What, Any]) -> None:
+    print(outcomes[kernel, name, briefly].get().check().stdout)

@@ -58,11 +58,12 @@ def sections(*tests: Callable[[], None]) -> None:
             print(test.__name__, f"{time.monotonic() - start:.1f} s", flush=True)
 
 
-FIRST = ALL_OURS.index(OURS) == 0  # it goes through everything; the others share most of it with it
+# The first of ours goes through everything, the others share most of it with it; and nobody does in `make test`.
+ALL = ALL_OURS.index(OURS) == 0 and "FAIRLANE_TORTURED_BRIEFLY" not in os.environ
 
 
 def often(times: int) -> int:
-    return times if FIRST else times // 4
+    return times if ALL else max(1, times // 4)
 
 
 def wait_for(look: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:

@@ -3,7 +3,7 @@
 
 Arguments: the modules' folder, then the names of scripts, each with its parts if not all are to run
 (switching:drive_removed,depth_and_cpus_change). A word @NAME says which scheduler is under test from there on,
-+vssd that the drive is a virtual SSD.
++vssd that the drive is a virtual SSD, +briefly that everything is done less often.
 """
 
 import os
@@ -16,6 +16,9 @@ for word in words:
     print(f"-- {word}", flush=True)
     if word.startswith("@"):
         os.environ["FAIRLANE_TORTURED"] = word[1:]
+        continue
+    if word == "+briefly":
+        os.environ["FAIRLANE_TORTURED_BRIEFLY"] = "1"
         continue
     if word == "+vssd":
         os.environ["FAIRLANE_TORTURED_DRIVE"] = "vssd"

@@ -38,7 +38,7 @@ def run(*argv: str | Path) -> str:
 def every_scheduler_in_turn() -> None:
     with kit.drive(OURS, **MEMORY) as disk:
         cgroups = [Cgroup(1000), Cgroup(10)]
-        for scheduler, depth in [(OURS, None), *((other, None) for other in OTHERS if kit.FIRST), (OURS, 4), (OURS, 1)]:
+        for scheduler, depth in [(OURS, None), *((other, None) for other in OTHERS if kit.ALL), (OURS, 4), (OURS, 1)]:
             kit.set_scheduler(disk, scheduler)
             if depth:
                 kit.queue(disk, "nr_requests").write_text(str(depth))

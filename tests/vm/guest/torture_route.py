@@ -151,7 +151,7 @@ def switched_over_and_over() -> None:
         cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
         fios = load(disk, cgroups)
         with rewriting(disk):
-            for turn in range(16):
+            for turn in range(kit.often(16)):
                 choose(disk, OURS)
                 kit.wait_flow(disk, f"under {OURS}")
                 all_get_on(disk, cgroups, f"under {OURS}")
@@ -182,7 +182,7 @@ def moved_and_removed() -> None:
         deep = Fio(disk, deep_in, ioengine="io_uring", iodepth=64, rw="randrw")
         with kit.readers_of(disk, [readers_in] * 16) as readers:
             kit.wait_all_read(readers, "every reader gets on before the first move")
-            for turn in range(16):
+            for turn in range(kit.often(16)):
                 new = Cgroup(numbers.choice((1, 100, 10000)), parent if turn % 3 else None)
                 old, readers_in, deep_in = (readers_in, new, deep_in) if turn % 2 else (deep_in, readers_in, new)
                 new.take_all(old)

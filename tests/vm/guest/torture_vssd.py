@@ -9,7 +9,8 @@ import itertools
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import kit
@@ -105,7 +106,9 @@ def switched_under_load() -> None:
     cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
     with vssd(time_scale=5) as disk:
         fios = load(disk, cgroups)
-        for scheduler in itertools.islice((name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 16):
+        for scheduler in itertools.islice(
+            (name for other in itertools.cycle(OTHERS) for name in (other, OURS)), kit.often(16)
+        ):
             kit.set_scheduler(disk, scheduler)
             kit.wait_flow(disk, f"under {scheduler}")
         for depth in (1, 256):
@@ -120,18 +123,15 @@ def switched_under_load() -> None:
 
 def removed_under_load() -> None:
     """At once, though the drive itself takes 0.2 s for each of the reads that are in flight."""
+    power = made_drives.VSSD / "power"
     for scheduler, how in (("none", "rmdir"), (OURS, "power")):
         cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
         with vssd(scheduler, time_scale=3000, channels=1, dies=1) as disk:
             fios = load(disk, cgroups)
             kit.wait_for(lambda: kit.in_flight(disk) > 64, "requests are in flight")
-            start = time.monotonic()
-            if how == "rmdir":
-                made_drives.VSSD.rmdir()
-            else:
-                (made_drives.VSSD / "power").write_text("0")
-            took = time.monotonic() - start
-            assert took < 3, f"removing the drive took {took:.1f} s"
+            remove = made_drives.VSSD.rmdir if how == "rmdir" else partial(power.write_text, "0")
+            took = timed(remove)
+            assert took < 64 * 0.2 / 2, f"removing the drive took {took:.1f} s, as if it had done what it was asked for"
             for fio in fios:
                 assert fio.wait() != 0, f"fio did not notice that the drive is gone:\n{fio.said()[-500:]}"
             assert not Path("/sys/block", disk).exists()
@@ -223,7 +223,10 @@ def memory_bound() -> None:
 
 
 def flush_and_fua_wait_for_nand() -> None:
-    """A write is done when it is in the buffer; with FUA, or followed by a flush, when it is on NAND."""
+    """A write is done when it is in the buffer; with FUA, or followed by a flush, when it is on NAND.
+
+    The fastest of them counts: a busy machine delays some, and the drive is never done too early.
+    """
     program_s, times = 0.02, 20
     for volatile in (1, 0):
         with vssd("none", buffer_volatile=volatile, program_ns=1_000_000, time_scale=20) as disk:
@@ -233,36 +236,41 @@ def flush_and_fua_wait_for_nand() -> None:
             for how, flags in {"write": 0, "FUA": os.O_DSYNC, "flush": 0}.items():
                 fd = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT | flags)
                 with mmap.mmap(-1, kit.BLOCK) as buffer:
-                    start = time.monotonic()
-                    for i in range(times):
-                        assert os.pwritev(fd, [buffer], i * kit.BLOCK) == kit.BLOCK
-                        if how == "flush":
+
+                    def write(at: int, fd: int = fd, buffer: mmap.mmap = buffer, flush: bool = how == "flush") -> None:
+                        assert os.pwritev(fd, [buffer], at * kit.BLOCK) == kit.BLOCK
+                        if flush:
                             os.fdatasync(fd)
-                    took[how] = (time.monotonic() - start) / times
+
+                    took[how] = min(timed(partial(write, i)) for i in range(times))
                 os.close(fd)
-            print(
-                "volatile" if volatile else "safe", "buffer, ms:", {how: round(s * 1e3, 1) for how, s in took.items()}
-            )
+            print("volatile" if volatile else "safe", "buffer, ms:", {how: f"{s * 1e3:.1f}" for how, s in took.items()})
             assert took["write"] < program_s / 2
             for how in ("FUA", "flush"):
                 assert (took[how] > program_s) == bool(volatile), f"{how} waits for NAND or not: {took}"
 
 
 def time_scale_slows_the_whole_drive() -> None:
-    rates = {}
-    for scale in (50, 200):
+    """Its clock, and what a read takes: the fastest, as the emulated CPU takes some time, too."""
+    took = {}
+    for scale in (500, 2000):
         with vssd("none", time_scale=scale) as disk:
-            fio = Fio(disk, None, ioengine="libaio", iodepth=32, rw="randread")
-            kit.wait_flow(disk, "before the measurement", requests=100)
-            start, clock, done = time.monotonic(), shown(disk, "now_ns"), kit.done(disk)
-            time.sleep(1)
-            took = time.monotonic() - start
-            rates[scale] = (kit.done(disk) - done) / took
-            ran = (shown(disk, "now_ns") - clock) / 1e9 * scale
-            assert abs(ran / took - 1) < 0.1, f"in {took:.2f} s the model's clock, times {scale}, ran {ran:.2f} s"
-            fio.stop()
-    print("IOPS by time_scale:", {scale: round(rate) for scale, rate in rates.items()})
-    assert 3.6 < rates[50] / rates[200] < 4.4, f"four times slower: {rates}"
+            fd = os.open(f"/dev/{disk}", os.O_RDONLY | os.O_DIRECT)
+            with mmap.mmap(-1, kit.BLOCK) as buffer:
+                before, clock, after = time.monotonic(), shown(disk, "now_ns"), time.monotonic()
+                took[scale] = min(timed(lambda: os.preadv(fd, [buffer], 0)) for _ in range(20))  # noqa: B023
+                least, ran, most = time.monotonic() - after, shown(disk, "now_ns") - clock, time.monotonic() - before
+            os.close(fd)
+            assert 0.99 * least < ran / 1e9 * scale < 1.01 * most, f"the clock ran {ran} ns in {least} to {most} s"
+    print("a read takes, ms:", {scale: round(s * 1e3, 1) for scale, s in took.items()})
+    assert 3.6 < took[2000] / took[500] < 4.1, f"four times slower: {took}"
+
+
+def timed(do: Callable[[], object]) -> float:
+    """s that it takes."""
+    start = time.monotonic()
+    do()
+    return time.monotonic() - start
 
 
 def shown_values() -> None:
@@ -325,8 +333,8 @@ def refused(path: Path, text: str) -> int:
     return 0
 
 
-def reloaded_20_times() -> None:
-    for turn in range(20):
+def reloaded_over_and_over() -> None:
+    for turn in range(kit.often(20)):
         if turn % 2:
             with vssd("none", time_scale=1) as disk, Path("/dev", disk).open("r+b") as device:
                 device.write(bytes(MIB))
@@ -345,5 +353,5 @@ kit.sections(
     verified_under_every_scheduler,
     switched_under_load,
     removed_under_load,
-    reloaded_20_times,
+    reloaded_over_and_over,
 )
