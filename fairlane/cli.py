@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _demo(command: Add) -> None:
-    sub = command("demo", demo.main, "Boot Linux in a VM and compare every scheduler, four tenants, a few minutes.")
+    sub = command("demo", demo.main, "Boot Linux in a VM and compare knobs with four tenants, in a few minutes.")
     sub.add_argument("--out", type=_path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
 

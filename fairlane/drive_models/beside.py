@@ -66,7 +66,7 @@ def _with_the_vms_cores(what: Scenario) -> Scenario:
     return replace(what, cores=qemu.CPUS)
 
 
-HEADINGS = ("scenario", "scheduler", "IOPS: simulator", "VM", "against none: simulator", "VM")
+HEADINGS = ("scenario", "knob", "IOPS: simulator", "VM", "against none: simulator", "VM")
 
 
 LISTS = ("shares, %: simulator", "VM", "p50, ms: simulator", "VM", "p99, ms: simulator", "VM")
@@ -76,7 +76,7 @@ Row = dict[str, Any]  # of the table: what it is of, and of each figure the simu
 
 
 def beside(simulated: Iterable[Results], in_vm: Iterable[Results]) -> list[Row]:
-    """A row for each scenario, scheduler and point of a sweep that both have; lists are of the tenants, in order."""
+    """A row for each scenario, knob and point of a sweep that both have; lists are of the tenants, in order."""
     rows = []
     for ours, theirs in zip(simulated, in_vm, strict=True):
         found = {(point.knob, point.cgroups): point for point in points(theirs)}

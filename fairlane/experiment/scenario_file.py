@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
-    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: the tenants are dealt out to that many cgroups),
+    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: so many tenants, each in its cgroup),
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
                (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
                must be set for a load, such as io.cost and io.max, are set for that one's)

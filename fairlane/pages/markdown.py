@@ -11,9 +11,9 @@ from fairlane.formats import fmt_error, fmt_ratio
 
 
 def table(found: Sequence[Results], titles: Mapping[str, tuple[str, str]]) -> str:
-    """A row for each scheduler: under each load the total relative to none's, and the worst error of a share."""
+    """A row for each knob: under each load the total relative to none's, and the worst error of a share."""
     rows = [{point.knob: point for point in points(each) if point.cgroups is None} for each in found]
-    heads = ["scheduler"]
+    heads = ["knob"]
     for each in found:
         load = titles[each.scenario][1] if each.scenario in titles else each.scenario
         heads += [f"{load}: total (none = 1)", "worst share off by"]

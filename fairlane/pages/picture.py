@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""One picture of how schedulers divide a drive: an SVG that stands alone, for a README or a slide.
+"""One picture of how knobs divide a drive: an SVG that stands alone, for a README or a slide.
 
-A panel for each of the results, a bar for each scheduler. The bar's length is the total relative to none's, and its
-parts are the tenants. Lines mark where the parts end when every tenant gets its share of what the drive does.
+A panel for each of the results, one below the other so that a telephone can show them; a bar for each knob. The bar's
+length is the total relative to none's, and its parts are the tenants. Lines mark where the parts end when every tenant
+gets its share of what the drive does.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fairlane.pages.plot import spread, tenant_colour
 from fairlane.pages.template import save, template
 
 # All in SVG units, which are CSS pixels at the picture's own size.
-NAMES, BAR, FIGURES = 128, 236, 144  # the widths of the schedulers' names, of a bar of length 1, and of its figures
-TOP, ROW, BOTTOM = 118, 25, 54  # above the first scheduler's row, of each row, below the last
+NAMES, BAR, FIGURES = 126, 180, 136  # the widths of the knobs' names, of a bar of length 1, and of its figures
+TOP, ROW, BETWEEN, BOTTOM = 118, 23, 14, 70  # above a panel's first row, of each row, below the last, below all panels
 LABEL = 34  # a tenant's name
 MAX_TENANTS = 8
 LOW = 0.75  # a total below this is marked, as the suite marks it (isolbench/verdict.py)
@@ -47,7 +48,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Row:
-    """One scheduler under one load; without parts it did not run."""
+    """One knob under one load; without parts it did not run."""
 
     y: int
     knob: str
@@ -74,24 +75,27 @@ def write(found: Sequence[Results], path: Path, titles: Mapping[str, tuple[str, 
 
 
 def render(found: Sequence[Results], titles: Mapping[str, tuple[str, str]]) -> str:
-    """The picture as text. Every scheduler that ran under any of the loads has a row."""
+    """The picture as text. Every knob that ran under any of the loads has a row."""
     drawn = [{point.knob: point for point in _points(results)} for results in found]
     knobs = list(dict.fromkeys(knob for each in drawn for knob in each))
     longest = max(point.vs_none or 0 for each in drawn for point in each.values())
     scale = BAR / max(1.0, longest)
+    height = TOP + len(knobs) * ROW + BETWEEN
     panels = [
-        _panel(titles.get(results.scenario, (results.scenario, "")), each, knobs, scale, NAMES + n * (BAR + FIGURES))
+        _panel(titles.get(results.scenario, (results.scenario, "")), each, knobs, scale, n * height)
         for n, (results, each) in enumerate(zip(found, drawn, strict=True))
     ]
     return template("picture.svg.j2").render(
         panels=panels,
         ours=OURS,
-        width=NAMES + len(panels) * (BAR + FIGURES),
-        height=TOP + len(knobs) * ROW + BOTTOM,
+        width=NAMES + BAR + FIGURES,
+        height=len(panels) * height + BOTTOM,
+        names=NAMES,
         top=TOP,
         row=ROW,
         bar=BAR,
         bottom=TOP + len(knobs) * ROW,
+        below=len(panels) * height,
         costs=any(by_cost(results.runs[0]) for results in found),
     )
 

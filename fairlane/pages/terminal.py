@@ -86,7 +86,7 @@ def results(found: Results, out: Console) -> None:
     narrow = out.width < NARROW
     for heading in columns[0] if columns else ():
         if not (narrow and heading in LEFT_OUT):
-            table.add_column(heading, justify="left" if heading == "scheduler" else "right", no_wrap=True)
+            table.add_column(heading, justify="left" if heading == "knob" else "right", no_wrap=True)
     for row, cells in zip(rows, columns, strict=True):
         shown = [cell for heading, cell in cells.items() if not (narrow and heading in LEFT_OUT)]
         table.add_row(*shown, style="bold" if row.knob == "kyber-fairness" else None)
@@ -128,7 +128,7 @@ def _column(row: Point, names: Sequence[str], writes: bool) -> dict[str, str]:
     """The row's cells by the heading of their column; names: those of the tenants, if they have columns."""
     p99 = [share.lat_us["p99"] for share in row.shares if "p99" in share.lat_us]
     return {
-        "scheduler": row.knob,
+        "knob": row.knob,
         **({"cgroups": str(row.cgroups)} if row.cgroups is not None else {}),
         "IOPS": f"{row.iops:,.0f}",
         "MiB/s": f"{row.bytes_per_s / 2**20:,.1f}",

@@ -17,7 +17,7 @@ LIMIT = 30_000  # bytes: a README is read on a telephone, too
 
 
 def load(name: str, rates: Mapping[str, tuple[float, ...]]) -> Results:
-    """A run for each scheduler; tenants of weight 300 and 100."""
+    """A run for each knob; tenants of weight 300 and 100."""
     runs = []
     for knob, got in rates.items():
         tenants = [
@@ -39,9 +39,9 @@ def texts(svg: str) -> list[str]:
 
 
 def bar(svg: str, panel: int, knob: int) -> list[float]:
-    """The widths of the parts of a scheduler's bar."""
-    group = ET.fromstring(svg).findall(f"{SVG}g")[panel]
-    rows = [rect for rect in group.findall(f"{SVG}rect") if rect.get("y") == str(picture.TOP + knob * picture.ROW + 5)]
+    """The widths of the parts of a knob's bar."""
+    group = ET.fromstring(svg).findall(f"{SVG}g/{SVG}g")[panel]
+    rows = [rect for rect in group.findall(f"{SVG}rect") if rect.get("y") == str(picture.TOP + knob * picture.ROW + 4)]
     return [float(rect.get("width", "")) for rect in rows]
 
 
@@ -79,9 +79,9 @@ def test_what_it_cannot_show_is_refused(loads: list[Results]) -> None:
         picture.render(loads, {})
 
 
-def test_the_table_has_a_row_for_each_scheduler(loads: list[Results]) -> None:
+def test_the_table_has_a_row_for_each_knob(loads: list[Results]) -> None:
     assert markdown.table(loads, {"one": ("The first", "4 KiB")}).splitlines() == [
-        "| scheduler | 4 KiB: total (none = 1) | worst share off by | other: total (none = 1) | worst share off by |",
+        "| knob | 4 KiB: total (none = 1) | worst share off by | other: total (none = 1) | worst share off by |",
         "| --- | ---: | ---: | ---: | ---: |",
         "| none | 1.00 | 100 % | 1.00 | 100 % |",
         "| kyber | 0.90 | 100 % |  |  |",
