@@ -19,7 +19,7 @@ APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make flex bison b
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo test test-unit test-sim test-python test-vm modules lint clean
+.PHONY: help setup demo test test-unit test-sim test-python test-vm sim modules lint clean
 
 setup: $(READY)
 
@@ -49,19 +49,24 @@ demo: $(READY)
 modules: $(READY)
 	$(BIN)/python -m fairlane.vm.kernels $(KERNELS)
 
-# Quick parts first; one pytest run, so that its closing line counts all of them.
-test: test-unit
-	$(BIN)/pytest
+# Quick parts first. The simulator's and Python's tests take both of two CPUs; so do VMs, by themselves.
+test: test-unit sim
+	$(BIN)/pytest -n 2 tests/ssd tests/sim tests/python
+	$(BIN)/pytest tests/vm
 
 test-unit: $(READY)
-	$(MAKE) -C tests/unit check
-	$(MAKE) -C tests/ssd check
+	$(MAKE) -j2 -C tests/unit check
+	$(MAKE) -j2 -C tests/ssd check drive
 
-test-sim: $(READY)
-	$(BIN)/pytest tests/ssd tests/sim
+test-sim: $(READY) sim
+	$(BIN)/pytest -n 2 tests/ssd tests/sim
 
-test-python: $(READY)
-	$(BIN)/pytest tests/python
+test-python: $(READY) sim
+	$(BIN)/pytest -n 2 tests/python
+
+# Before tests that would each build it.
+sim:
+	$(MAKE) -s -j2 -C sim all asan
 
 test-vm: $(READY)
 	$(BIN)/pytest tests/vm
