@@ -2,7 +2,7 @@
 #
 # make setup     the tools this needs (Debian packages) and .venv with the command in it
 # make demo      boot Linux, load our scheduler, compare it with every other one
-# make test      everything that is tested; test-unit, test-sim, test-python and test-vm are its parts
+# make test      all tests but the long ones; test-unit, test-sim, test-python and test-vm are its parts
 # make modules   the kernel modules, for both kernels, without running anything
 # make lint      what is checked without running it: style, types, and who imports whom
 # make help      this list

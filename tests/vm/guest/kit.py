@@ -32,7 +32,7 @@ from fairlane.vm.kernels import SCHEDULERS
 ALL_OURS = tuple(name for name in schedulers.NAMES if name not in schedulers.ROUTING)
 OURS = os.environ.get("FAIRLANE_TORTURED", ALL_OURS[0])  # the one under test
 OTHERS = ("none", "kyber", "bfq", "mq-deadline")
-LIMIT_S = 60.0  # of a hang: a slow machine takes its time
+LIMIT_S = 180.0  # of a hang: a busy machine takes its time
 BLOCK = 4096
 # Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
 TIMED = {"size": 1 << 30, "bs": 512, "queue_mode": 2, "irqmode": 2, "submit_queues": 2, "hw_queue_depth": 16}
@@ -233,7 +233,7 @@ class Fio:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"fio does not end: a request is lost, or never sent\n{stuck()}") from None
 
-    def finish(self, limit_s: float = 60) -> int:
+    def finish(self, limit_s: float = LIMIT_S) -> int:
         """Let it come to its end, which must be a good one; the number of its requests."""
         status = self.wait(limit_s)
         assert status == 0, f"fio ended with exit status {status}:\n{self.said()[-2000:]}"

@@ -32,7 +32,7 @@ def verify(disk: str | Path, part: int, cgroup: Cgroup | None = None, /, **more:
 
 
 def run(*argv: str | Path) -> str:
-    return proc.output(argv, what=str(argv[0]), limit_s=60)
+    return proc.output(argv, what=str(argv[0]), limit_s=kit.LIMIT_S)
 
 
 def every_scheduler_in_turn() -> None:
