@@ -205,7 +205,8 @@ def memory_bound() -> None:
         # What is there can be written again; a discard makes room, and then so can what was refused.
         assert write(0, pattern(0, 3)) == 0 and read(0) == pattern(0, 3)
         assert write(refused[-1] + 1, pattern(1, 3)) == errno.ENOSPC
-        proc.output(["blkdiscard", "-o", "0", "-l", str(16 * page), f"/dev/{disk}"], what="discarding", limit_s=kit.LIMIT_S)
+        part = ["blkdiscard", "-o", "0", "-l", str(16 * page), f"/dev/{disk}"]
+        proc.output(part, what="discarding", limit_s=kit.LIMIT_S)
         assert shown(disk, "memory_used_bytes") <= (bound - 16) * page + 3 * page
         assert read(0) == blank and write(refused[-1] + 1, pattern(1, 3)) == 0
         # Deep queues ask for more than there is, over and over: what has its memory is written and read as ever.
