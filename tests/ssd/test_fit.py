@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,7 +100,9 @@ def test_search_keeps_what_fits_better(capsys: pytest.CaptureFixture[str], monke
         "load_published",
         lambda name: published_figures.Published((figure,), {"read_command_ns": (1000, 3000)}),
     )
-    published_figures.search("any", 3)
+    tries = iter(range(26))  # instead of seconds
+    monkeypatch.setattr(published_figures, "time", SimpleNamespace(monotonic=lambda: next(tries)))
+    published_figures.search("any", 25)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("misfit")]
     misfits = [float(line.split()[1].rstrip(":")) for line in lines]
     assert len(misfits) > 1
