@@ -140,8 +140,11 @@ static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
 		seq_printf(sf, " vtime=%llu gap=%lld", vt, gap);
 	}
 	for (c = 0; c < FL_NR_CLASSES; c++) {
-		for (routed = 0, i = 0; i < dev->nr_hwqs; i++)
-			routed += READ_ONCE(fl_flow_queue(dev->sched, &kflow->flow, i)->routed[c]);
+		for (routed = 0, i = 0; i < dev->nr_hwqs; i++) {
+			struct fl_queue *q = fl_flow_queue(dev->sched, &kflow->flow, i);
+
+			routed += q ? READ_ONCE(q->routed[c]) : 0;
+		}
 		seq_printf(sf, " %sios=%llu", classes[c], routed);
 	}
 }
@@ -160,6 +163,8 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	for (i = 0; i < kflow->kdev->dev.nr_hwqs; i++) {
 		struct fl_queue *q = fl_flow_queue(kflow->kdev->dev.sched, &kflow->flow, i);
 
+		if (!q)
+			continue;
 		for (op = 0; op < FL_NR_OPS; op++) {
 			ios[op] += READ_ONCE(q->requests[op]);
 			bytes[op] += READ_ONCE(q->bytes[op]);

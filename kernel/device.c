@@ -78,8 +78,11 @@ static void fl_update_got(struct fl_kdev *kdev)
 
 		if (!READ_ONCE(flow->busy) && !kflow->got)
 			continue;
-		for (i = 0; i < kdev->dev.nr_hwqs; i++)
-			cost += READ_ONCE(fl_flow_queue(kdev->dev.sched, flow, i)->cost);
+		for (i = 0; i < kdev->dev.nr_hwqs; i++) {
+			struct fl_queue *queue = fl_flow_queue(kdev->dev.sched, flow, i);
+
+			cost += queue ? READ_ONCE(queue->cost) : 0;
+		}
 		kflow->used = cost - kflow->used_before;
 		kflow->used_before = cost;
 		total += kflow->used;
@@ -133,6 +136,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	kdev->dev.nr_hwqs = q->nr_hw_queues;
 	spin_lock_init(&kdev->dev.lock);
 	INIT_LIST_HEAD(&kdev->dev.flows);
+	INIT_LIST_HEAD(&kdev->dev.active);
 	fl_prices_init(&kdev->dev.prices);
 
 	kdev->dev.hwqs = kcalloc(q->nr_hw_queues, sizeof(kdev->dev.hwqs[0]), GFP_KERNEL);

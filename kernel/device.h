@@ -62,7 +62,7 @@ struct fl_khwq {
 	struct fl_hwq hwq; /* followed by the scheduler's data */
 };
 
-/* What a cgroup's tasks hold of a hardware queue's scheduler tags. Lives as long as its flow. */
+/* What a cgroup's tasks hold of a hardware queue's scheduler tags. Lives as long as its queue. */
 struct fl_tags {
 	/*
 	 * Requests that its own tasks allocated, unlike fl_queue.held, which also
@@ -73,12 +73,17 @@ struct fl_tags {
 	wait_queue_head_t wait; /* tasks over their part */
 };
 
+/* Of one flow on one hardware queue; lives from its first use there as long as the flow. */
+struct fl_kqueue {
+	struct fl_tags tags;
+	struct fl_queue queue ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
 struct fl_kflow {
 	struct blkg_policy_data pd;
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
 	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
-	struct fl_tags *tags; /* one per hardware queue */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
 	u64 got; /* share of the last second; written by the timer */
 	struct rcu_head rcu;
@@ -97,7 +102,7 @@ static inline struct fl_kflow *to_fl_kflow(struct fl_flow *flow)
 
 static inline struct fl_tags *fl_queue_tags(struct fl_queue *queue)
 {
-	return &to_fl_kflow(queue->flow)->tags[queue->hwq->index];
+	return &container_of(queue, struct fl_kqueue, queue)->tags;
 }
 
 extern struct blkcg_policy fl_policy;

@@ -29,15 +29,41 @@ void fl_kflow_detach(struct fl_kflow *kflow)
 	list_del_rcu(&kflow->flow.node);
 }
 
+static void fl_kflow_free(struct fl_kflow *kflow)
+{
+	unsigned int i;
+
+	for (i = 0; kflow->flow.queues && i < kflow->kdev->dev.nr_hwqs; i++)
+		if (kflow->flow.queues[i])
+			kfree(container_of(kflow->flow.queues[i], struct fl_kqueue, queue));
+	kfree(kflow->flow.queues);
+	kfree(kflow);
+}
+
+static struct fl_queue *fl_kqueue_alloc(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
+{
+	struct fl_hwq *hwq = kflow->kdev->dev.hwqs[index];
+	struct fl_kqueue *kqueue =
+		kzalloc_node(offsetof(struct fl_kqueue, queue) + hwq->dev->sched->queue_size, gfp,
+			     container_of(hwq, struct fl_khwq, hwq)->hctx->numa_node);
+
+	if (!kqueue)
+		return NULL;
+	init_waitqueue_head(&kqueue->tags.wait);
+	kqueue->queue.flow = &kflow->flow;
+	kqueue->queue.hwq = hwq;
+	return &kqueue->queue;
+}
+
 static void fl_kflow_free_rcu(struct rcu_head *rcu)
 {
 	struct fl_kflow *kflow = container_of(rcu, struct fl_kflow, rcu);
 
-	if (kflow->kdev)
-		fl_kdev_put(kflow->kdev);
-	kfree(kflow->tags);
-	kfree(kflow->flow.queues);
-	kfree(kflow);
+	struct fl_kdev *kdev = kflow->kdev;
+
+	fl_kflow_free(kflow);
+	if (kdev)
+		fl_kdev_put(kdev);
 	if (atomic_dec_and_test(&fl_nr_kflows))
 		wake_up(&fl_no_kflows);
 }
@@ -63,25 +89,20 @@ static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 	INIT_LIST_HEAD(&kflow->flow.node);
 	if (kdev) {
 		kflow->flow.dev = &kdev->dev;
-		kflow->tags = kcalloc(nr, sizeof(kflow->tags[0]), gfp);
-		kflow->flow.queues = kcalloc(nr, sched->queue_size, gfp);
-		if (!kflow->tags || !kflow->flow.queues)
+		kflow->flow.queues = kcalloc(nr, sizeof(kflow->flow.queues[0]), gfp);
+		if (!kflow->flow.queues)
 			goto err_free;
 		for (i = 0; i < nr; i++) {
-			struct fl_queue *queue = fl_flow_queue(sched, &kflow->flow, i);
-
-			init_waitqueue_head(&kflow->tags[i].wait);
-			queue->flow = &kflow->flow;
-			queue->hwq = kdev->dev.hwqs[i];
+			kflow->flow.queues[i] = fl_kqueue_alloc(kflow, i, gfp);
+			if (!kflow->flow.queues[i])
+				goto err_free;
 		}
 	}
 	atomic_inc(&fl_nr_kflows);
 	return &kflow->pd;
 
 err_free:
-	kfree(kflow->tags);
-	kfree(kflow->flow.queues);
-	kfree(kflow);
+	fl_kflow_free(kflow);
 err_put:
 	if (kdev)
 		fl_kdev_put(kdev);
@@ -95,6 +116,7 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	struct fl_kdev *kdev = kflow->kdev;
 	struct blkcg_gq *blkg = pd_to_blkg(pd);
 	unsigned long flags;
+	unsigned int i;
 
 	if (!kdev)
 		return;
@@ -110,6 +132,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	if (!kdev->dead && (!parent || parent->attached)) {
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
+		for (i = 0; kdev->dev.sched->init_queue && i < kdev->dev.nr_hwqs; i++)
+			kdev->dev.sched->init_queue(kflow->flow.queues[i]);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
 		kflow->attached = true;
 		if (!blkg->parent)

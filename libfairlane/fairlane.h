@@ -17,10 +17,14 @@
  *   fl_dev    lives from init_dev() to exit_dev(). No operation runs before
  *             or after.
  *   fl_hwq    lives as long as its device.
- *   fl_flow   is on dev->flows from init_flow() to exit_flow(). exit_flow()
- *             is called when the flow has no request left. A flow outlives
- *             its children.
- *   fl_queue  lives as long as its flow; one for each hardware queue.
+ *   fl_flow   is on dev->flows from init_flow() to exit_flow(), and while it is
+ *             active on dev->active as well. exit_flow() is called when the flow
+ *             has no request left. A flow outlives its children.
+ *   fl_queue  lives from the flow's first request on that hardware queue to the
+ *             flow's end. The root has one for each hardware queue from the
+ *             start. When memory for one is short, the host charges the request
+ *             to the nearest ancestor that has one there, and tries again with a
+ *             later request.
  *   fl_req    belongs to the scheduler from insert() until dispatch()
  *             returns it. A scheduler with route() never has one: it says
  *             where a request is to go, and the host sends it there.
@@ -55,7 +59,8 @@ struct fl_sched;
 struct fl_dev {
 	const struct fl_sched *sched;
 	struct fl_prices prices; /* may change while no request exists: do not cache costs */
-	struct list_head flows; /* fl_flow.node; under lock */
+	struct list_head flows; /* fl_flow.node; parents come first; under lock */
+	struct list_head active; /* fl_flow.active_node of those that are busy; under lock */
 	bool ticking; /* of fl_flows_tick(): it will be called again; under lock */
 	spinlock_t lock;
 	unsigned int nr_hwqs;
@@ -73,7 +78,8 @@ struct fl_flow {
 	struct fl_dev *dev;
 	struct fl_flow *parent; /* NULL for the root; does not change */
 	struct list_head node; /* in dev->flows */
-	void *queues; /* nr_hwqs scheduler queues, see fl_flow_queue() */
+	struct list_head active_node; /* in dev->active, while busy */
+	struct fl_queue **queues; /* nr_hwqs of them, see fl_flow_queue() */
 
 	/* See weights.h. Written under dev->lock. */
 	u32 weight;
@@ -113,8 +119,8 @@ struct fl_var {
 };
 
 /*
- * init_dev, init_flow, exit_flow, merge_list, release, complete, tick and
- * virtual_time may be NULL: the scheduler has nothing to do there. After
+ * init_dev, init_flow, exit_flow, init_queue, merge_list, release, complete, tick
+ * and virtual_time may be NULL: the scheduler has nothing to do there. After
  * exit_flow() the host makes the flow inactive.
  */
 struct fl_sched {
@@ -126,6 +132,12 @@ struct fl_sched {
 	/* Under dev->lock, before the flow's first request and after its last. */
 	void (*init_flow)(struct fl_flow *flow);
 	void (*exit_flow)(struct fl_flow *flow);
+	/*
+	 * Under dev->lock, after init_flow() and before fl_flow_queue() returns
+	 * @queue, whose flow and hwq are set. May come late: while others of the
+	 * flow's queues are in use. The queue goes with the flow.
+	 */
+	void (*init_queue)(struct fl_queue *queue);
 
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler
@@ -165,14 +177,18 @@ struct fl_sched {
 	 */
 	void (*virtual_time)(struct fl_flow *flow, u64 *vt, s64 *gap);
 
-	const struct fl_var *vars; /* ends with a NULL name */
+	const struct fl_var *vars; /* never NULL; ends with a NULL name */
 };
 
-/* @queue of a flow for hardware queue @index, 0..nr_hwqs-1. */
+/*
+ * The flow's queue for hardware queue @index, 0..nr_hwqs-1; NULL: it has never had
+ * a request there. Any context, no lock: a queue that is just being made is missed.
+ */
 static inline struct fl_queue *fl_flow_queue(const struct fl_sched *sched, struct fl_flow *flow,
 					     unsigned int index)
 {
-	return (struct fl_queue *)((char *)flow->queues + index * sched->queue_size);
+	(void)sched;
+	return smp_load_acquire(&flow->queues[index]);
 }
 
 /* Count @rq, sent to the drive at the price of @cost. Under hwq->lock. */

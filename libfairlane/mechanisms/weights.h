@@ -28,6 +28,16 @@
 
 #define FL_SHARE_ONE (1u << 30) /* all of the drive */
 
+/*
+ * For each active flow, under dev->lock. In the loop @flow may become inactive, but
+ * no other; what becomes active meanwhile is not visited.
+ */
+#define fl_for_each_active(flow, dev)                                                              \
+	for (struct list_head *__pos = (dev)->active.next, *__next;                                \
+	     __pos != &(dev)->active &&                                                            \
+	     (__next = __pos->next, flow = list_entry(__pos, struct fl_flow, active_node), true);  \
+	     __pos = __next)
+
 /* Activity flows up: an inner flow is active while anything below it is. */
 static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
 {
@@ -81,9 +91,7 @@ static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 	const struct fl_flow *flow;
 	u64 sum = 0, nr = 0;
 
-	list_for_each_entry(flow, &dev->flows, node) {
-		if (!flow->busy)
-			continue;
+	fl_for_each_active(flow, dev) {
 		sum += fl_flow_relative_weight(flow);
 		nr++;
 	}
@@ -91,15 +99,15 @@ static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 }
 
 /*
- * Recompute every share. The scheduler calls this in its slow path, when shares
+ * Recompute every share; that of an inactive flow is 0. The scheduler calls this in its slow path, when shares
  * matter: activity and weights may change many times in between.
  */
 static inline void fl_flows_update_shares(struct fl_dev *dev)
 {
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &dev->flows, node) {
-		u32 share = flow->busy ? fl_flow_share(flow) : 0;
+	fl_for_each_active(flow, dev) {
+		u32 share = fl_flow_share(flow);
 
 		if (flow->share != share) /* every request reads that line */
 			WRITE_ONCE(flow->share, share);
@@ -124,15 +132,25 @@ static inline void fl_flow_set_weight(struct fl_flow *flow, u32 weight)
 	flow->weight = weight;
 }
 
+/* @flow, no longer busy, leaves the active ones. */
+static inline void __fl_flow_leave(struct fl_flow *flow)
+{
+	WRITE_ONCE(flow->share, 0);
+	list_del_init(&flow->active_node);
+	__fl_flow_sub_active(flow, FL_WEIGHT_DEFAULT);
+}
+
 static inline void fl_flow_set_busy(struct fl_flow *flow, bool busy)
 {
 	if (flow->busy == busy)
 		return;
 	WRITE_ONCE(flow->busy, busy);
-	if (busy)
-		__fl_flow_add_active(flow, FL_WEIGHT_DEFAULT);
-	else
-		__fl_flow_sub_active(flow, FL_WEIGHT_DEFAULT);
+	if (!busy) {
+		__fl_flow_leave(flow);
+		return;
+	}
+	list_add(&flow->active_node, &flow->dev->active);
+	__fl_flow_add_active(flow, FL_WEIGHT_DEFAULT);
 }
 
 /*
@@ -159,6 +177,8 @@ static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sc
 	for (i = 0; i < nr; i++, at = at + 1 < nr ? at + 1 : 0) {
 		struct fl_queue *q = fl_flow_queue(sched, flow, at);
 
+		if (!q)
+			continue;
 		if (atomic_read(&q->held)) {
 			flow->seen_at = at;
 			return true;
@@ -172,26 +192,31 @@ static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sc
 }
 
 /*
- * End an ageing period: flows that brought nothing in it and have nothing
- * become inactive. Returns the number that stay active.
+ * End an ageing period of an active flow: if it brought nothing in it and has
+ * nothing, it becomes inactive, and false is returned.
  */
+static inline bool fl_flow_age(struct fl_flow *flow, const struct fl_sched *sched)
+{
+	if (fl_flow_wants(flow, sched))
+		return true;
+	WRITE_ONCE(flow->busy, false);
+	/* A request that came just before saw the flow active: look again. */
+	smp_mb();
+	if (fl_flow_wants(flow, sched))
+		WRITE_ONCE(flow->busy, true);
+	else
+		__fl_flow_leave(flow);
+	return flow->busy;
+}
+
+/* The same for all. Returns the number that stay active. */
 static inline unsigned int fl_flows_age(struct fl_dev *dev, const struct fl_sched *sched)
 {
 	struct fl_flow *flow;
 	unsigned int active = 0;
 
-	list_for_each_entry(flow, &dev->flows, node) {
-		if (!flow->busy)
-			continue;
-		if (!fl_flow_wants(flow, sched)) {
-			fl_flow_set_busy(flow, false);
-			/* A request that came just before saw the flow active: look again. */
-			smp_mb();
-			if (fl_flow_wants(flow, sched))
-				fl_flow_set_busy(flow, true);
-		}
-		active += flow->busy;
-	}
+	fl_for_each_active(flow, dev)
+		active += fl_flow_age(flow, sched);
 	return active;
 }
 

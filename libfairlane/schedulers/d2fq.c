@@ -316,9 +316,8 @@ static void d2_update_weights(struct d2_dev *d2)
 	threshold = mul_u64_u64_div_u64(READ_ONCE(d2->low_threshold), d2->mean_reciprocal,
 					1u << FL_VT_SHIFT);
 	WRITE_ONCE(d2->threshold, min_t(u64, threshold, D2_MAX_GAP / 4));
-	list_for_each_entry(flow, &d2->dev.flows, node)
-		if (flow->busy)
-			d2_update_weight(to_d2_flow(flow));
+	fl_for_each_active(flow, &d2->dev)
+		d2_update_weight(to_d2_flow(flow));
 }
 
 static struct d2_use d2_use(struct d2_flow *d2f)
@@ -331,7 +330,7 @@ static struct d2_use d2_use(struct d2_flow *d2f)
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		struct fl_queue *queue = fl_flow_queue(dev->sched, &d2f->flow, i);
 
-		for (c = 0; c < FL_NR_CLASSES; c++) {
+		for (c = 0; queue && c < FL_NR_CLASSES; c++) {
 			use.requests[c] += READ_ONCE(queue->routed[c]);
 			use.cost[c] += READ_ONCE(queue->routed_cost[c]);
 		}
@@ -386,12 +385,15 @@ static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 
 static unsigned int d2_age(struct d2_dev *d2)
 {
-	unsigned int active = fl_flows_age(&d2->dev, d2->dev.sched);
+	unsigned int active = 0;
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &d2->dev.flows, node)
-		if (to_d2_flow(flow)->joined && !flow->busy)
+	fl_for_each_active(flow, &d2->dev) {
+		if (fl_flow_age(flow, d2->dev.sched))
+			active++;
+		else if (to_d2_flow(flow)->joined)
 			d2_leave(d2, to_d2_flow(flow));
+	}
 	d2_update_weights(d2);
 	return active;
 }
@@ -499,7 +501,7 @@ static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
 {
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &d2->dev.flows, node) {
+	fl_for_each_active(flow, &d2->dev) {
 		struct d2_flow *d2f = to_d2_flow(flow);
 
 		if (!d2f->joined || !d2f->unhindered || d2f->limited ||
@@ -518,7 +520,7 @@ static void d2_bound_gap(struct d2_dev *d2, const struct d2_flow *min, s64 most)
 	s64 least = d2_word(min->seen_vt, D2_NO_HOLDER), ahead;
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &d2->dev.flows, node) {
+	fl_for_each_active(flow, &d2->dev) {
 		struct d2_flow *d2f = to_d2_flow(flow);
 
 		ahead = d2_ahead(d2f->seen_vt, least);
@@ -555,7 +557,7 @@ static void d2_adjust(struct d2_dev *d2)
 	struct fl_flow *flow;
 	bool unfair;
 
-	list_for_each_entry(flow, &d2->dev.flows, node)
+	fl_for_each_active(flow, &d2->dev)
 		if (to_d2_flow(flow)->joined)
 			d2_add(d2, &p, to_d2_flow(flow));
 	if (p.max)

@@ -148,9 +148,12 @@ static inline struct ff_queue *to_ff_queue(struct fl_queue *queue)
 	return container_of(queue, struct ff_queue, q);
 }
 
+/* NULL: nothing of @ffl is staged there, nor ever was. */
 static inline struct ff_queue *ff_flow_queue(struct ff_flow *ffl, unsigned int index)
 {
-	return (struct ff_queue *)ffl->flow.queues + index;
+	struct fl_queue *queue = fl_flow_queue(ffl->flow.dev->sched, &ffl->flow, index);
+
+	return queue ? to_ff_queue(queue) : NULL;
 }
 
 /* ---- Costs and virtual time ------------------------------------------------ */
@@ -235,9 +238,7 @@ static void ff_update_shares(struct ff_dev *ff)
 	unsigned int nr = 0;
 
 	fl_flows_update_shares(&ff->dev);
-	list_for_each_entry(flow, &ff->dev.flows, node) {
-		if (!flow->busy)
-			continue;
+	fl_for_each_active(flow, &ff->dev) {
 		to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(flow->share);
 		nr++;
 	}
@@ -316,8 +317,9 @@ static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 
 	for (i = 0; i < nr; i++, index = index + 1 < nr ? index + 1 : 0) {
 		struct ff_hwq *fhq = to_ff_hwq(ff->dev.hwqs[index]);
+		struct ff_queue *fq = ff_flow_queue(ffl, index);
 
-		if (!ff_flow_queue(ffl, index)->staged || fhq->asked)
+		if (!fq || !fq->staged || fhq->asked)
 			continue;
 		WRITE_ONCE(fhq->asked, true);
 		WRITE_ONCE(ff->kept, ff->kept + 1);
@@ -344,7 +346,7 @@ static struct ff_queue *ff_next(struct ff_dev *ff, struct ff_hwq *fhq)
 			continue;
 		if (!ff_room(ff) || ff_throttle(ff, ffl, last))
 			return NULL;
-		if (fq->staged)
+		if (fq && fq->staged)
 			return fq;
 		ff_ask(ff, ffl);
 	}
@@ -512,12 +514,14 @@ static void ff_init_dev(struct fl_dev *dev)
 static void ff_init_flow(struct fl_flow *flow)
 {
 	struct ff_flow *ffl = to_ff_flow(flow);
-	unsigned int i;
 
 	INIT_LIST_HEAD(&ffl->node);
 	ffl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
-	for (i = 0; i < flow->dev->nr_hwqs; i++)
-		INIT_LIST_HEAD(&ff_flow_queue(ffl, i)->rqs);
+}
+
+static void ff_init_queue(struct fl_queue *queue)
+{
+	INIT_LIST_HEAD(&to_ff_queue(queue)->rqs);
 }
 
 /* It has no requests left, but may still be anticipated to bring more. */
@@ -562,6 +566,7 @@ const struct fl_sched fl_flashfq = {
 	.init_dev = ff_init_dev,
 	.init_flow = ff_init_flow,
 	.exit_flow = ff_exit_flow,
+	.init_queue = ff_init_queue,
 	.insert = ff_insert,
 	.dispatch = ff_dispatch,
 	.has_work = ff_has_work,

@@ -336,11 +336,6 @@ static inline struct kf_queue *to_kf_queue(struct fl_queue *queue)
 	return container_of(queue, struct kf_queue, q);
 }
 
-static inline struct kf_queue *kf_flow_queue(struct kf_flow *kfl, unsigned int index)
-{
-	return (struct kf_queue *)kfl->flow.queues + index;
-}
-
 /* ---- Domain depth: credits ------------------------------------------- */
 
 static bool kf_take_from_pool(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op)
@@ -571,8 +566,8 @@ static void kf_start_probe(struct kf_dev *kf, u64 now)
 	atomic64_set(&kf->probes_ns, 0);
 	atomic_set(&kf->probes_wanted,
 		   min_t(unsigned int, kf->throttled_in_flight, KF_MAX_PROBES));
-	list_for_each_entry(flow, &kf->dev.flows, node)
-		to_kf_flow(flow)->late = flow->busy && kf_drawn(to_kf_flow(flow)) < 3u << 14;
+	fl_for_each_active(flow, &kf->dev)
+		to_kf_flow(flow)->late = kf_drawn(to_kf_flow(flow)) < 3u << 14;
 }
 
 /*
@@ -629,7 +624,7 @@ static void kf_start_free_run(struct kf_dev *kf, u64 now, u64 done)
 	struct fl_flow *flow;
 
 	kf->before_rate = kf_rate_since(kf, now, done);
-	list_for_each_entry(flow, &kf->dev.flows, node) {
+	fl_for_each_active(flow, &kf->dev) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 
 		kfl->in_free_run = kfl->late && !kfl->limited;
@@ -643,7 +638,7 @@ static void kf_wait_again(struct kf_dev *kf)
 {
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &kf->dev.flows, node)
+	fl_for_each_active(flow, &kf->dev)
 		if (to_kf_flow(flow)->in_free_run)
 			kf_not_limited(to_kf_flow(flow));
 }
@@ -701,12 +696,10 @@ static void kf_average_flows(struct kf_dev *kf, u64 window, u64 period)
 {
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &kf->dev.flows, node) {
+	fl_for_each_active(flow, &kf->dev) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 		u64 drawn, used;
 
-		if (!flow->busy)
-			continue;
 		drawn = kf_flow_drawn(kfl);
 		used = mul_u64_u64_div_u64(drawn - kfl->seen_drawn, period, window);
 		kfl->used_avg = kfl->used_avg ? (kfl->used_avg + used) / 2 : used;
@@ -731,7 +724,7 @@ static void kf_set_period(struct kf_dev *kf)
 	kf->rate = mul_u64_u64_div_u64(kf->rate, period, old);
 	kf->predicted_total = max_t(u64, KF_MIN_TOTAL,
 				    mul_u64_u64_div_u64(kf->predicted_total, period, old));
-	list_for_each_entry(flow, &kf->dev.flows, node)
+	fl_for_each_active(flow, &kf->dev)
 		to_kf_flow(flow)->used_avg =
 			mul_u64_u64_div_u64(to_kf_flow(flow)->used_avg, period, old);
 }
@@ -777,9 +770,7 @@ static void kf_grant(struct kf_dev *kf)
 	struct fl_flow *flow;
 
 	fl_flows_update_shares(&kf->dev);
-	list_for_each_entry(flow, &kf->dev.flows, node) {
-		if (!flow->busy)
-			continue;
+	fl_for_each_active(flow, &kf->dev) {
 		if (to_kf_flow(flow)->limited)
 			expected += to_kf_flow(flow)->used_avg;
 		else
@@ -789,12 +780,10 @@ static void kf_grant(struct kf_dev *kf)
 	open_total = max_t(u64, total - min_t(u64, expected, total),
 			   mul_u64_u64_div_u64(total, open_share, FL_SHARE_ONE));
 
-	list_for_each_entry(flow, &kf->dev.flows, node) {
+	fl_for_each_active(flow, &kf->dev) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 		s64 left = atomic64_read(&kfl->tokens), granted;
 
-		if (!flow->busy)
-			continue;
 		granted = kfl->limited ?
 				  mul_u64_u64_div_u64(total, flow->share, FL_SHARE_ONE) :
 				  mul_u64_u64_div_u64(open_total, flow->share, max_t(u64, open_share, 1));
@@ -821,13 +810,12 @@ static void kf_find_limited(struct kf_dev *kf)
 	struct fl_flow *flow;
 	u64 most = 0;
 
-	list_for_each_entry(flow, &kf->dev.flows, node)
-		if (flow->busy)
-			most = max_t(u64, most, kf_drawn(to_kf_flow(flow)));
-	list_for_each_entry(flow, &kf->dev.flows, node) {
+	fl_for_each_active(flow, &kf->dev)
+		most = max_t(u64, most, kf_drawn(to_kf_flow(flow)));
+	fl_for_each_active(flow, &kf->dev) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 
-		if (!flow->busy || kf_drawn(kfl) >= most - most / KF_LIMITED)
+		if (kf_drawn(kfl) >= most - most / KF_LIMITED)
 			kfl->unspent_periods = 0;
 		else if (kfl->open_ns <= kf->refilled_ns &&
 			 ++kfl->unspent_periods >= KF_LIMITED_PERIODS)
@@ -843,7 +831,7 @@ static void kf_age_limited(struct kf_dev *kf, u64 now)
 {
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &kf->dev.flows, node) {
+	fl_for_each_active(flow, &kf->dev) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 
 		if (kfl->limited && !--kfl->limited) {
@@ -892,14 +880,14 @@ static void kf_refill(struct kf_dev *kf, u64 now, struct kf_hwq *self, bool peri
  */
 static bool kf_waits(struct kf_dev *kf)
 {
-	struct list_head *flows = &kf->dev.flows, *pos, *start;
+	struct list_head *flows = &kf->dev.active, *pos, *start;
 
-	start = kf->waits_for ? &kf->waits_for->flow.node : flows;
+	start = kf->waits_for && kf->waits_for->flow.busy ? &kf->waits_for->flow.active_node : flows;
 	pos = start;
 	do {
-		struct kf_flow *kfl = to_kf_flow(list_entry(pos, struct fl_flow, node));
+		struct kf_flow *kfl = to_kf_flow(list_entry(pos, struct fl_flow, active_node));
 
-		if (pos != flows && kfl->flow.busy && !kfl->limited && atomic64_read(&kfl->tokens)) {
+		if (pos != flows && !kfl->limited && atomic64_read(&kfl->tokens)) {
 			kf->waits_for = kfl;
 			return true;
 		}
@@ -940,17 +928,12 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 {
 	struct fl_flow *flow = &kfl->flow;
 	unsigned long flags;
-	bool idle = true;
-	struct fl_flow *other;
 	u64 now = fl_now_ns();
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	if (flow->busy)
 		goto out;
-	list_for_each_entry(other, &kf->dev.flows, node)
-		if (other->busy)
-			idle = false;
-	if (idle) { /* the time since then, in which there was no request, does not count */
+	if (list_empty(&kf->dev.active)) { /* the time without any request does not count */
 		kf->predicted_ns = now;
 		kf->throttled_ns = 0;
 		kf_read_io(kf, &kf->round_io);
@@ -962,6 +945,8 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	fl_flow_set_busy(flow, true);
 	WRITE_ONCE(flow->share, fl_flow_share(flow));
 	kf_not_limited(kfl);
+	kfl->late = false;
+	kfl->in_free_run = false;
 	kfl->open_ns = now;
 	kfl->granted = max_t(u64, mul_u64_u64_div_u64(kf->predicted_total, flow->share, FL_SHARE_ONE),
 			     FL_COST_ONE);
@@ -1383,19 +1368,15 @@ static void kf_init_dev(struct fl_dev *dev)
 	}
 }
 
-static void kf_init_flow(struct fl_flow *flow)
+static void kf_init_queue(struct fl_queue *queue)
 {
-	unsigned int i;
+	struct kf_queue *kq = to_kf_queue(queue);
 	int op;
 
-	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		struct kf_queue *kq = kf_flow_queue(to_kf_flow(flow), i);
-
-		INIT_LIST_HEAD(&kq->throttled);
-		for (op = 0; op < FL_NR_OPS; op++) {
-			INIT_LIST_HEAD(&kq->rqs[op]);
-			INIT_LIST_HEAD(&kq->ready[op]);
-		}
+	INIT_LIST_HEAD(&kq->throttled);
+	for (op = 0; op < FL_NR_OPS; op++) {
+		INIT_LIST_HEAD(&kq->rqs[op]);
+		INIT_LIST_HEAD(&kq->ready[op]);
 	}
 }
 
@@ -1441,8 +1422,8 @@ const struct fl_sched fl_kyber_fairness = {
 	.flow_size = sizeof(struct kf_flow),
 	.queue_size = sizeof(struct kf_queue),
 	.init_dev = kf_init_dev,
-	.init_flow = kf_init_flow,
 	.exit_flow = kf_exit_flow,
+	.init_queue = kf_init_queue,
 	.insert = kf_insert,
 	.dispatch = kf_dispatch,
 	.has_work = kf_has_work,

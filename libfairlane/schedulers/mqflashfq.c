@@ -328,9 +328,7 @@ static void mf_update_shares(struct mf_dev *mf)
 
 	fl_flows_update_shares(&mf->dev);
 	mf->busy = 0;
-	list_for_each_entry(flow, &mf->dev.flows, node) {
-		if (!flow->busy)
-			continue;
+	fl_for_each_active(flow, &mf->dev) {
 		mf->busy++;
 		WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
 	}
@@ -434,15 +432,8 @@ static void mf_age_entity(struct mf_dev *mf, struct mf_entity *entity)
 
 static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 {
-	if (fl_flow_wants(flow, mf->dev.sched)) {
+	if (fl_flow_age(flow, mf->dev.sched))
 		mf_age_entity(mf, &to_mf_flow(flow)->entity);
-		return;
-	}
-	fl_flow_set_busy(flow, false);
-	/* A request that came just before saw the flow active: look again. */
-	smp_mb();
-	if (fl_flow_wants(flow, mf->dev.sched))
-		fl_flow_set_busy(flow, true);
 	else
 		mf_leave(mf, &to_mf_flow(flow)->entity);
 }
@@ -468,9 +459,8 @@ static void mf_age(struct mf_dev *mf)
 	struct fl_flow *flow;
 	unsigned int i;
 
-	list_for_each_entry(flow, &mf->dev.flows, node)
-		if (flow->busy)
-			mf_age_flow(mf, flow);
+	fl_for_each_active(flow, &mf->dev)
+		mf_age_flow(mf, flow);
 	mf->queued_bytes = 0;
 	mf->outstanding_bytes = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
@@ -484,8 +474,8 @@ static void mf_age_brief(struct mf_dev *mf)
 	unsigned int backlogged = mf->backlogged;
 	struct fl_flow *flow;
 
-	list_for_each_entry(flow, &mf->dev.flows, node)
-		if (flow->busy && to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
+	fl_for_each_active(flow, &mf->dev)
+		if (to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
 			/* What it brought meanwhile does not count, only what it has. */
 			fl_flow_wants(flow, mf->dev.sched);
 			mf_age_flow(mf, flow);
@@ -1070,17 +1060,18 @@ static void mf_init_dev(struct fl_dev *dev)
 static void mf_init_flow(struct fl_flow *flow)
 {
 	struct mf_flow *mfl = to_mf_flow(flow);
-	unsigned int i;
 
 	mfl->entity.slot = &mfl->entity.own;
 	mfl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
-	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		struct mf_queue *mq = (struct mf_queue *)flow->queues + i;
+}
 
-		INIT_LIST_HEAD(&mq->rqs[MF_RQ]);
-		INIT_LIST_HEAD(&mq->rqs[MF_WQ]);
-		INIT_LIST_HEAD(&mq->ready);
-	}
+static void mf_init_queue(struct fl_queue *queue)
+{
+	struct mf_queue *mq = to_mf_queue(queue);
+
+	INIT_LIST_HEAD(&mq->rqs[MF_RQ]);
+	INIT_LIST_HEAD(&mq->rqs[MF_WQ]);
+	INIT_LIST_HEAD(&mq->ready);
 }
 
 static void mf_exit_flow(struct fl_flow *flow)
@@ -1123,6 +1114,7 @@ const struct fl_sched fl_mqflashfq = {
 	.init_dev = mf_init_dev,
 	.init_flow = mf_init_flow,
 	.exit_flow = mf_exit_flow,
+	.init_queue = mf_init_queue,
 	.insert = mf_insert,
 	.dispatch = mf_dispatch,
 	.has_work = mf_has_work,

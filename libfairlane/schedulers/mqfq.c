@@ -493,9 +493,8 @@ static void mq_update_weights(struct mq_dev *md)
 	mean = fl_vt_reciprocal(fl_flows_mean_weight(&md->dev));
 	limit = mul_u64_u64_div_u64(READ_ONCE(md->throttle_bytes), mean, 1u << FL_VT_SHIFT);
 	WRITE_ONCE(md->limit, min_t(u64, limit, MQ_MAX_LIMIT));
-	list_for_each_entry(flow, &md->dev.flows, node)
-		if (flow->busy)
-			mq_update_weight(flow);
+	fl_for_each_active(flow, &md->dev)
+		mq_update_weight(flow);
 }
 
 static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
@@ -570,12 +569,9 @@ static void mq_init_dev(struct fl_dev *dev)
 	md->aged_ns = fl_now_ns();
 }
 
-static void mq_init_flow(struct fl_flow *flow)
+static void mq_init_queue(struct fl_queue *queue)
 {
-	unsigned int i;
-
-	for (i = 0; i < flow->dev->nr_hwqs; i++)
-		INIT_LIST_HEAD(&to_mq_queue(fl_flow_queue(flow->dev->sched, flow, i))->rqs);
+	INIT_LIST_HEAD(&to_mq_queue(queue)->rqs);
 }
 
 #define MQ_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
@@ -604,7 +600,7 @@ const struct fl_sched fl_mqfq = {
 	.flow_size = sizeof(struct mq_flow),
 	.queue_size = sizeof(struct mq_queue),
 	.init_dev = mq_init_dev,
-	.init_flow = mq_init_flow,
+	.init_queue = mq_init_queue,
 	.insert = mq_insert,
 	.dispatch = mq_dispatch,
 	.has_work = mq_has_work,

@@ -79,15 +79,12 @@ static void rr_init_dev(struct fl_dev *dev)
 		INIT_LIST_HEAD(&to_rr_hwq(dev->hwqs[i])->turns);
 }
 
-static void rr_init_flow(struct fl_flow *flow)
+static void rr_init_queue(struct fl_queue *queue)
 {
-	struct rr_queue *queues = flow->queues;
-	unsigned int i;
+	struct rr_queue *rrq = container_of(queue, struct rr_queue, q);
 
-	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		INIT_LIST_HEAD(&queues[i].staged);
-		INIT_LIST_HEAD(&queues[i].turn);
-	}
+	INIT_LIST_HEAD(&rrq->staged);
+	INIT_LIST_HEAD(&rrq->turn);
 }
 
 static const struct fl_var rr_vars[] = { {} };
@@ -99,7 +96,7 @@ const struct fl_sched fl_round_robin = {
 	.flow_size = sizeof(struct fl_flow),
 	.queue_size = sizeof(struct rr_queue),
 	.init_dev = rr_init_dev,
-	.init_flow = rr_init_flow,
+	.init_queue = rr_init_queue,
 	.insert = rr_insert,
 	.dispatch = rr_dispatch,
 	.has_work = rr_has_work,

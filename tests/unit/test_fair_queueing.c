@@ -286,7 +286,7 @@ static void test_every_request_is_in_a_class(void)
 	settle(2 * NSEC_PER_SEC);
 	for (i = 0; i < 4; i++)
 		for (q = 0; q < d.nr_hwqs; q++) {
-			struct fl_queue *queue = fl_flow_queue(&fl_d2fq, t[i]->flow, q);
+			struct fl_queue *queue = fl_flow_use(t[i]->flow, q);
 
 			in_all += queue->requests[FL_READ];
 			charged += queue->cost;

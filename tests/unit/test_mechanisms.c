@@ -182,7 +182,7 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 
 	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
 	t = drive_tenant(&d, NULL, 100, 1);
-	q = fl_flow_queue(d.dev->sched, t->flow, 0);
+	q = fl_flow_use(t->flow, 0);
 	CHECK(fl_flow_touch(q), "the first request activates");
 	fl_flow_set_busy(t->flow, true);
 	CHECK(!fl_flow_touch(q), "the second does not");
@@ -195,6 +195,71 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 	CHECK(fl_flows_age(d.dev, d.dev->sched) == 0, "it had none for a period");
 	CHECK(fl_flow_touch(q), "and is activated by its next");
 	drive_exit(&d);
+}
+
+static unsigned int nr_active(void)
+{
+	struct fl_flow *flow;
+	unsigned int nr = 0;
+
+	fl_for_each_active(flow, d.dev)
+		nr += flow->busy;
+	return nr;
+}
+
+static void test_a_walk_survives_that_flows_become_inactive(void)
+{
+	struct fl_flow *flows[3], *flow;
+	struct fl_queue *q;
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	CHECK(!nr_active(), "nobody is active");
+	for (i = 0; i < 3; i++) {
+		flows[i] = fl_flow_create(d.dev, NULL, 100);
+		fl_flow_set_busy(flows[i], true);
+		fl_flow_set_busy(flows[i], true);
+	}
+	CHECK(nr_active() == 3, "%u", nr_active());
+	q = fl_flow_use(flows[1], 0);
+	atomic_inc(&q->held);
+	fl_flow_set_busy(flows[0], false);
+	CHECK(fl_flows_age(d.dev, d.dev->sched) == 1 && nr_active() == 1, "one has a request");
+	atomic_dec(&q->held);
+
+	i = 0;
+	fl_for_each_active(flow, d.dev) {
+		CHECK(flow == flows[1] && !i++, "one that becomes active meanwhile is visited");
+		fl_flow_set_busy(flow, false);
+		fl_flow_set_busy(flows[2], true);
+	}
+	CHECK(i == 1 && nr_active() == 1 && flows[2]->busy, "%u, %u", i, nr_active());
+	drive_exit(&d);
+}
+
+static void test_a_queue_is_made_at_first_use(void)
+{
+	const struct fl_sched *const *sched;
+	struct fl_req rq = { .op = FL_READ, .bytes = 4096 };
+	struct fl_flow *flow;
+
+	for (sched = fl_schedulers; *sched; sched++) {
+		drive_init(&d, *sched, 3, 4, MSEC);
+		flow = fl_flow_create(d.dev, NULL, 100);
+		if ((*sched)->route)
+			fl_route(d.dev, 1, flow, &rq);
+		else
+			fl_submit(d.dev, 1, flow, &rq);
+		fl_tick(d.dev);
+		if (!(*sched)->route)
+			CHECK(fl_next(d.dev, 1) == &rq, "%s", (*sched)->name);
+		fl_done(&rq);
+		fl_tick(d.dev);
+		CHECK(!fl_flow_queue(*sched, flow, 0) && fl_flow_queue(*sched, flow, 1) &&
+			      !fl_flow_queue(*sched, flow, 2),
+		      "%s", (*sched)->name);
+		drive_exit(&d);
+	}
 }
 
 static void test_flows_come_and_go(void)
@@ -255,6 +320,9 @@ static const struct test tests[] = {
 	{ "a weight counts among active siblings", test_a_weight_counts_among_active_siblings },
 	{ "a flow is active while it has requests, and for a period more",
 	  test_a_flow_is_active_while_it_has_requests },
+	{ "a walk over the active flows survives that some become inactive",
+	  test_a_walk_survives_that_flows_become_inactive },
+	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
 	{ "flows come and go under load", test_flows_come_and_go },
 	{ "a requeued request is dispatched next", test_a_requeued_request_is_next },
 	{}

@@ -78,7 +78,7 @@ static u64 cost_of(struct tenant *tenant)
 	unsigned int i;
 
 	for (i = 0; i < d.nr_hwqs; i++)
-		cost += fl_flow_queue(d.dev->sched, tenant->flow, i)->cost;
+		cost += fl_flow_use(tenant->flow, i)->cost;
 	return cost;
 }
 
