@@ -326,6 +326,26 @@ def test_a_knob_that_was_not_as_it_was_set_has_no_figures(
     assert found.unavailable == {"io.cost": "vrate was elsewhere"}
 
 
+@pytest.mark.parametrize(("depth", "most", "notes"), [(64, 150.0, 1), (64, 110.0, 0), (1, 150.0, 0)])
+def test_a_knob_that_was_set_for_more_than_none_does_says_so(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, depth: int, most: float, notes: int
+) -> None:
+    """Where tenants always want more: one at queue depth 1 does not, and may leave some."""
+
+    def measured(job: Job, *_args: object) -> host._Got:
+        return host._Got(Run(job.variant.knob, job.repeat, 1.0, [], 100.0, 1.0, 1.0, None), {})
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(
+        Measuring, "need", lambda _self, job: Need(bytes_per_s=most if job.variant.knob != "none" else None)
+    )
+    monkeypatch.setattr(host, "_measured", measured)
+    what = replace(WHAT, tenants=(TenantSpec("a", iodepth=depth),), groups=())
+    found = run_scenario(Host("sdx", Options(destroy_data="sdx")), what, ["none", "io.max"], tmp_path)
+    said = "io.max: none did 0.67 times what the knob is set for; do not go by its run."
+    assert found.notes == [said] * notes
+
+
 @pytest.mark.usefixtures("device")
 def test_bfq_s_weights_are_scaled_into_its_range(tree: Tree) -> None:
     assert set_knob("bfq", tree)["io.bfq.weight"] == {"a": 1000, "b": 250}
