@@ -5,7 +5,8 @@
  * D2FQ holds no request back. When the driver sends a request to the drive, D2FQ
  * says which of three classes of submission queues it goes to: high, medium or
  * low of NVMe's weighted round robin (WRR) arbitration. There is no elevator in
- * the path. A driver makes four calls, of which two are per request:
+ * the path. A driver makes four calls, of which two are per request (a fifth,
+ * fl_route_undo(), is for a queue that turns out to be full):
  *
  *	struct drive { struct fl_route route; ... };
  *	struct command { struct fl_route_rq route; ... };     // a request's pdu
@@ -26,9 +27,9 @@
  * Lives:
  *   fl_route      the driver's, zeroed at first. In use from register to
  *                 unregister, which takes the scheduler away.
- *   fl_route_rq   the request's, from start to done. A request without a start
+ *   fl_route_rq   the request's, from start to done or undo. A request without a start
  *                 has no done either.
- *   scheduler     start and done change only while the queue is frozen: no
+ *   scheduler     start, done and undo change only while the queue is frozen: no
  *                 request sees two of them.
  *   modules       a driver pins fairlane-route.ko, which implements this header
  *                 and no more; a chosen scheduler pins its own module.
@@ -67,6 +68,7 @@ struct fl_route {
 	/* The scheduler's; written while the queue is frozen. */
 	enum fl_class (*start)(struct fl_route *route, struct request *rq, struct fl_route_rq *frq);
 	void (*done)(struct fl_route_rq *frq);
+	void (*undo)(struct fl_route_rq *frq);
 	void *data;
 
 	struct gendisk *disk;
@@ -91,8 +93,8 @@ int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct
 void fl_route_unregister(struct fl_route *route);
 
 /*
- * The class that @rq goes to. In queue_rq(), once nothing can keep it from being
- * sent: each start needs one done, also if @rq is to be sent again.
+ * The class that @rq goes to. In queue_rq(), once nothing should keep it from being
+ * sent: each start needs one done, or one undo, also if @rq is to be sent again.
  */
 static inline enum fl_class fl_route_start(struct fl_route *route, struct request *rq,
 					   struct fl_route_rq *frq)
@@ -107,6 +109,13 @@ static inline void fl_route_done(struct fl_route *route, struct fl_route_rq *frq
 		route->done(frq);
 }
 
+/* The drive never had it: its queue was full. In queue_rq(), instead of done. */
+static inline void fl_route_undo(struct fl_route *route, struct fl_route_rq *frq)
+{
+	if (unlikely(route->undo))
+		route->undo(frq);
+}
+
 /* ---- For a scheduler: see router.c ------------------------------------ */
 
 struct fl_router {
@@ -114,7 +123,7 @@ struct fl_router {
 	struct module *owner;
 	struct list_head node; /* in fl_routers */
 	/*
-	 * Set start, done and data of @route; the queue is frozen, and
+	 * Set start, done, undo and data of @route; the queue is frozen, and
 	 * q->sysfs_lock and q->rq_qos_mutex are held. On an error nothing is set.
 	 */
 	int (*attach)(struct fl_route *route);

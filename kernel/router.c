@@ -42,18 +42,29 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	return class;
 }
 
-static void fl_routed_done(struct fl_route_rq *frq)
+static void fl_routed_end(struct fl_queue *queue)
 {
-	struct fl_queue *queue = frq->queue;
-
-	if (unlikely(!queue))
-		return;
-	if (FL_SCHED.complete)
-		FL_SCHED.complete(queue, frq, 0);
 	/* A full barrier: a waiter sees the new count, or we see it waiting. */
 	atomic_dec_return(&queue->held);
 	if (unlikely(waitqueue_active(&fl_queue_tags(queue)->wait)))
 		fl_tags_wake(queue);
+}
+
+static void fl_routed_done(struct fl_route_rq *frq)
+{
+	if (unlikely(!frq->queue))
+		return;
+	if (FL_SCHED.complete)
+		FL_SCHED.complete(frq->queue, frq, 0);
+	fl_routed_end(frq->queue);
+}
+
+static void fl_routed_undo(struct fl_route_rq *frq)
+{
+	if (!frq->queue)
+		return;
+	FL_SCHED.unroute(frq->queue, frq);
+	fl_routed_end(frq->queue);
 }
 
 /* Called before @bio gets a request: a flow in the low class must not hold all tags. May sleep. */
@@ -100,6 +111,7 @@ static int fl_routed_attach(struct fl_route *route)
 	route->data = kdev;
 	route->start = fl_routed_start;
 	route->done = fl_routed_done;
+	route->undo = fl_routed_undo;
 	return 0;
 }
 
@@ -109,6 +121,7 @@ static void fl_routed_detach(struct fl_route *route)
 
 	route->start = NULL;
 	route->done = NULL;
+	route->undo = NULL;
 	route->data = NULL;
 	fl_rqos_del(&kdev->rqos, kdev->q);
 	fl_kdev_exit(kdev);

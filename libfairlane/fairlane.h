@@ -141,10 +141,14 @@ struct fl_sched {
 
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler
-	 * either has this, or stages: the five below. Under hwq->lock; a request
-	 * that the drive does not take after all is routed again.
+	 * either has this and unroute(), or stages: the five below. Under hwq->lock.
 	 */
 	enum fl_class (*route)(struct fl_queue *queue, struct fl_req *rq);
+	/*
+	 * The drive does not take @rq after all, and it may be routed again: give
+	 * back what it was charged. Instead of complete(). No lock, any context.
+	 */
+	void (*unroute)(struct fl_queue *queue, struct fl_req *rq);
 
 	/* Stage @rq, at the head if it was there before. Under hwq->lock. */
 	void (*insert)(struct fl_queue *queue, struct fl_req *rq, bool at_head);

@@ -287,6 +287,11 @@ void fl_requeue(struct fl_req *rq)
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
+	if (sched->route) {
+		sched->unroute(queue, rq);
+		atomic_dec(&queue->held);
+		return;
+	}
 	if (sched->release)
 		sched->release(queue, rq);
 	rq->dispatch_ns = 0;

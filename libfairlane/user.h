@@ -79,7 +79,10 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 struct fl_req *fl_next(struct fl_dev *dev, unsigned int index);
 /* The drive finished @rq, which is the caller's again. */
 void fl_done(struct fl_req *rq);
-/* The drive would not take @rq, from fl_next(), now: back to the head of its queue. */
+/*
+ * The drive would not take @rq now. From fl_next(): back to the head of its queue. From fl_route():
+ * it is the caller's again.
+ */
 void fl_requeue(struct fl_req *rq);
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);

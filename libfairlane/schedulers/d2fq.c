@@ -22,8 +22,9 @@
  *
  * 2. Who is ahead? (3.1)
  *
- * Each flow has a virtual time: the cost (prices.h: by default bytes) of what the
- * drive has done for it, divided by its weight. Flows whose virtual times keep
+ * Each flow has a virtual time: the cost (prices.h: by default bytes) of what it
+ * has sent to the drive, divided by its weight. (The paper charges what is done.
+ * Then a burst is through before any of it counts.) Flows whose virtual times keep
  * pace are served by weight. The global virtual time (gvt) is the least of
  * those of active flows, and a request's class follows from the gap
  *
@@ -58,7 +59,21 @@
  *             / all of it; ratio = the greatest slowdown, rounded up    (Eq. 3)
  *
  * Medium is the square root of the ratio, low is 1. NVMe's weights go to 256,
- * which is where the ratio starts.
+ * which is where the ratio starts. It does not go below 3: the paper does not
+ * say so, but its authors' code does, and its figures settle there.
+ *
+ * Until a period is over, all that is known is the weights. They say what is
+ * enough: if the lightest flow is alone in low and all others are in high, it has
+ * its share at a ratio of
+ *
+ *     the sum of all weights / the least of them
+ *
+ * (which is Eq. 2's result for one of weight 1 against seven of 3: 22). So, and
+ * this is not in the paper, a flow that becomes active raises the ratio to that,
+ * and the first one after a silence sets it; Eq. 2 and 3 trim it. Without
+ * feed_forward the ratio is 256 in the first second, as in the paper, and
+ * whoever is in low waits that much longer; and too small for a second when a
+ * light flow comes later.
  *
  * With the ratio of Eq. 2 virtual times come together again, but slowly: what a
  * flow got too much in a second it would pay back for minutes, and never leave
@@ -78,17 +93,17 @@
  *
  * 4. The least virtual time, without looking at all of them (3.4)
  *
- * gvt is a word: a virtual time, and the flow that holds it. A completion
- * updates it by compare-and-swap, if
+ * gvt is a word: a virtual time, and the flow that holds it. Whoever sends a
+ * request updates it by compare-and-swap, if
  *
  *     nobody holds it                     the flow becomes the holder
  *     the flow holds it                   and has moved on
  *     the flow is behind it               the flow becomes the holder
  *
  * The holder may overtake another without noticing, and then gvt is not the
- * least; until that other flow completes a request, finds itself behind, and
- * takes over. A flow that becomes idle lets go. So most completions read a
- * word that does not change much, and that is all.
+ * least; until that other flow sends a request, finds itself behind, and
+ * takes over. A flow that becomes idle lets go. So most requests read a word that
+ * does not change much, and that is all.
  *
  * A flow is idle when it had no request, and none outstanding, for a grace
  * period (3.5; weights.h). When it returns it starts at gvt: no credit is saved.
@@ -125,6 +140,9 @@
  */
 #define D2_MAX_GAP (1ll << 50)
 
+/* As in the authors' code. Only fixed_ratio goes below. */
+#define D2_MIN_RATIO 3
+
 /* For how many periods a flow counts as limited, at first and at most. */
 #define D2_LIMITED_FOR 16
 #define D2_MAX_LIMITED_FOR 64
@@ -141,8 +159,8 @@ struct d2_use {
 struct d2_flow {
 	struct fl_flow flow;
 	/*
-	 * Added to by completions, and set when the flow becomes active. A
-	 * stale read routes a request by a gap that is a few requests old.
+	 * Added to by each request that is sent, and set when the flow becomes
+	 * active. A stale read routes a request by a gap that is a few requests old.
 	 */
 	atomic64_t vt ____cacheline_aligned_in_smp;
 	/* Written under dev->lock, read without: a request is charged at the flow's last weight. */
@@ -162,19 +180,20 @@ struct d2_flow {
 
 struct d2_dev {
 	struct fl_dev dev;
-	/* Written by completions, by compare-and-swap; read by all. Stale: see d2_flow.vt. */
+	/* Written by who sends, by compare-and-swap; read by all. Stale: see d2_flow.vt. */
 	atomic64_t gvt ____cacheline_aligned_in_smp;
 	/* Written under dev->lock, read without: a few requests go by the last threshold. */
 	s64 threshold ____cacheline_aligned_in_smp; /* of low, in virtual time */
 
 	/* The rest is under dev->lock. */
 	u64 mean_reciprocal; /* of the active flows' mean weight */
+	u32 least; /* of the active flows' relative weights; the root's does not count */
 	u64 ids[(D2_ID_MASK + 1) / 64]; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
 	u64 aged_ns, adjusted_ns;
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
-	u64 low_threshold, period_nsec, grace_nsec, fixed_ratio;
+	u64 low_threshold, period_nsec, grace_nsec, fixed_ratio, feed_forward;
 	/* Counters. */
 	u64 hl_ratio, medium_weight, max_gap, raised, lowered, active_flows, limited_flows;
 };
@@ -234,7 +253,7 @@ static void d2_release_gvt(struct d2_dev *d2, u16 id)
 	} while (!atomic64_try_cmpxchg(&d2->gvt, &old, d2_word(d2_vt(old), D2_NO_HOLDER)));
 }
 
-/* ---- Submission and completion: the hot path -------------------------- */
+/* ---- Submission: the hot path ------------------------------------------ */
 
 /*
  * Bring a limited flow, which is never behind, up to gvt. If its virtual time
@@ -271,13 +290,16 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct d2_dev *d2 = to_d2_dev(queue->hwq->dev);
 	struct d2_flow *d2f = to_d2_flow(queue->flow);
-	u64 cost = fl_cost(&d2->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
+	u64 cost = fl_cost(&d2->dev.prices, fl_req_op(rq), fl_req_bytes(rq)), vt;
 	enum fl_class class;
 
 	if (fl_flow_touch(queue))
 		d2_activate(d2, d2f);
 	class = d2_class(d2, d2f);
-	*fl_req_priv(rq) = cost;
+	*fl_req_priv(rq) = fl_vt_advance(cost, READ_ONCE(d2f->reciprocal));
+	vt = atomic64_add_return(*fl_req_priv(rq), &d2f->vt);
+	if (likely(d2f->id != D2_NO_HOLDER && !READ_ONCE(d2f->limited)))
+		d2_update_gvt(d2, vt, d2f->id);
 	fl_queue_account(queue, rq, cost);
 	WRITE_ONCE(queue->routed[class], queue->routed[class] + 1);
 	WRITE_ONCE(queue->routed_cost[class], queue->routed_cost[class] + cost);
@@ -287,23 +309,71 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 	return class;
 }
 
-static void d2_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
+/* The drive did not take @rq after all. If its flow holds gvt, the next request sets that right. */
+static void d2_unroute(struct fl_queue *queue, struct fl_req *rq)
 {
-	struct d2_dev *d2 = to_d2_dev(queue->hwq->dev);
-	struct d2_flow *d2f = to_d2_flow(queue->flow);
-	u64 vt = atomic64_add_return(fl_vt_advance(*fl_req_priv(rq), READ_ONCE(d2f->reciprocal)),
-				     &d2f->vt);
+	atomic64_add(-(s64)*fl_req_priv(rq), &to_d2_flow(queue->flow)->vt);
+}
 
-	(void)now_ns;
-	if (likely(d2f->id != D2_NO_HOLDER && !READ_ONCE(d2f->limited)))
-		d2_update_gvt(d2, vt, d2f->id);
+/* ---- The H/L ratio; under dev->lock ------------------------------------- */
+
+/* The square root of @ratio, rounded to the nearest. */
+static unsigned int d2_root(unsigned int ratio)
+{
+	unsigned int root = 1;
+
+	while (root * (root + 1) < ratio)
+		root++;
+	return root;
+}
+
+/* Also if it is the same: a reset, or someone else, may have changed the weights in the drive. */
+static void d2_set_ratio(struct d2_dev *d2, u64 ratio)
+{
+	ratio = clamp_t(u64, ratio, 1, FL_CLASS_WEIGHT_MAX);
+	if (ratio > d2->weight[FL_HIGH])
+		d2->raised++;
+	else if (ratio < d2->weight[FL_HIGH])
+		d2->lowered++;
+	d2->weight[FL_HIGH] = ratio;
+	d2->weight[FL_MEDIUM] = d2_root(ratio);
+	d2->weight[FL_LOW] = 1;
+	d2->hl_ratio = ratio;
+	d2->medium_weight = d2->weight[FL_MEDIUM];
+	fl_dev_weights(&d2->dev, d2->weight[FL_HIGH], d2->weight[FL_MEDIUM], d2->weight[FL_LOW]);
+}
+
+/* What the weights say is enough; see 3 above. @flow is active. */
+static u64 d2_enough(const struct d2_dev *d2, const struct fl_flow *flow)
+{
+	u64 sum;
+
+	while (flow->parent)
+		flow = flow->parent;
+	sum = div64_u64((u64)flow->active_weight * FL_SHARE_ONE, FL_WEIGHT_MAX);
+	return max_t(u64, div64_u64(sum + d2->least / 2, d2->least), D2_MIN_RATIO);
+}
+
+/* @flow has just become active. */
+static void d2_feed_forward(struct d2_dev *d2, const struct fl_flow *flow)
+{
+	u64 fixed = READ_ONCE(d2->fixed_ratio), ratio = fixed ? fixed : d2_enough(d2, flow);
+
+	if (!fixed && !READ_ONCE(d2->feed_forward))
+		return;
+	if (d2->active_flows == 1 || ratio > d2->weight[FL_HIGH])
+		d2_set_ratio(d2, ratio);
 }
 
 /* ---- Activity and weights; under dev->lock ---------------------------- */
 
-static void d2_update_weight(struct d2_flow *d2f)
+static void d2_update_weight(struct d2_dev *d2, struct d2_flow *d2f)
 {
-	WRITE_ONCE(d2f->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(&d2f->flow)));
+	u32 weight = fl_flow_relative_weight(&d2f->flow);
+
+	WRITE_ONCE(d2f->reciprocal, fl_vt_reciprocal(weight));
+	if (d2f->flow.parent)
+		d2->least = min_t(u32, d2->least, weight);
 }
 
 static void d2_update_weights(struct d2_dev *d2)
@@ -316,8 +386,9 @@ static void d2_update_weights(struct d2_dev *d2)
 	threshold = mul_u64_u64_div_u64(READ_ONCE(d2->low_threshold), d2->mean_reciprocal,
 					1u << FL_VT_SHIFT);
 	WRITE_ONCE(d2->threshold, min_t(u64, threshold, D2_MAX_GAP / 4));
+	d2->least = FL_SHARE_ONE;
 	fl_for_each_active(flow, &d2->dev)
-		d2_update_weight(to_d2_flow(flow));
+		d2_update_weight(d2, to_d2_flow(flow));
 }
 
 static struct d2_use d2_use(struct d2_flow *d2f)
@@ -362,8 +433,9 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 		d2_update_weights(d2);
 	} else { /* the others' in the next d2_age() */
 		fl_flow_update_share(&d2f->flow);
-		d2_update_weight(d2f);
+		d2_update_weight(d2, d2f);
 	}
+	d2_feed_forward(d2, &d2f->flow);
 out:
 	spin_unlock_irqrestore(&d2->dev.lock, flags);
 }
@@ -398,34 +470,7 @@ static unsigned int d2_age(struct d2_dev *d2)
 	return active;
 }
 
-/* ---- The H/L ratio; once a period, under dev->lock -------------------- */
-
-/* The square root of @ratio, rounded to the nearest. */
-static unsigned int d2_root(unsigned int ratio)
-{
-	unsigned int root = 1;
-
-	while (root * (root + 1) < ratio)
-		root++;
-	return root;
-}
-
-static void d2_set_ratio(struct d2_dev *d2, u64 ratio)
-{
-	ratio = clamp_t(u64, ratio, 1, FL_CLASS_WEIGHT_MAX);
-	if (ratio == d2->weight[FL_HIGH])
-		return;
-	if (ratio > d2->weight[FL_HIGH])
-		d2->raised++;
-	else
-		d2->lowered++;
-	d2->weight[FL_HIGH] = ratio;
-	d2->weight[FL_MEDIUM] = d2_root(ratio);
-	d2->weight[FL_LOW] = 1;
-	d2->hl_ratio = ratio;
-	d2->medium_weight = d2->weight[FL_MEDIUM];
-	fl_dev_weights(&d2->dev, d2->weight[FL_HIGH], d2->weight[FL_MEDIUM], d2->weight[FL_LOW]);
-}
+/* ---- What the ratio should be; once a period, under dev->lock ---------- */
 
 /* What the active flows did in a period. */
 struct d2_period {
@@ -542,7 +587,7 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 /* Eq. 3, but not below the ratio at which low has no more than a slow flow had; see 3 above. */
 static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 {
-	u64 ratio = p->slowdown;
+	u64 ratio = max_t(u64, p->slowdown, D2_MIN_RATIO);
 
 	while (ratio < d2->weight[FL_HIGH] && p->slow_requests < p->requests &&
 	       (ratio + d2_root(ratio) + 1) * p->slow_requests < p->requests)
@@ -552,7 +597,7 @@ static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 
 static void d2_adjust(struct d2_dev *d2)
 {
-	u64 fixed = READ_ONCE(d2->fixed_ratio), gap = 0;
+	u64 fixed = READ_ONCE(d2->fixed_ratio), ratio = d2->weight[FL_HIGH], gap = 0;
 	struct d2_period p = { .gvt = atomic64_read(&d2->gvt), .slowdown = 1, .slow_requests = ~0ull };
 	struct fl_flow *flow;
 	bool unfair;
@@ -569,10 +614,9 @@ static void d2_adjust(struct d2_dev *d2)
 			     p.max->moved > p.min->moved ? D2_MAX_GAP : d2->threshold);
 	if (unfair && d2_high_is_dry(d2, &p))
 		d2_find_limited(d2, p.max);
-	else if (!fixed && p.requests)
-		d2_set_ratio(d2, unfair ? d2_raised_ratio(d2, &p) : d2_lowered_ratio(d2, &p));
-	if (fixed)
-		d2_set_ratio(d2, fixed);
+	else if (p.requests)
+		ratio = unfair ? d2_raised_ratio(d2, &p) : d2_lowered_ratio(d2, &p);
+	d2_set_ratio(d2, fixed ? fixed : ratio);
 }
 
 static u64 d2_tick(struct fl_dev *dev)
@@ -664,6 +708,8 @@ static const struct fl_var d2_vars[] = {
 		   "a flow that brought nothing for so long is idle"),
 	D2_TUNABLE(fixed_ratio, "", 0, FL_CLASS_WEIGHT_MAX, 0,
 		   "the H/L ratio; 0: it follows what is needed"),
+	D2_TUNABLE(feed_forward, "bool", 0, 1, 1,
+		   "a flow that becomes active raises the H/L ratio to what the weights say is enough"),
 	D2_COUNTER(hl_ratio, "", "weight of the high queues; that of the low ones is 1"),
 	D2_COUNTER(medium_weight, "", "weight of the medium queues"),
 	D2_COUNTER(max_gap, "bytes", "between the flows furthest ahead and behind, for one of mean weight"),
@@ -684,7 +730,7 @@ const struct fl_sched fl_d2fq = {
 	.init_flow = d2_init_flow,
 	.exit_flow = d2_exit_flow,
 	.route = d2_route,
-	.complete = d2_complete,
+	.unroute = d2_unroute,
 	.tick = d2_tick,
 	.virtual_time = d2_virtual_time,
 	.vars = d2_vars,

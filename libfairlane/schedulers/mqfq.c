@@ -101,8 +101,9 @@ struct mq_hwq {
 /* Far from where a difference of virtual times would change its sign. */
 #define MQ_MAX_LIMIT (1ull << 48)
 
-/* In a request's word: it has a slot. */
+/* In a request's word: it has a slot; and above that, what its flow's finish was advanced for it. */
 #define MQ_HAS_SLOT 1ul
+#define MQ_PRICE_SHIFT 1
 
 struct mq_dev {
 	struct fl_dev dev;
@@ -384,6 +385,12 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		mq_activate(md, queue->flow);
+	/* The drive did not take it after all: it pays when it goes again. */
+	if (unlikely(*fl_req_priv(rq))) {
+		atomic64_add(-(s64)(*fl_req_priv(rq) >> MQ_PRICE_SHIFT),
+			     &to_mq_flow(queue->flow)->finish);
+		*fl_req_priv(rq) = 0;
+	}
 	if (at_head)
 		list_add(fl_req_node(rq), &mq->rqs);
 	else
@@ -416,7 +423,7 @@ static struct fl_req *mq_take(struct mq_dev *md, struct mq_hwq *mhq, struct mq_q
 	if (unlikely(price != mq->price))
 		atomic64_add((s64)(price - mq->price), &to_mq_flow(mq->q.flow)->finish);
 	list_del_init(fl_req_node(rq));
-	*fl_req_priv(rq) = MQ_HAS_SLOT;
+	*fl_req_priv(rq) = price << MQ_PRICE_SHIFT | MQ_HAS_SLOT;
 	atomic_inc(&mhq->in_drive);
 	fl_queue_account(&mq->q, rq, cost);
 	WRITE_ONCE(md->last_tag, mq->tag);
@@ -464,12 +471,12 @@ static struct list_head *mq_merge_list(struct fl_queue *queue, enum fl_op op)
 	return &to_mq_queue(queue)->rqs;
 }
 
-/* A request that is inserted again pays again: what it paid is not kept. */
+/* What it paid stays noted: it may be inserted again. */
 static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 {
-	if (!*fl_req_priv(rq))
+	if (!(*fl_req_priv(rq) & MQ_HAS_SLOT))
 		return;
-	*fl_req_priv(rq) = 0;
+	*fl_req_priv(rq) &= ~MQ_HAS_SLOT;
 	/* A full barrier: see mq_take_slot(). */
 	atomic_add_return(-1, &to_mq_hwq(queue->hwq)->in_drive);
 	mq_put_slot(to_mq_dev(queue->hwq->dev), to_mq_hwq(queue->hwq));

@@ -124,7 +124,7 @@ static void test_a_lone_tenant_has_all(void)
 		drive_run(&d, 2 * NSEC_PER_SEC);
 		CHECK_NEAR(drive_iops(&d), IOPS, 0.01);
 		if (!s)
-			CHECK(drive_var(&d, "hl_ratio") == 1, "%lu", drive_var(&d, "hl_ratio"));
+			CHECK(drive_var(&d, "hl_ratio") == 3, "%lu", drive_var(&d, "hl_ratio"));
 		drive_exit(&d);
 	}
 }
@@ -251,13 +251,95 @@ static void test_who_comes_to_want_its_share_gets_it(void)
 static void test_the_ratio_follows_what_is_needed(void)
 {
 	four_tenants(&fl_d2fq);
+	fl_set(d.dev, "feed_forward", 0);
 	CHECK(drive_var(&d, "hl_ratio") == 256, "%lu", drive_var(&d, "hl_ratio"));
-	settle(6 * NSEC_PER_SEC);
+	settle(NSEC_PER_SEC / 2);
+	CHECK(drive_var(&d, "hl_ratio") == 256, "%lu", drive_var(&d, "hl_ratio"));
+	drive_run(&d, 6 * NSEC_PER_SEC);
 	CHECK(drive_var(&d, "hl_ratio") >= 5 && drive_var(&d, "hl_ratio") <= 9, "%lu",
 	      drive_var(&d, "hl_ratio"));
 	CHECK(drive_var(&d, "medium_weight") * drive_var(&d, "medium_weight") < 14 &&
 		      drive_var(&d, "medium_weight") >= 2,
 	      "%lu", drive_var(&d, "medium_weight"));
+	drive_exit(&d);
+}
+
+/* 8:6:4 need 18 / 4, rounded; when 2 comes, 20 / 2. Not a period later: at once. */
+static void test_the_ratio_is_enough_from_the_first_request_on(void)
+{
+	four_tenants(&fl_d2fq);
+	t[3]->start_ns = 300 * MSEC;
+	drive_start(&d);
+	drive_run(&d, 10 * MSEC);
+	CHECK(drive_var(&d, "hl_ratio") == 5, "%lu", drive_var(&d, "hl_ratio"));
+	drive_run(&d, 300 * MSEC);
+	CHECK(drive_var(&d, "hl_ratio") == 10, "%lu", drive_var(&d, "hl_ratio"));
+	CHECK(d.weight[FL_HIGH] == 10 && d.weight[FL_LOW] == 1, "the drive knows");
+	drive_exit(&d);
+}
+
+/* A reset, or another command, changes the weights in the drive. */
+static void test_the_drive_is_told_its_weights_again(void)
+{
+	unsigned int c;
+
+	four_tenants(&fl_d2fq);
+	settle(3 * NSEC_PER_SEC);
+	for (c = 0; c < FL_NR_CLASSES; c++)
+		d.weight[c] = 1;
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	CHECK(d.weight[FL_HIGH] == drive_var(&d, "hl_ratio") && d.weight[FL_HIGH] >= 3, "%u",
+	      d.weight[FL_HIGH]);
+	drive_exit(&d);
+}
+
+/* Two flows of equal weight, and a threshold of 64 KiB: the second may send 16 requests before low. */
+static struct fl_flow *two_flows(struct fl_req *first)
+{
+	struct fl_flow *flow[2];
+	unsigned int i;
+
+	drive_init(&d, &fl_d2fq, 1, IN_DRIVE, 320 * NSEC_PER_USEC);
+	fl_set(d.dev, "low_threshold", 64 << 10);
+	for (i = 0; i < 2; i++)
+		flow[i] = fl_flow_create(d.dev, NULL, 100);
+	*first = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
+	CHECK(fl_route(d.dev, 0, flow[0], first) == FL_HIGH, "nobody is ahead");
+	return flow[1];
+}
+
+static void test_a_burst_counts_before_any_of_it_is_done(void)
+{
+	struct fl_flow *flow;
+	struct fl_req first, rqs[32];
+	unsigned int i, in[FL_NR_CLASSES] = {};
+
+	flow = two_flows(&first);
+	for (i = 0; i < ARRAY_SIZE(rqs); i++) {
+		rqs[i] = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
+		in[fl_route(d.dev, 0, flow, &rqs[i])]++;
+	}
+	CHECK_NEAR(in[FL_HIGH], 8, 0.2);
+	CHECK_NEAR(in[FL_MEDIUM], 8, 0.2);
+	CHECK_NEAR(in[FL_LOW], 16, 0.2);
+	for (i = 0; i < ARRAY_SIZE(rqs); i++)
+		fl_done(&rqs[i]);
+	fl_done(&first);
+	drive_exit(&d);
+}
+
+static void test_what_the_drive_did_not_take_is_not_charged(void)
+{
+	struct fl_flow *flow;
+	struct fl_req first, rq = { .op = FL_READ, .bytes = 4096 };
+	unsigned int i;
+
+	flow = two_flows(&first);
+	for (i = 0; i < 100; i++) {
+		CHECK(fl_route(d.dev, 0, flow, &rq) == FL_HIGH, "try %u", i);
+		fl_requeue(&rq);
+	}
+	fl_done(&first);
 	drive_exit(&d);
 }
 
@@ -404,6 +486,33 @@ static void test_slots_that_nobody_can_use_wait_in_the_pool(void)
 	drive_exit(&d);
 }
 
+/* What the light flow paid for one request is ten of the heavy one's, not one in ten tries. */
+static void test_who_is_requeued_is_charged_once(void)
+{
+	static const u32 weight[] = { 1000, 100 };
+	struct fl_req rqs[4] = { [0 ... 3] = { .op = FL_READ, .bytes = 4096 } };
+	struct fl_flow *flow[2];
+	unsigned int i;
+
+	drive_init(&d, &fl_mqfq, 1, IN_DRIVE, 320 * NSEC_PER_USEC);
+	fl_set(d.dev, "throttle_bytes", 1 << 30);
+	for (i = 0; i < 2; i++)
+		flow[i] = fl_flow_create(d.dev, NULL, weight[i]);
+	for (i = 0; i < 4; i++)
+		fl_submit(d.dev, 0, flow[i % 2], &rqs[i]);
+	for (i = 0; i < 2; i++)
+		CHECK(fl_next(d.dev, 0) == &rqs[i], "one of each");
+	for (i = 0; i < 50; i++) {
+		fl_requeue(&rqs[0]);
+		CHECK(fl_next(d.dev, 0) == &rqs[0], "it is its turn, try %u", i);
+	}
+	for (i = 2; i < 4; i++)
+		CHECK(fl_next(d.dev, 0) == &rqs[i], "in their order");
+	for (i = 0; i < 4; i++)
+		fl_done(&rqs[i]);
+	drive_exit(&d);
+}
+
 /* By weight, two that always have requests are never further apart than T and a few requests. */
 static void test_no_flow_is_further_ahead_than_the_threshold(void)
 {
@@ -453,6 +562,13 @@ static const struct test tests[] = {
 	  test_nobody_waits_for_who_does_not_want_its_share },
 	{ "d2fq: who comes to want its share gets it", test_who_comes_to_want_its_share_gets_it },
 	{ "d2fq: the H/L ratio follows what is needed", test_the_ratio_follows_what_is_needed },
+	{ "d2fq: the H/L ratio is enough from the first request on",
+	  test_the_ratio_is_enough_from_the_first_request_on },
+	{ "d2fq: the drive is told its weights again", test_the_drive_is_told_its_weights_again },
+	{ "d2fq: a burst counts before any of it is done",
+	  test_a_burst_counts_before_any_of_it_is_done },
+	{ "d2fq: what the drive did not take is not charged",
+	  test_what_the_drive_did_not_take_is_not_charged },
 	{ "d2fq: a fixed H/L ratio stays, and may be unfair",
 	  test_a_fixed_ratio_stays_and_may_be_unfair },
 	{ "d2fq: every request is counted in its class", test_every_request_is_in_a_class },
@@ -464,6 +580,7 @@ static const struct test tests[] = {
 	  test_a_core_gets_no_more_slots_than_its_queue_takes_requests },
 	{ "mqfq: slots that nobody can use wait in the pool",
 	  test_slots_that_nobody_can_use_wait_in_the_pool },
+	{ "mqfq: who is requeued is charged once", test_who_is_requeued_is_charged_once },
 	{ "mqfq: no flow is further ahead than the threshold",
 	  test_no_flow_is_further_ahead_than_the_threshold },
 	{}

@@ -228,8 +228,8 @@ static void test_d2fq(void)
 	run_threads(&fl_d2fq);
 	fl_get(dev, "raised", &changed);
 	fl_get(dev, "lowered", &lowered);
-	/* Each change reached the drive, as weights that NVMe has. */
-	CHECK(atomic64_read(&weights_set) == (s64)(changed + lowered) && lowered, "%ld, %lu",
+	/* Each change reached the drive, as weights that NVMe has; so does what stays, once a period. */
+	CHECK(atomic64_read(&weights_set) >= (s64)(changed + lowered) && lowered, "%ld, %lu",
 	      atomic64_read(&weights_set), changed + lowered);
 	fl_dev_destroy(dev);
 }
