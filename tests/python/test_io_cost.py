@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """io.cost is set as its authors set it, and a run in which it was not is refused."""
 
+import math
+import time
 from pathlib import Path
 
 import pytest
 
-from fairlane.experiment.model import TenantSpec
-from fairlane.linux import io_cost
+from fairlane.backends.watched import Watched
+from fairlane.experiment.model import Profile, Scenario, TenantSpec
+from fairlane.linux import fio_logs, io_cost, knobs, sysfs
+from fairlane.linux.cgroups import Tree
 from fairlane.linux.io_cost import Model, Qos, Seen, Tuned
+from fairlane.linux.knob import Need, Setting
 
 MODEL = Model(rbps=400 * 4096, rseqiops=300, rrandiops=100, wbps=200 * 4096, wseqiops=100, wrandiops=50)
 
@@ -98,3 +103,38 @@ def test_latencies_at_the_drive_are_the_kernel_s_means(tmp_path: Path) -> None:
     before = io_cost.drive_times(tmp_path)
     (tmp_path / "stat").write_text("30 0 240 80 5 0 40 100 0 0 0 0 0 0 0 0 0\n")
     assert io_cost.drive_times(tmp_path).means_us(before) == {"read": 3000.0}
+
+
+def test_a_run_s_counters_are_what_the_drive_and_io_cost_did_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path)
+    for folder in ("sdx", "a", "b"):
+        (tmp_path / folder).mkdir()
+    tenants = TenantSpec("a"), TenantSpec("b")
+    tree = Tree(tmp_path, tmp_path, {t.name: tmp_path / t.name for t in tenants}, {t.name: t for t in tenants})
+    what = Scenario("x", Profile("x", "null_blk", ""), tenants)
+    setting = Setting("sdx", "8:16", tree, what, Need(TUNED))
+
+    def look(watched: Watched, reads: int, vrate: float = 100.0) -> None:
+        (tmp_path / "io.stat").write_text(f"8:16 cost.vrate={vrate:.2f}\n")
+        (tmp_path / "a/io.stat").write_text(f"8:16 cost.usage={reads * 30}\n")
+        (tmp_path / "b/io.stat").write_text(f"8:16 cost.usage={reads * 10}\n")
+        (tmp_path / "sdx/stat").write_text(f"{reads} 0 0 {reads * 2} 0 0 0 0 0 0 0\n")
+        watched.look(0.9)
+
+    load = fio_logs.Measured(1.0, {}, None, (time.time(), math.inf))
+    watched = Watched(knobs.TABLE["io.cost"], setting, lambda _part: None)
+    for reads in (10, 20, 50):
+        look(watched, reads)
+    found = watched.counters({"speed": "as found"}, load)
+    assert found["drive_us"] == {"read": 2000.0}
+    assert found["io.cost"]["usage_us"] == {"a": 1200, "b": 400}
+    assert found["io.cost"]["vrate"]["mean"] == 100
+    assert watched.refused is None
+    look(watched, 60, vrate=80.0)
+    watched.counters({"speed": "as found"}, load)
+    assert watched.refused and "cost.vrate was 80.0 to 100.0 %, not 100.0 to 100.0 %" in watched.refused
+    none = Watched(knobs.TABLE["none"], setting, lambda _part: None)
+    look(none, 70)
+    assert none.counters({}, load) == {"settings_read_back": None}, "nobody needs more of another knob"
