@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Nobody takes more than its due from who wants more, whatever it tries; and who stays within its due does not wait.
+
+Tenants are of two kinds. A steady one wants more at any time: it reads with deep queues on every core. One who tries
+does anything: sub-cgroups, any size, direction and depth, pauses, bursts, cores of its own choice.
+
+1. In every second, and at every level of the tree, a child gets no more than 1.1 times what a sibling gets below which
+   all are steady, each divided by its weight. (Then it gets no more than 1.1 times its due, which is its part of what
+   both got.)
+2. A tenant that sends half of its due, evenly, has each request done within twice the time that the drive takes for as
+   many as there are scheduler tags.
+
+Exempt by design:
+
+- what was on its way when a second began, and is done within it: a request for each hardware queue
+- siblings that want less than their due: nobody owes them anything. So does a cgroup with a steady tenant in it, if
+  another one in it takes less than its due: what that leaves goes to all, not to its siblings, when shares are flat
+- round-robin, which has no weights
+- flashfq counts the time that a request takes alone; here that is set to be in proportion to bytes
+- d2fq in 2: it holds nothing back, so that whoever waits does so in the drive; and it needs a drive that arbitrates
+- discards, flushes and metadata: the simulator has reads and writes only
+
+A scheduler that fails says why in TAKEN, WAITS or CROWDED. Whoever mends it removes it: the test insists on that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from simkit import Json, null_drive, run_of, simulate, ssd_drive, tenant
+
+from fairlane import schedulers
+
+CORES = 4
+SECONDS, WARMUP_NS = 3.0, 10**9
+MOST = 1.1
+IOPS = 50_000
+BIN_MS, STEP_BINS = 10, 10
+TAGS = 256  # of each hardware queue, for a drive that takes more than 128
+LONGEST_US = 2 * CORES * TAGS * 10**6 / IOPS
+ALL, SSD, SLOTS = "50,000 IOPS", "an SSD", "128 requests at a time"
+DRIVES: dict[str, Json] = {
+    ALL: null_drive(CORES, 1023, 100_000, 10**12 // IOPS),
+    SSD: ssd_drive(CORES) | {"time_scale": 10},
+    SLOTS: null_drive(CORES, 32, 4_000_000),
+}
+LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
+SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
+TAKEN = {
+    "kyber-fairness": "who is said to be limited loses its share; a child's grant is a page at least",
+    "mqflashfq": "who is said to be limited loses its share, and its probes stall others",
+    "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
+    "d2fq": "the ratio follows only after a period, and a burst is charged when it is done",
+}
+WAITS = {
+    "kyber-fairness": "a light tenant's credit goes to busy ones first",
+    "mqflashfq": "its probes stall others, for a second and more",
+}
+CROWDED = dict.fromkeys(SHARING, "more cgroups than tags: a tag for each leaf is more than there are")
+CROWDED["d2fq"] = TAKEN["d2fq"]
+
+
+@dataclass(frozen=True)
+class Try:
+    """A load, and what tells whom it is: an adversary's choice."""
+
+    drive: str
+    cgroups: tuple[Json, ...]
+    tenants: tuple[Json, ...]
+    steady: tuple[str, ...]
+
+
+sizes = st.sampled_from([512, 4096, 16384, 65536, 262144])
+weights = st.sampled_from([50, 100, 200, 500, 1000])
+times_ns = st.integers(1, 400).map(lambda ms: ms * 10**6)
+
+
+@st.composite
+def phases(draw: st.DrawFn) -> list[Json]:
+    """On and off: at most 16 times."""
+    if draw(st.booleans()):
+        return [{"from_ns": 0, "to_ns": 10**15}]
+    spans: list[Json] = []
+    at = 0
+    on, off = draw(times_ns), draw(times_ns)
+    while len(spans) < 16:
+        spans.append({"from_ns": at, "to_ns": at + on})
+        at += on + off
+    return spans
+
+
+@st.composite
+def tries(draw: st.DrawFn) -> Json:
+    return {
+        "jobs": draw(st.sampled_from([1, 1, 2, CORES, 16])),
+        "depth": draw(st.sampled_from([1, 2, 8, 64, 512])),
+        "bytes": draw(sizes),
+        "read_percent": draw(st.sampled_from([100, 100, 50, 0])),
+        "random": draw(st.booleans()),
+        "think_ns": draw(st.sampled_from([0, 0, 10**5, 10**6, 10**7])),
+        "cores": draw(st.sampled_from([[], [0], [1, 2]])),
+        "phases": draw(phases()),
+    }
+
+
+@st.composite
+def loads(draw: st.DrawFn, drives: list[str], alike: list[int]) -> Try:
+    """A tree of two levels, in which one child of the root, at least, has a steady tenant below it."""
+    cgroups, tenants, steady = [], [], []
+    for i in range(draw(st.integers(2, 4))):
+        weight, parent = draw(weights), None
+        if draw(st.booleans()):
+            parent = f"g{i}"
+            cgroups.append({"name": parent, "weight": weight, "parent": None})
+        for j in range(draw(st.integers(1, 3)) if parent else 1):
+            name, own = f"t{i}{j}", draw(weights) if parent else weight
+            if (i, j) == (0, 0) or draw(st.integers(0, 3)) == 0:
+                tenants.append(
+                    tenant(name, own, parent=parent, jobs=CORES, depth=64, bytes=draw(st.sampled_from([4096, 16384])))
+                )
+                steady.append(name)
+                continue
+            does, alike = draw(tries()), draw(st.sampled_from(alike)) if parent else 1
+            tenants += [tenant(f"{name}-{n}", own, parent=parent, **does) for n in range(alike)]
+    return Try(draw(st.sampled_from(drives)), tuple(cgroups), tuple(tenants), tuple(steady))
+
+
+PACED = "paced"
+
+
+def with_paced(load: Try, weight: int) -> Try:
+    """And a tenant that sends half of what it is due at the worst, when all others send 512 bytes at a time."""
+    top = sum(each["weight"] for each in (*load.cgroups, *load.tenants) if each["parent"] is None)
+    bytes_per_s = IOPS * 512 * weight / (weight + top) / 2
+    paced = tenant(PACED, weight, depth=64, bytes=4096, interval_ps=round(1e12 * 4096 / bytes_per_s))
+    return replace(load, drive=ALL, tenants=(*load.tenants, paced))
+
+
+def play(knob: str, load: Try) -> Json:
+    tunables = LINEAR if knob == "flashfq" else {}
+    what: dict[str, Any] = {"cgroups": list(load.cgroups), "warmup_ns": WARMUP_NS, "tunables": tunables}
+    return simulate(run_of(list(load.tenants), DRIVES[load.drive], knob, CORES, SECONDS, **what))
+
+
+def seconds_of(found: Json) -> Iterator[dict[str, int]]:
+    """What each tenant got in every second that begins with a tenth of one."""
+    series = {each["name"]: each["series"]["bytes"] for each in found["tenants"]}
+    bins = 1000 // BIN_MS
+    for first in range(0, min(map(len, series.values())) - bins + 1, STEP_BINS):
+        yield {name: sum(got[first : first + bins]) for name, got in series.items()}
+
+
+def over(load: Try, got: dict[str, int]) -> Iterator[str]:
+    """Who got more than its due beside whom."""
+    nodes = {each["name"]: each for each in (*load.cgroups, *load.tenants)}
+    below, largest, tries = Counter[str](), Counter[str](), set[str]()
+    for each in load.tenants:
+        name: str | None = each["name"]
+        while name is not None:
+            below[name] += got[each["name"]]
+            largest[name] = max(largest[name], each["bytes"])
+            if each["name"] not in load.steady:
+                tries.add(name)
+            name = nodes[name]["parent"]
+    for name, node in nodes.items():
+        for other in set(nodes) - tries - {name}:
+            if nodes[other]["parent"] == node["parent"]:
+                weight = node["weight"] / nodes[other]["weight"]
+                slack = CORES * (largest[name] + weight * largest[other])
+                if below[name] > MOST * weight * below[other] + slack:
+                    times = below[name] / weight / max(below[other], 1)
+                    yield f"{name} got {below[name]} bytes, {times:.2f} times its due beside {other}"
+
+
+def settings_for(fails: bool, examples: int) -> settings:
+    """A failure that is expected is not made small."""
+    phases = [Phase.explicit, Phase.generate] if fails else list(Phase)
+    return settings(max_examples=examples, deadline=None, derandomize=True, phases=phases)
+
+
+def each_knob(fails: dict[str, str], leave_out: str = "") -> pytest.MarkDecorator:
+    """Parameters: a scheduler, and how many examples; many are long."""
+
+    def param(knob: str, name: str, examples: int, *marks: pytest.MarkDecorator) -> ParameterSet:
+        why = fails.get(knob, fails.get(name))
+        expected = [pytest.mark.xfail(reason=why, strict=True)] if why else []
+        return pytest.param(knob, examples, id=name, marks=[*marks, *expected])
+
+    knobs = [knob for knob in SHARING if knob != leave_out]
+    quick = [param(knob, knob, 12) for knob in knobs]
+    many = [param(knob, f"{knob}-long", 200, pytest.mark.long) for knob in knobs]
+    return pytest.mark.parametrize(("knob", "examples"), [*quick, *many])
+
+
+def nobody_takes_more(knob: str, examples: int, fails: bool, drives: list[str], alike: list[int]) -> None:
+    @settings_for(fails, examples)
+    @given(load=loads([SSD] if knob == "d2fq" else drives, alike))
+    def holds(load: Try) -> None:
+        wrong = [text for got in seconds_of(play(knob, load)) for text in over(load, got)]
+        assert not wrong, "\n".join(wrong)
+
+    holds()
+
+
+@each_knob(TAKEN)
+def test_nobody_takes_more_than_its_due(knob: str, examples: int) -> None:
+    nobody_takes_more(knob, examples, knob in TAKEN, [ALL, SSD], [1, 1, 2])
+
+
+@each_knob(CROWDED)
+def test_a_crowd_of_cgroups_takes_no_more_than_its_due(knob: str, examples: int) -> None:
+    nobody_takes_more(knob, examples, knob in CROWDED, [SLOTS], [40, 100])
+
+
+@each_knob(WAITS, leave_out="d2fq")
+def test_who_sends_half_of_its_due_does_not_wait(knob: str, examples: int) -> None:
+    @settings_for(knob in WAITS, examples)
+    @given(load=loads([ALL], [1, 1, 2]), weight=weights)
+    def holds(load: Try, weight: int) -> None:
+        found = play(knob, with_paced(load, weight))
+        [paced] = [each for each in found["tenants"] if each["name"] == PACED]
+        assert paced["lat_us"]["max"] <= LONGEST_US
+
+    holds()
