@@ -54,10 +54,10 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "kyber-fairness": "who is said to be limited loses its share; a child's grant is a page at least",
+    "kyber-fairness": "two equal tenants are up to 1.5 times apart in a second; who is said to be limited loses its share",
     "mqflashfq": "who is said to be limited loses its share, and its probes stall others",
     "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
-    "d2fq": "the ratio follows only after a period, and a burst is charged when it is done",
+    "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
 }
 WAITS = {
     "kyber-fairness": "a light tenant's credit goes to busy ones first",
