@@ -92,7 +92,7 @@ struct ff_queue {
 /* All under dev->lock. */
 struct ff_flow {
 	struct fl_flow flow;
-	struct list_head node; /* in ff_dev.active, while it has requests or is anticipated to */
+	struct list_head node; /* in ff_dev.backlogged while anything is staged, or in waiting */
 	u64 vt;
 	u64 reciprocal; /* of the share */
 	unsigned int staged, in_service;
@@ -111,10 +111,11 @@ struct ff_dev {
 	/* All under dev->lock, except that has_work() reads the first two. */
 	u64 in_service; /* and counter */
 	unsigned int kept; /* places in service */
-	struct list_head active; /* ff_flow.node, by vt */
+	/* ff_flow.node, by vt: with requests staged; with all in service, or anticipated to have some. */
+	struct list_head backlogged, waiting;
 	u64 finish; /* the largest finish tag of all that was served */
 	u64 limit; /* throttle_nsec in virtual time; 0: none */
-	bool throttled; /* the last look at the list ended at a flow too far ahead */
+	bool throttled; /* the last look at backlogged ended at a flow too far ahead */
 	u64 tags[FF_MAX_DEPTH]; /* start tags of requests in service */
 	bool used[FF_MAX_DEPTH];
 	unsigned int free[FF_MAX_DEPTH], nr_free; /* places */
@@ -172,10 +173,35 @@ static u64 ff_cost(struct ff_dev *ff, enum fl_op op, u32 bytes)
 	return small + div64_u64((large - small) * (bytes - 4096), 124 << 10);
 }
 
+/* Without requests, and no longer anticipated to have any. */
+static bool ff_expired(struct ff_dev *ff, struct ff_flow *ffl)
+{
+	return !ffl->staged && !ffl->in_service &&
+	       fl_now_ns() - ffl->idle_ns >= READ_ONCE(ff->anticipate_nsec);
+}
+
+static struct ff_flow *ff_first(struct list_head *flows)
+{
+	return list_empty(flows) ? NULL : list_entry(flows->next, struct ff_flow, node);
+}
+
+/* The active flow that is furthest behind; NULL: none is. Under dev->lock. */
+static struct ff_flow *ff_last(struct ff_dev *ff)
+{
+	struct ff_flow *staged = ff_first(&ff->backlogged), *waiting;
+
+	while ((waiting = ff_first(&ff->waiting)) && ff_expired(ff, waiting))
+		list_del_init(&waiting->node);
+	if (!staged || !waiting)
+		return staged ? staged : waiting;
+	return fl_vt_before(waiting->vt, staged->vt) ? waiting : staged;
+}
+
 /* Min- or Max-SFQ(D)'s; see 2 above. Under dev->lock. */
 static u64 ff_system_vt(struct ff_dev *ff)
 {
 	bool max = READ_ONCE(ff->max), found = false;
+	struct ff_flow *last;
 	u64 vt = ff->finish;
 	unsigned int i;
 
@@ -186,41 +212,18 @@ static u64 ff_system_vt(struct ff_dev *ff)
 			vt = ff->tags[i];
 		found = true;
 	}
-	if (!found && !list_empty(&ff->active))
-		vt = list_entry(ff->active.next, struct ff_flow, node)->vt;
-	return vt;
+	last = found ? NULL : ff_last(ff);
+	return last ? last->vt : vt;
 }
 
-/* Put @ffl where it belongs on the list: it has just advanced, or just come. */
+/* Put @ffl, which is on no list, where it belongs: it has just advanced, or just come. */
 static void ff_sort_in(struct ff_dev *ff, struct ff_flow *ffl)
 {
-	struct list_head *pos = ff->active.prev;
+	struct list_head *list = ffl->staged ? &ff->backlogged : &ff->waiting, *pos = list->prev;
 
-	while (pos != &ff->active &&
-	       fl_vt_before(ffl->vt, list_entry(pos, struct ff_flow, node)->vt))
+	while (pos != list && fl_vt_before(ffl->vt, list_entry(pos, struct ff_flow, node)->vt))
 		pos = pos->prev;
 	list_add(&ffl->node, pos);
-}
-
-/* On the list, but without requests, and no longer anticipated to have any. */
-static bool ff_expired(struct ff_dev *ff, struct ff_flow *ffl)
-{
-	return !ffl->staged && !ffl->in_service &&
-	       fl_now_ns() - ffl->idle_ns >= READ_ONCE(ff->anticipate_nsec);
-}
-
-/* The active flow that is furthest behind; NULL: none is. Under dev->lock. */
-static struct ff_flow *ff_last(struct ff_dev *ff)
-{
-	struct ff_flow *ffl;
-
-	while (!list_empty(&ff->active)) {
-		ffl = list_entry(ff->active.next, struct ff_flow, node);
-		if (!ff_expired(ff, ffl))
-			return ffl;
-		list_del_init(&ffl->node);
-	}
-	return NULL;
 }
 
 /* Is @ffl too far ahead of @last to go on? */
@@ -258,6 +261,22 @@ static void ff_give_back(struct ff_dev *ff, struct ff_flow *ffl, struct fl_req *
 	}
 }
 
+/* @ffl has its first request to be staged. Under dev->lock. */
+static void ff_come(struct ff_dev *ff, struct ff_flow *ffl)
+{
+	u64 vt;
+
+	if (list_empty(&ffl->node) || ff_expired(ff, ffl)) {
+		list_del_init(&ffl->node);
+		vt = ff_system_vt(ff);
+		if (fl_vt_before(ffl->vt, vt))
+			ffl->vt = vt;
+	}
+	list_del_init(&ffl->node);
+	ffl->staged = 1;
+	ff_sort_in(ff, ffl);
+}
+
 static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 {
 	struct ff_dev *ff = to_ff_dev(queue->hwq->dev);
@@ -280,16 +299,10 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	}
 	if (unlikely(*fl_req_priv(rq) == FF_CHARGED))
 		ff_give_back(ff, ffl, rq);
-	if (!list_empty(&ffl->node) && ff_expired(ff, ffl))
-		list_del_init(&ffl->node);
-	if (list_empty(&ffl->node)) {
-		u64 vt = ff_system_vt(ff);
-
-		if (fl_vt_before(ffl->vt, vt))
-			ffl->vt = vt;
-		ff_sort_in(ff, ffl);
-	}
-	ffl->staged++;
+	if (!ffl->staged)
+		ff_come(ff, ffl);
+	else
+		ffl->staged++;
 	fq->staged++;
 	WRITE_ONCE(fhq->staged, fhq->staged + 1);
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
@@ -339,11 +352,9 @@ static struct ff_queue *ff_next(struct ff_dev *ff, struct ff_hwq *fhq)
 {
 	struct ff_flow *last = ff_last(ff), *ffl;
 
-	list_for_each_entry(ffl, &ff->active, node) {
+	list_for_each_entry(ffl, &ff->backlogged, node) {
 		struct ff_queue *fq = ff_flow_queue(ffl, fhq->hwq.index);
 
-		if (!ffl->staged)
-			continue;
 		if (!ff_room(ff) || ff_throttle(ff, ffl, last))
 			return NULL;
 		if (fq && fq->staged)
@@ -362,9 +373,7 @@ static void ff_ask_on(struct ff_dev *ff)
 	struct ff_flow *last = ff_last(ff), *ffl;
 
 	ff->throttled = false;
-	list_for_each_entry(ffl, &ff->active, node) {
-		if (!ffl->staged)
-			continue;
+	list_for_each_entry(ffl, &ff->backlogged, node) {
 		do
 			if (!ff_room(ff) || ff_throttle(ff, ffl, last))
 				return;
@@ -395,8 +404,8 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	if (fl_vt_before(ff->finish, ffl->vt))
 		ff->finish = ffl->vt;
 	list_del_init(&ffl->node);
-	ff_sort_in(ff, ffl);
 	ffl->staged--;
+	ff_sort_in(ff, ffl);
 	fq->staged--;
 	WRITE_ONCE(fhq->staged, fhq->staged - 1);
 	ffl->in_service++;
@@ -466,12 +475,12 @@ static void ff_release(struct fl_queue *queue, struct fl_req *rq)
 
 /* ---- Setting up ------------------------------------------------------------------------ */
 
-/* Take those off the list that are no longer anticipated. */
+/* Forget those that are no longer anticipated. */
 static void ff_prune(struct ff_dev *ff)
 {
 	struct ff_flow *ffl, *next;
 
-	list_for_each_entry_safe(ffl, next, &ff->active, node)
+	list_for_each_entry_safe(ffl, next, &ff->waiting, node)
 		if (ff_expired(ff, ffl))
 			list_del_init(&ffl->node);
 }
@@ -506,7 +515,8 @@ static void ff_init_dev(struct fl_dev *dev)
 {
 	struct ff_dev *ff = to_ff_dev(dev);
 
-	INIT_LIST_HEAD(&ff->active);
+	INIT_LIST_HEAD(&ff->backlogged);
+	INIT_LIST_HEAD(&ff->waiting);
 	for (ff->nr_free = 0; ff->nr_free < FF_MAX_DEPTH; ff->nr_free++)
 		ff->free[ff->nr_free] = FF_MAX_DEPTH - 1 - ff->nr_free;
 }
