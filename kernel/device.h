@@ -30,7 +30,6 @@
 #include "compat.h"
 #include "route.h"
 #include "libfairlane/fairlane.h"
-#include "libfairlane/mechanisms/tag-limits.h"
 #include "libfairlane/mechanisms/weights.h"
 
 struct fl_kdev {
@@ -111,6 +110,9 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 			       struct fl_route *route);
 int fl_kdev_activate(struct fl_kdev *kdev);
 void fl_kdev_exit(struct fl_kdev *kdev);
+
+/* A flow that is not throttled may have so many in any case, without counting the free ones. */
+#define FL_TAGS_MIN 4
 
 void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data);
 void fl_tags_wake(struct fl_queue *queue);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fairlane.ko: how cgroups share tags, by the rule in
- * libfairlane/mechanisms/tag-limits.h.
+ * fairlane.ko: how cgroups share tags: leaf by leaf, not yet by the rule in
+ * libfairlane/mechanisms/tag-limits.h. On each hardware queue 7/8 of the tags are
+ * divided by share, and a flow that is below its part may take a tag. While more
+ * than 1/4 of them are free, any flow that is not throttled may go beyond its part.
  *
  * A task whose cgroup is over its limit sleeps until the cgroup releases a
  * request, as it would for a tag. I/O that may not sleep (REQ_NOWAIT) gets the
@@ -46,8 +48,16 @@ static int fl_tags_limit_of(struct fl_queue *queue, int held)
 	/* Shared ones are the tags of all hardware queues. */
 	unsigned int queues = blk_mq_is_shared_tags(hctx->flags) ? queue->hwq->dev->nr_hwqs : 1;
 
-	return fl_tags_may_hold(queue, held, fl_tags_of(hctx)->bitmap_tags.sb.depth, queues,
-				fl_tags_used);
+	int depth = fl_tags_of(hctx)->bitmap_tags.sb.depth;
+	int part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;
+
+	part /= (int)queues;
+	if (READ_ONCE(queue->throttled))
+		return max_t(int, 1, part);
+	part = max_t(int, FL_TAGS_MIN, part);
+	if (held < part)
+		return part;
+	return max_t(int, part, held + depth - fl_tags_used(queue) - depth / 4);
 }
 
 static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)

@@ -38,6 +38,7 @@
 	(((opf) & REQ_OP_MASK) == REQ_OP_READ	 ? FL_READ :       \
 	 ((opf) & REQ_OP_MASK) == REQ_OP_WRITE	 ? FL_WRITE :      \
 	 ((opf) & REQ_OP_MASK) == REQ_OP_ZONE_APPEND ? FL_WRITE :  \
+	 ((opf) & REQ_OP_MASK) == REQ_OP_WRITE_ZEROES ? FL_WRITE : \
 	 ((opf) & REQ_OP_MASK) == REQ_OP_DISCARD ? FL_DISCARD :    \
 						   FL_OTHER)
 

@@ -61,6 +61,7 @@ struct fl_dev {
 	struct fl_prices prices; /* may change while no request exists: do not cache costs */
 	struct list_head flows; /* fl_flow.node; parents come first; under lock */
 	struct list_head active; /* fl_flow.active_node of those that are busy; under lock */
+	u64 shares_at; /* how often shares were computed; under lock */
 	bool ticking; /* of fl_flows_tick(): it will be called again; under lock */
 	spinlock_t lock;
 	unsigned int nr_hwqs;
@@ -71,6 +72,7 @@ struct fl_hwq {
 	struct fl_dev *dev;
 	unsigned int index; /* in dev->hwqs */
 	unsigned int depth; /* requests that the drive takes on it at once; 0: any number */
+	unsigned int tags; /* scheduler tags; the host's, read locklessly (tag-limits.h) */
 	spinlock_t lock;
 } ____cacheline_aligned_in_smp;
 
@@ -84,20 +86,33 @@ struct fl_flow {
 	/* See weights.h. Written under dev->lock. */
 	u32 weight;
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
+	u32 part; /* the same with all that is below; of an inactive flow it is an old one */
+	u64 part_at; /* dev->shares_at, when that was computed */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	unsigned int seen_at; /* the hardware queue where it last found some */
 	u32 active_weight; /* sum over the active children, and this flow's own requests */
 	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
 };
 
+/* Places that a flow has for requests, see tag-limits.h. */
+struct fl_places {
+	atomic_t taken; /* by whoever takes and gives a tag; a stale read costs one tag more or less */
+	spinlock_t lock; /* irq-safe, for what follows; two are never held at once */
+	struct list_head due, turns; /* fl_tag_wait.node; also read without, for being empty */
+	u64 turn; /* virtual time of the last that was given a place in turn */
+};
+
 struct fl_queue {
 	struct fl_flow *flow;
 	struct fl_hwq *hwq;
+	/* Scheduler tags: for its own requests, and for all of the flows below. */
+	struct fl_places own, below;
+	struct fl_queue *up; /* the nearest ancestor's; NULL for the root. Does not change */
+	u64 turn; /* virtual time of its next turn at up->below; under that one's lock */
 	/*
-	 * Requests that exist: staged, in flight, or holding a tag on their
-	 * way in. Written by the host, with a full barrier between counting a
-	 * request and inserting it (see fl_flows_age()); a stale read costs
-	 * one tag more or less.
+	 * Requests that exist, staged or in flight; those that own counts need
+	 * not be in it. Written by the host, with a full barrier between
+	 * counting a request and inserting it (see fl_flows_age()).
 	 */
 	atomic_t held;
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */

@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "user.h"
-#include "mechanisms/weights.h"
 
 struct fl_user_dev {
 	struct fl_host host;
@@ -65,6 +64,13 @@ void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium, 
 	host->weights(host->ctx, high, medium, low);
 }
 
+void fl_tag_granted(struct fl_tag_wait *wait)
+{
+	struct fl_host *host = &fl_user(wait->queue->hwq->dev)->host;
+
+	host->granted(host->ctx, wait);
+}
+
 static void fl_dev_free(struct fl_dev *dev)
 {
 	unsigned int i;
@@ -79,12 +85,14 @@ static void fl_dev_free(struct fl_dev *dev)
 static struct fl_queue *fl_flow_make_queue(struct fl_flow *flow, unsigned int index)
 {
 	struct fl_dev *dev = flow->dev;
+	struct fl_queue *up = flow->parent ? fl_flow_use(flow->parent, index) : NULL;
 	struct fl_queue *queue = fl_zalloc(dev->sched->queue_size), *other;
 
 	if (!queue)
 		return NULL;
 	queue->flow = flow;
 	queue->hwq = dev->hwqs[index];
+	fl_tags_init(queue, up);
 	spin_lock(&dev->lock);
 	other = flow->queues[index];
 	if (!other) {
@@ -303,6 +311,25 @@ void fl_requeue(struct fl_req *rq)
 u64 fl_tick(struct fl_dev *dev)
 {
 	return dev->sched->tick ? dev->sched->tick(dev) : 0;
+}
+
+void fl_set_tags(struct fl_dev *dev, unsigned int tags)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->nr_hwqs; i++)
+		dev->hwqs[i]->tags = tags;
+}
+
+bool fl_tag_take(struct fl_flow *flow, unsigned int index, struct fl_tag_wait *wait)
+{
+	wait->queue = fl_flow_use(flow, index);
+	return fl_tags_take(wait);
+}
+
+void fl_tag_give(struct fl_queue *queue)
+{
+	fl_tags_give(queue);
 }
 
 static const struct fl_var *fl_find_var(struct fl_dev *dev, const char *name)

@@ -23,6 +23,7 @@
 #define FAIRLANE_USER_H
 
 #include "fairlane.h"
+#include "mechanisms/tag-limits.h"
 #include "schedulers/list.h"
 
 #define FL_SCHED_DECLARE(id, name, host, role, about) extern const struct fl_sched fl_##id;
@@ -42,6 +43,8 @@ struct fl_host {
 	void (*kick)(void *ctx);
 	/* Give the drive's classes these weights soon; only for schedulers that route. */
 	void (*weights)(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
+	/* @wait, for which fl_tag_take() returned false, has its tag. Only if that is called. */
+	void (*granted)(void *ctx, struct fl_tag_wait *wait);
 	void *ctx;
 };
 
@@ -86,6 +89,20 @@ void fl_done(struct fl_req *rq);
 void fl_requeue(struct fl_req *rq);
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);
+
+/*
+ * An engine that has only so many requests for each hardware queue has them divided
+ * as the drive is (tag-limits.h), so that a tenant that is held back does not keep
+ * others out: it takes a tag before fl_submit() or fl_route(), and gives it back
+ * after fl_done(). All of this is up to the engine.
+ */
+void fl_set_tags(struct fl_dev *dev, unsigned int tags); /* for each; before the first is taken */
+/*
+ * @wait is the engine's, with op and bytes filled in. False: it has to wait, and host
+ * callback granted() comes, maybe before this returns; until then @wait stays.
+ */
+bool fl_tag_take(struct fl_flow *flow, unsigned int index, struct fl_tag_wait *wait);
+void fl_tag_give(struct fl_queue *queue); /* wait->queue */
 
 /* Tunables and counters by name; false when there is none such or the value is out of range. */
 bool fl_get(struct fl_dev *dev, const char *name, u64 *value);

@@ -14,7 +14,6 @@
  */
 #include "sim.h"
 
-#include "../libfairlane/mechanisms/tag-limits.h"
 #include "locks.h"
 
 enum event_kind {
@@ -320,63 +319,72 @@ static void wait_add(struct wait_list *list, struct job *job, bool first)
 	}
 }
 
+/* @job, which has waited, may go on. */
+static void wake(struct sim *sim, struct job *job)
+{
+	job->state = JOB_READY;
+	add_work(sim, job->core, &job->work);
+}
+
 static void wait_wake(struct sim *sim, struct wait_list *list)
 {
 	struct job *job = list->first;
 
 	list->first = job->waiting_next;
-	job->state = JOB_READY;
 	job->woken = true;
-	add_work(sim, job->core, &job->work);
+	wake(sim, job);
 }
 
-static int tags_used(struct fl_queue *queue)
+void sim_tag_granted(void *ctx, struct fl_tag_wait *wait)
 {
-	return running->hwqs[queue->hwq->index].tags_used;
+	struct job *job = container_of(wait, struct job, wait);
+
+	job->granted = true;
+	wake(ctx, job);
 }
 
-static int flow_room(const struct sim *sim, struct fl_queue *queue)
+/* Take the place that the job's tenant has among the tags, or let the job wait for it. */
+static bool get_place(struct sim *sim, struct job *job)
 {
-	int held = atomic_read(&queue->held);
-
-	return fl_tags_may_hold(queue, held, sim->tags, 1, tags_used) - held;
+	if (!sim->limit_tags || job->granted)
+		return true;
+	job->wait.op = job->held->rq.op;
+	job->wait.bytes = job->held->rq.bytes;
+	job->state = JOB_BLOCKED;
+	if (!fl_tag_take(job->tenant->flow, job->hwq->index, &job->wait))
+		return false;
+	job->state = JOB_READY;
+	job->granted = true;
+	return true;
 }
 
 /* Take a tag for @job's request, or let the job wait: ahead of the others if it waited before. */
-static bool get_tag(struct sim *sim, struct job *job, struct fl_queue *queue)
+static bool get_tag(struct sim *sim, struct job *job)
 {
 	struct hwq *hwq = job->hwq;
-	bool free = hwq->tags_used < sim->tags, again = job->woken;
+	bool again = job->woken;
 
-	if (sim->limit_tags && free && flow_room(sim, queue) <= 0) {
-		wait_add(&job->tenant->waiting[hwq->index], job, again);
-		/* It was woken for a tag that it may not take. */
-		if (again && hwq->waiting.first)
-			wait_wake(sim, &hwq->waiting);
+	if (!get_place(sim, job))
 		return false;
-	}
-	if (!free || (!again && hwq->waiting.first)) {
+	if (hwq->tags_used >= sim->tags || (!again && hwq->waiting.first)) {
 		wait_add(&hwq->waiting, job, again);
 		return false;
 	}
 	hwq->tags_used++;
+	job->held->places = job->wait.queue;
+	job->granted = false;
 	job->woken = false;
 	return true;
 }
 
 /* After fl_done(). */
-static void put_tag(struct sim *sim, struct tenant *tenant, struct fl_queue *queue, struct hwq *hwq)
+static void put_tag(struct sim *sim, struct fl_queue *places, struct hwq *hwq)
 {
-	struct wait_list *own = &tenant->waiting[hwq->index];
-	int room;
-
 	hwq->tags_used--;
 	if (hwq->waiting.first)
 		wait_wake(sim, &hwq->waiting);
-	if (!own->first)
-		return;
-	for (room = flow_room(sim, queue); room > 0 && own->first; room--)
-		wait_wake(sim, own);
+	if (sim->limit_tags)
+		fl_tag_give(places);
 }
 
 /* ---- The scheduler's part of work; each returns the CPU time that it takes, ns ---- */
@@ -436,23 +444,16 @@ void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned
 	ssd_set_weights(sim->drive.ssd, high, medium, low);
 }
 
-/* Made at its first use, which happens once: that the shared lock is taken for it does not count. */
-static struct fl_queue *queue_of(const struct job *job)
-{
-	struct fl_queue *queue = fl_flow_use(job->tenant->flow, job->hwq->index);
-
-	sim_shared.taken = 0;
-	sim_shared.reads = 0;
-	return queue;
-}
-
 static u64 submit(struct sim *sim, struct core *core, struct job *job)
 {
 	struct request *r = job->held;
-	struct fl_queue *queue = queue_of(job);
 	unsigned int nr;
 
-	if (!get_tag(sim, job, queue))
+	/* Its queue is made at its first use, once: that the shared lock is taken for it does not count. */
+	fl_flow_use(job->tenant->flow, job->hwq->index);
+	sim_shared.taken = 0;
+	sim_shared.reads = 0;
+	if (!get_tag(sim, job))
 		return 0;
 	job->held = NULL;
 	if (sim->sched->route) {
@@ -469,11 +470,10 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 static u64 complete(struct sim *sim, struct core *core, struct request *r)
 {
 	const struct cpu_time *cpu = &sim->config.cpu;
-	struct fl_queue *queue = r->rq.queue;
 
 	fl_done(&r->rq);
 	r->hwq->in_drive--;
-	put_tag(sim, r->job->tenant, queue, r->hwq);
+	put_tag(sim, r->places, r->hwq);
 	return cpu->complete_ns + cpu->done_ns +
 	       dispatch(sim, core, r->hwq) * cpu->dispatch_ns;
 }

@@ -75,7 +75,7 @@ static void print_tenant(const struct sim *sim, FILE *file, const struct tenant 
 {
 	unsigned int i;
 
-	fprintf(file, "  {\"name\": \"%s\", \"weight\": %llu, \"share\": %.9f, ",
+	fprintf(file, "  {\"name\": \"%s\", \"weight\": %llu, \"share\": %.12g, ",
 		tenant->config->node.name, (unsigned long long)tenant->config->node.weight, share);
 	fprintf(file, "\"bytes_per_s\": %.3f, \"iops\": %.3f, ",
 		per_s(sim, tenant->bytes[0] + tenant->bytes[1]), per_s(sim, tenant->ios));

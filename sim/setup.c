@@ -50,8 +50,7 @@ static bool check_size(struct sim *sim)
 		requests += c->tenants[i].jobs * c->tenants[i].depth;
 	bytes = requests * sizeof(struct request) + c->nr_tenants * sizeof(struct tenant) +
 		flows * (sim->sched->flow_size + c->drive.queues * sim->sched->queue_size) +
-		c->nr_tenants *
-			(sim->nr_bins * sizeof(u64) + c->drive.queues * sizeof(struct wait_list));
+		c->nr_tenants * sim->nr_bins * sizeof(u64);
 	if (bytes > MAX_BYTES)
 		return fail(sim, "tenants, their requests and the drive's queues would take more "
 				 "than 1 GiB");
@@ -205,9 +204,8 @@ static bool make_flows(struct sim *sim)
 		tenant->config = t;
 		tenant->flow = fl_flow_create(sim->dev, parent < 0 ? NULL : sim->cgroups[parent],
 					      t->node.weight);
-		tenant->waiting = calloc(c->drive.queues, sizeof(*tenant->waiting));
 		tenant->bins = calloc(sim->nr_bins, sizeof(*tenant->bins));
-		if (!tenant->flow || !tenant->waiting || !tenant->bins)
+		if (!tenant->flow || !tenant->bins)
 			return false;
 	}
 	return true;
@@ -318,7 +316,11 @@ static bool allocate(struct sim *sim)
 {
 	const struct config *c = &sim->config;
 	struct fl_host host = {
-		.run = sim_run_hwq, .kick = sim_kick, .weights = sim_set_weights, .ctx = sim
+		.run = sim_run_hwq,
+		.kick = sim_kick,
+		.weights = sim_set_weights,
+		.granted = sim_tag_granted,
+		.ctx = sim,
 	};
 
 	sim->cores = calloc(c->cores, sizeof(*sim->cores));
@@ -330,6 +332,8 @@ static bool allocate(struct sim *sim)
 	if (!drive_init(&sim->drive, &c->drive, random_seed(c->seed, ~0ull)))
 		return false;
 	sim->dev = fl_dev_create(sim->sched, c->drive.queues, &host);
+	if (sim->dev)
+		fl_set_tags(sim->dev, sim->tags);
 	if (sim->dev && c->priced)
 		sim->dev->prices = c->prices;
 	return sim->cores && sim->hwqs && sim->cgroups && sim->tenants && sim->jobs && sim->dev &&
@@ -372,7 +376,6 @@ void sim_exit(struct sim *sim)
 	unsigned int i;
 
 	for (i = 0; sim->tenants && i < sim->config.nr_tenants; i++) {
-		free(sim->tenants[i].waiting);
 		free(sim->tenants[i].bins);
 	}
 	for (i = 0; sim->jobs && i < sim->nr_jobs; i++)

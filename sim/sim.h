@@ -52,6 +52,7 @@ struct request {
 	struct work work;
 	struct job *job;
 	struct hwq *hwq;
+	struct fl_queue *places; /* where it took those for its tag; see fl_tag_take() */
 	u64 arrival_ns; /* when the tenant wanted it */
 	struct request *next; /* in core.out, or free */
 	struct ssd_cmd cmd;
@@ -79,6 +80,8 @@ struct job {
 	struct core *core;
 	struct hwq *hwq;
 	struct request *held; /* its next request, until it has a tag */
+	struct fl_tag_wait wait; /* for its part of the tags */
+	bool granted; /* it has had its place; what it may lack is a tag */
 	bool woken; /* for a tag */
 	struct job *waiting_next; /* in a wait_list */
 	u64 random; /* generator */
@@ -107,7 +110,6 @@ struct hwq {
 struct tenant {
 	const struct tenant_config *config;
 	struct fl_flow *flow;
-	struct wait_list *waiting; /* for each hardware queue: over the tenant's part of the tags */
 	/* Within the window. */
 	u64 bytes[2], ios; /* read and written */
 	u64 cost; /* of these, by the price list if there is one */
@@ -158,6 +160,7 @@ struct sim {
 /* What the scheduler asks of its host, see struct fl_host; @ctx is the sim. */
 void sim_run_hwq(void *ctx, unsigned int index);
 void sim_kick(void *ctx);
+void sim_tag_granted(void *ctx, struct fl_tag_wait *wait);
 void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
 
 /*

@@ -30,33 +30,59 @@ struct fl_prices {
 };
 
 /*
+ * A discard writes no data, but the drive changes its map for each page, and later
+ * pays for that in collection. How much differs widely from drive to drive. A
+ * sixteenth of a write is on the safe side: a tenant that discards all it can is a
+ * light one, and what it cannot do is discard without end at the price of a request.
+ * Other operations move no data, and cost one reference request.
+ */
+#define FL_DISCARD_PART 16
+
+static inline void __fl_prices_derive(struct fl_prices *p)
+{
+	int i;
+
+	for (i = 0; i < FL_PRICE_SIZES; i++) {
+		u32 price = p->price[FL_WRITE][i] / FL_DISCARD_PART;
+
+		p->price[FL_DISCARD][i] = price ? price : 1;
+		p->price[FL_OTHER][i] = FL_COST_ONE;
+	}
+}
+
+/*
  * By default a request costs its bytes: the reference page has 4 KiB, and a
- * read costs as much as a write. Discards and other operations move no data;
- * each costs one reference request.
+ * read costs as much as a write.
  */
 static inline void fl_prices_init(struct fl_prices *p)
 {
 	int op, i;
 
-	for (op = 0; op < FL_NR_OPS; op++)
+	for (op = 0; op <= FL_WRITE; op++)
 		for (i = 0; i < FL_PRICE_SIZES; i++)
-			p->price[op][i] = op <= FL_WRITE ? (512u << i) >> (12 - FL_COST_SHIFT) :
-							   FL_COST_ONE;
+			p->price[op][i] = (512u << i) >> (12 - FL_COST_SHIFT);
+	__fl_prices_derive(p);
 }
 
-/* The cost of @bytes (0..4 GiB) of @op; at least 1, so that nothing is free. */
+/* No request costs more, so that virtual-time.h can multiply: 2 GiB, at the default prices. */
+#define FL_COST_MAX ((1ull << 31) - 1)
+
+/*
+ * The cost of @bytes (0..4 GiB) of @op. At least 1, so that nothing is free; where no
+ * data are moved, at least a reference request.
+ */
 static inline u64 fl_cost(const struct fl_prices *p, enum fl_op op, u32 bytes)
 {
 	const u32 *price = p->price[op];
 	unsigned long parts = bytes >> 9;
 	u64 sum;
 
-	if (op > FL_WRITE)
+	if (op == FL_OTHER)
 		return price[0];
 	sum = (u64)(parts >> FL_PRICE_SIZES) * 2 * price[FL_PRICE_SIZES - 1];
 	for (parts &= (1ul << FL_PRICE_SIZES) - 1; parts; parts &= parts - 1)
 		sum += price[__ffs(parts)];
-	return sum ? sum : 1;
+	return clamp_t(u64, sum, op == FL_DISCARD ? FL_COST_ONE : 1, FL_COST_MAX);
 }
 
 /* 4096 reference requests for one: sums and virtual times cannot overflow. */
@@ -111,6 +137,7 @@ static inline bool fl_prices_parse(struct fl_prices *p, const char *text)
 	}
 	if (*__fl_prices_skip(text))
 		return false;
+	__fl_prices_derive(&found);
 	*p = found;
 	return true;
 }

@@ -59,15 +59,35 @@ static inline void __fl_flow_sub_active(struct fl_flow *flow, u32 own)
 	}
 }
 
+/* The share of @flow and all below it, if it is active. */
+static inline u32 fl_flow_part(const struct fl_flow *flow)
+{
+	u64 part = FL_SHARE_ONE;
+
+	for (; flow->parent; flow = flow->parent)
+		if (flow->parent->active_weight)
+			part = div64_u64(part * flow->weight, flow->parent->active_weight);
+	return part;
+}
+
+/* That of its own requests. */
 static inline u32 fl_flow_share(const struct fl_flow *flow)
 {
-	u64 share = FL_SHARE_ONE;
-	u32 own = FL_WEIGHT_DEFAULT;
+	u64 part = fl_flow_part(flow);
 
-	for (; flow; own = flow->weight, flow = flow->parent)
-		if (flow->active_weight)
-			share = div64_u64(share * own, flow->active_weight);
-	return share;
+	return flow->active_weight ? div64_u64(part * FL_WEIGHT_DEFAULT, flow->active_weight) : part;
+}
+
+/* Compute the part of @flow and of each flow above it, but for those that this was done for. */
+static inline void __fl_flow_update_parts(struct fl_flow *flow)
+{
+	for (; flow && flow->part_at != flow->dev->shares_at; flow = flow->parent) {
+		u32 part = fl_flow_part(flow);
+
+		if (flow->part != part) /* every request below reads that line */
+			WRITE_ONCE(flow->part, part);
+		flow->part_at = flow->dev->shares_at;
+	}
 }
 
 /*
@@ -106,9 +126,11 @@ static inline void fl_flows_update_shares(struct fl_dev *dev)
 {
 	struct fl_flow *flow;
 
+	dev->shares_at++;
 	fl_for_each_active(flow, dev) {
 		u32 share = fl_flow_share(flow);
 
+		__fl_flow_update_parts(flow);
 		if (flow->share != share) /* every request reads that line */
 			WRITE_ONCE(flow->share, share);
 	}
@@ -121,6 +143,8 @@ static inline void fl_flows_update_shares(struct fl_dev *dev)
  */
 static inline void fl_flow_update_share(struct fl_flow *flow)
 {
+	flow->dev->shares_at++;
+	__fl_flow_update_parts(flow);
 	WRITE_ONCE(flow->share, fl_flow_share(flow));
 }
 
@@ -179,7 +203,8 @@ static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sc
 
 		if (!q)
 			continue;
-		if (atomic_read(&q->held)) {
+		/* One that waits for its turn at a tag has none, and has its own place. */
+		if (atomic_read(&q->held) || atomic_read(&q->own.taken)) {
 			flow->seen_at = at;
 			return true;
 		}

@@ -943,7 +943,7 @@ static void kf_activate(struct kf_dev *kf, struct kf_flow *kfl)
 	kf_forget_wasted(kf, now);
 	kf->nr_active++;
 	fl_flow_set_busy(flow, true);
-	WRITE_ONCE(flow->share, fl_flow_share(flow));
+	fl_flow_update_share(flow);
 	kf_not_limited(kfl);
 	kfl->late = false;
 	kfl->in_free_run = false;

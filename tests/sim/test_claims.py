@@ -22,6 +22,7 @@ CLAIMS = {
 }
 LIGHT = "kyber-fairness: a credit that was given back goes to busy queues before the one that was woken"
 LIMITED = "takes a writer that deep queues hold back for one that wants no more, and gives its reader's share away"
+LEAVES = "kyber-fairness grants every cgroup a page at least, and fresh ones are first"
 FAILS = {
     "a-light-tenant-beside-deep-ones-is-as-fast-as-under-none": f"{LIGHT}; mqflashfq: total 0.97 of none",
     "a-heavy-tenant-at-queue-depth-1-is-as-fast-as-under-none": f"{LIGHT}; mqflashfq: total 0.97 of none",
@@ -31,6 +32,8 @@ FAILS = {
     "a-tenant-on-each-core-costs-no-throughput-16": "mqflashfq: 0.953 of none",
     "a-tenant-on-each-core-costs-no-throughput-32": "mqflashfq: 0.953 of none",
     "a-tenant-that-pauses-gets-no-more-than-its-share": "mqflashfq: who returns is forgiven its debt",
+    "a-tenant-with-300-groups-gets-its-share": LEAVES,
+    "a-tenant-with-64-groups-gets-its-share": LEAVES,
     "calibrated-prices-are-charged-once": "kyber-fairness multiplies calibrated prices by the write price",
     "latency-targets-leave-shares-alone": "kyber-fairness: latency targets override weights",
 }

@@ -15,7 +15,9 @@ static void test_the_default_prices_bytes(void)
 		      fl_cost(&p, FL_READ, bytes));
 		CHECK(fl_cost(&p, FL_WRITE, bytes) == bytes, "%u", bytes);
 	}
-	CHECK(fl_cost(&p, FL_DISCARD, 1u << 30) == FL_COST_ONE, "a discard moves no data");
+	CHECK(fl_cost(&p, FL_DISCARD, 4096) == FL_COST_ONE, "a discard costs at least a request");
+	CHECK(fl_cost(&p, FL_DISCARD, 1u << 30) == (1u << 30) / 16, "its size counts: %lu",
+	      fl_cost(&p, FL_DISCARD, 1u << 30));
 	CHECK(fl_cost(&p, FL_OTHER, 0) == FL_COST_ONE, "nothing is free");
 	CHECK(fl_cost(&p, FL_READ, 0) >= 1, "nothing is free");
 }
@@ -45,7 +47,9 @@ static void test_a_price_list_is_read_from_a_text(void)
 	CHECK(fl_cost(&p, FL_READ, 1 << 20) == 12, "%lu", fl_cost(&p, FL_READ, 1 << 20));
 	CHECK(fl_cost(&p, FL_WRITE, 12 << 10) == 16 + 17, "%lu", fl_cost(&p, FL_WRITE, 12 << 10));
 	CHECK(fl_cost(&p, FL_WRITE, 1 << 20) == FL_PRICE_MAX, "the dearest that there is");
-	CHECK(fl_cost(&p, FL_DISCARD, 1 << 20) == FL_COST_ONE, "a discard moves no data");
+	CHECK(fl_cost(&p, FL_DISCARD, 1 << 20) == FL_PRICE_MAX / 16, "as a sixteenth of a write: %lu",
+	      fl_cost(&p, FL_DISCARD, 1 << 20));
+	CHECK(fl_cost(&p, FL_WRITE, ~0u) == FL_COST_MAX, "%lu", fl_cost(&p, FL_WRITE, ~0u));
 }
 
 #define TWELVE "1 2 3 4 5 6 7 8 9 10 11 12"
