@@ -54,7 +54,7 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "kyber-fairness": "two equal tenants are up to 1.5 times apart in a second; who is said to be limited loses its share",
+    "kyber-fairness": "two equal ones are 1.5 times apart in a second; who is limited, it says, loses its share",
     "mqflashfq": "who is said to be limited loses its share, and its probes stall others",
     "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
     "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
@@ -67,7 +67,7 @@ CROWDED = dict.fromkeys(SHARING, "more cgroups than tags: a tag for each leaf is
 CROWDED["d2fq"] = TAKEN["d2fq"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # Hypothesis would print it in full
 class Try:
     """A load, and what tells whom it is: an adversary's choice."""
 
