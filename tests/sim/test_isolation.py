@@ -34,6 +34,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 from simkit import Json, null_drive, run_of, simulate, ssd_drive, tenant
 
 from fairlane import schedulers
@@ -67,7 +68,7 @@ CROWDED = dict.fromkeys(SHARING, "more cgroups than tags: a tag for each leaf is
 CROWDED["d2fq"] = TAKEN["d2fq"]
 
 
-@dataclass(frozen=True, repr=False)  # Hypothesis would print it in full
+@dataclass(frozen=True)
 class Try:
     """A load, and what tells whom it is: an adversary's choice."""
 
@@ -76,12 +77,12 @@ class Try:
     tenants: tuple[Json, ...]
     steady: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        """Of those alike only the first, and how many there are."""
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        """For Hypothesis. Of those alike only the first, and how many there are."""
         alike = Counter(each["name"].partition("-")[0] for each in self.tenants)
         first = [each for each in self.tenants if each["name"].partition("-")[2] in ("", "0")]
         lines = [f"{alike[each['name'].partition('-')[0]]} x {each}" for each in first]
-        return "\n".join([f"on {self.drive}; steady: {self.steady}", *map(str, self.cgroups), *lines])
+        printer.text("\n".join([f"on {self.drive}; steady: {self.steady}", *map(str, self.cgroups), *lines]))
 
 
 sizes = st.sampled_from([512, 4096, 16384, 65536, 262144])
