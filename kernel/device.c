@@ -195,6 +195,7 @@ static bool fl_kdev_add(struct fl_kdev *kdev)
 /* Give every cgroup on the queue its flow. The queue is frozen. */
 int fl_kdev_activate(struct fl_kdev *kdev)
 {
+	unsigned int i;
 	int ret;
 
 	if (!fl_kdev_add(kdev))
@@ -205,6 +206,10 @@ int fl_kdev_activate(struct fl_kdev *kdev)
 		fl_deactivate_policy(kdev->q, &fl_policy);
 		ret = -EBUSY;
 	}
+	/* The root's queues are there from the start: what has no other is charged to them. */
+	for (i = 0; !ret && i < kdev->dev.nr_hwqs; i++)
+		if (!fl_kflow_make_queue(kdev->root, i, GFP_KERNEL))
+			ret = -ENOMEM;
 	return ret;
 }
 EXPORT_SYMBOL_GPL(fl_kdev_activate);

@@ -83,6 +83,7 @@ struct fl_kflow {
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
 	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
+	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
 	u64 got; /* share of the last second; written by the timer */
 	struct rcu_head rcu;
@@ -113,6 +114,20 @@ void fl_kdev_exit(struct fl_kdev *kdev);
 
 /* A flow that is not throttled may have so many in any case, without counting the free ones. */
 #define FL_TAGS_MIN 4
+
+struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index, bool may_sleep);
+
+/*
+ * Where to charge what @kflow, which is pinned, sends on hardware queue @index: to its
+ * queue, made if there is none, or else to that of an ancestor, which is pinned with it.
+ */
+static inline struct fl_queue *fl_kflow_use(struct fl_kflow *kflow, unsigned int index,
+					    bool may_sleep)
+{
+	struct fl_queue *queue = fl_flow_queue(kflow->flow.dev->sched, &kflow->flow, index);
+
+	return likely(queue) ? queue : fl_kflow_use_slow(kflow, index, may_sleep);
+}
 
 void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data);
 void fl_tags_wake(struct fl_queue *queue);

@@ -56,11 +56,6 @@ static void fl_uncharge(struct request *rq)
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }
 
-static struct fl_queue *fl_kflow_queue(struct fl_kflow *kflow, struct fl_hwq *hwq)
-{
-	return fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index);
-}
-
 static void fl_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
 {
 	struct fl_kdev *kdev = data->q->elevator->elevator_data;
@@ -78,7 +73,9 @@ static void fl_prepare_request(struct request *rq)
 	struct fl_kdev *kdev = rq->q->elevator->elevator_data;
 	struct blkcg_gq *blkg;
 	struct blkg_policy_data *pd;
+	struct fl_queue *queue;
 	struct fl_kflow *kflow;
+	struct fl_hwq *hwq;
 
 	rq->elv.priv[0] = NULL;
 	rq->elv.priv[1] = NULL;
@@ -91,9 +88,13 @@ static void fl_prepare_request(struct request *rq)
 	if (blkg_tryget(blkg)) {
 		pd = blkg_to_pd(blkg, &fl_policy);
 		kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
-		if (kflow && kflow->kdev == kdev && kflow->attached)
-			fl_charge(rq, fl_kflow_queue(kflow, rq->mq_hctx->sched_data), FL_LIMITED);
-		else
+		hwq = rq->mq_hctx->sched_data;
+		queue = kflow && kflow->kdev == kdev && kflow->attached ?
+				fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index) :
+				NULL;
+		if (queue)
+			fl_charge(rq, queue, FL_LIMITED);
+		else /* charged at insert */
 			blkg_put(blkg);
 	}
 	rcu_read_unlock();
@@ -123,13 +124,13 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 	spin_lock(&hwq->lock);
 	list_for_each_entry_safe(rq, next, list, queuelist) {
 		struct fl_kflow *kflow = fl_bio_kflow(kdev, rq->bio);
-		struct fl_queue *queue = fl_kflow_queue(kflow, hwq);
+		struct fl_queue *queue = fl_kflow_use(kflow, hwq->index, false);
 
 		list_del_init(&rq->queuelist);
 		fl_manage(rq);
 		if (unlikely(fl_req_queue(rq) != queue)) {
 			fl_uncharge(rq);
-			blkg_get(pd_to_blkg(&kflow->pd));
+			blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 			fl_charge(rq, queue, 0);
 		}
 		trace_block_rq_insert(rq);
@@ -161,15 +162,14 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
 	struct fl_hwq *hwq = hctx->sched_data;
 	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), bio);
+	struct fl_queue *queue = fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index);
 	struct list_head *staged;
 	bool merged;
 
-	if (!FL_SCHED.merge_list)
-		return false;
-	staged = FL_SCHED.merge_list(fl_kflow_queue(kflow, hwq), fl_opf_op(bio->bi_opf));
-	if (list_empty(staged))
+	if (!FL_SCHED.merge_list || !queue || !atomic_read(&queue->held))
 		return false;
 	spin_lock(&hwq->lock);
+	staged = FL_SCHED.merge_list(queue, fl_opf_op(bio->bi_opf));
 	merged = blk_bio_list_merge(q, staged, bio, nr_segs);
 	spin_unlock(&hwq->lock);
 	return merged;

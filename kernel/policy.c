@@ -40,25 +40,9 @@ static void fl_kflow_free(struct fl_kflow *kflow)
 	kfree(kflow);
 }
 
-static struct fl_queue *fl_kqueue_alloc(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
-{
-	struct fl_hwq *hwq = kflow->kdev->dev.hwqs[index];
-	struct fl_kqueue *kqueue =
-		kzalloc_node(offsetof(struct fl_kqueue, queue) + hwq->dev->sched->queue_size, gfp,
-			     container_of(hwq, struct fl_khwq, hwq)->hctx->numa_node);
-
-	if (!kqueue)
-		return NULL;
-	init_waitqueue_head(&kqueue->tags.wait);
-	kqueue->queue.flow = &kflow->flow;
-	kqueue->queue.hwq = hwq;
-	return &kqueue->queue;
-}
-
 static void fl_kflow_free_rcu(struct rcu_head *rcu)
 {
 	struct fl_kflow *kflow = container_of(rcu, struct fl_kflow, rcu);
-
 	struct fl_kdev *kdev = kflow->kdev;
 
 	fl_kflow_free(kflow);
@@ -68,18 +52,107 @@ static void fl_kflow_free_rcu(struct rcu_head *rcu)
 		wake_up(&fl_no_kflows);
 }
 
+/* ---- A flow's queues: one for each hardware queue that it uses ------------- */
+
+static struct fl_kqueue *fl_kqueue_alloc(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
+{
+	struct fl_hwq *hwq = kflow->kdev->dev.hwqs[index];
+	struct fl_kqueue *kqueue =
+		kzalloc_node(offsetof(struct fl_kqueue, queue) + hwq->dev->sched->queue_size,
+			     gfp | __GFP_NOWARN,
+			     container_of(hwq, struct fl_khwq, hwq)->hctx->numa_node);
+
+	if (!kqueue)
+		return NULL;
+	init_waitqueue_head(&kqueue->tags.wait);
+	kqueue->queue.flow = &kflow->flow;
+	kqueue->queue.hwq = hwq;
+	return kqueue;
+}
+
+/*
+ * Make the flow's queue for hardware queue @index, unless somebody else does just
+ * now; NULL when memory is short. Any context but under dev->lock.
+ *
+ * Whoever submits pays for it, which is the tenant, or a kernel thread, that pays
+ * for nothing. A tenant at its memory limit gets its queue all the same, unaccounted
+ * and without that anybody is killed for it: else it could choose to have its I/O
+ * charged to its parent. There are no more of them than it has cgroups.
+ */
+struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
+{
+	struct fl_dev *dev = &kflow->kdev->dev;
+	struct fl_kqueue *kqueue = fl_kqueue_alloc(kflow, index, gfp | __GFP_ACCOUNT | __GFP_NORETRY);
+	struct fl_queue *queue;
+	unsigned long flags;
+
+	if (!kqueue)
+		kqueue = fl_kqueue_alloc(kflow, index, gfp);
+	if (!kqueue)
+		return NULL;
+	spin_lock_irqsave(&dev->lock, flags);
+	queue = kflow->flow.queues[index];
+	if (!queue) {
+		queue = &kqueue->queue;
+		kqueue = NULL;
+		if (dev->sched->init_queue)
+			dev->sched->init_queue(queue);
+		smp_store_release(&kflow->flow.queues[index], queue);
+	}
+	spin_unlock_irqrestore(&dev->lock, flags);
+	kfree(kqueue);
+	return queue;
+}
+
+/*
+ * The first use of hardware queue @index by @kflow. An allocation that may sleep does
+ * not fail. So whoever may sleep comes here before the request is allocated:
+ * fl_tags_limit() for tasks, the throttle hook for what is known by its bio. That
+ * leaves REQ_NOWAIT, and a task that was moved to another CPU since. If memory is
+ * short just then, the request is charged to the nearest ancestor, which is said in
+ * the log, and so is what follows for a tenth of a second, or until one comes that
+ * may sleep.
+ */
+struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index, bool may_sleep)
+{
+	struct fl_dev *dev = &kflow->kdev->dev;
+	struct fl_flow *flow = &kflow->flow;
+	struct fl_queue *queue = NULL;
+
+	if (may_sleep) /* not to wait for I/O, which may have to pass here itself */
+		queue = fl_kflow_make_queue(kflow, index, GFP_NOIO);
+	else if (time_after_eq(jiffies, READ_ONCE(kflow->retry)))
+		queue = fl_kflow_make_queue(kflow, index, GFP_NOWAIT);
+	if (likely(queue))
+		return queue;
+	if (time_after_eq(jiffies, READ_ONCE(kflow->retry))) {
+		WRITE_ONCE(kflow->retry, jiffies + HZ / 10);
+		pr_warn_ratelimited("fairlane: %s: no memory for a cgroup's queue: what it sends is charged to its parent meanwhile\n",
+				    kflow->kdev->q->disk->disk_name);
+	}
+	while (!queue) { /* the root has all */
+		flow = flow->parent;
+		queue = fl_flow_queue(dev->sched, flow, index);
+	}
+	return queue;
+}
+EXPORT_SYMBOL_GPL(fl_kflow_use_slow);
+
+/* ---- The policy ------------------------------------------------------------ */
+
 /*
  * The block layer calls this when a cgroup issues its first I/O to the device,
  * maybe from where it may not sleep. If it fails, the cgroup's I/O goes to the
- * flow of its nearest ancestor.
+ * flow of its nearest ancestor, and the block layer tries again with the next one.
+ * So it is small: a flow's queues are made when they are used.
  */
 static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 {
 	struct fl_kdev *kdev = fl_kdev_get(fl_pd_alloc_queue);
 	const struct fl_sched *sched = kdev ? kdev->dev.sched : NULL;
-	unsigned int nr = kdev ? kdev->dev.nr_hwqs : 0, i;
 	struct fl_kflow *kflow;
 
+	gfp |= __GFP_ACCOUNT;
 	kflow = kzalloc(offsetof(struct fl_kflow, flow) +
 				(sched ? sched->flow_size : sizeof(struct fl_flow)),
 			gfp);
@@ -89,14 +162,11 @@ static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 	INIT_LIST_HEAD(&kflow->flow.node);
 	if (kdev) {
 		kflow->flow.dev = &kdev->dev;
-		kflow->flow.queues = kcalloc(nr, sizeof(kflow->flow.queues[0]), gfp);
+		kflow->retry = jiffies;
+		kflow->flow.queues =
+			kcalloc(kdev->dev.nr_hwqs, sizeof(kflow->flow.queues[0]), gfp);
 		if (!kflow->flow.queues)
 			goto err_free;
-		for (i = 0; i < nr; i++) {
-			kflow->flow.queues[i] = fl_kqueue_alloc(kflow, i, gfp);
-			if (!kflow->flow.queues[i])
-				goto err_free;
-		}
 	}
 	atomic_inc(&fl_nr_kflows);
 	return &kflow->pd;
@@ -116,7 +186,6 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	struct fl_kdev *kdev = kflow->kdev;
 	struct blkcg_gq *blkg = pd_to_blkg(pd);
 	unsigned long flags;
-	unsigned int i;
 
 	if (!kdev)
 		return;
@@ -132,8 +201,6 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	if (!kdev->dead && (!parent || parent->attached)) {
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
-		for (i = 0; kdev->dev.sched->init_queue && i < kdev->dev.nr_hwqs; i++)
-			kdev->dev.sched->init_queue(kflow->flow.queues[i]);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
 		kflow->attached = true;
 		if (!blkg->parent)

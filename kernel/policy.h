@@ -29,6 +29,7 @@ void fl_kdev_put(struct fl_kdev *kdev);
 
 /* policy.c */
 void fl_kflow_detach(struct fl_kflow *kflow);
+struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp);
 void fl_kflow_set_weight(struct fl_kflow *kflow, u32 weight);
 
 /* cgroup-files.c */

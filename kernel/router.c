@@ -14,12 +14,6 @@
 #include "device.h"
 #include FL_SCHED_FILE
 
-static struct fl_queue *fl_routed_queue(struct fl_kdev *kdev, struct bio *bio,
-					struct blk_mq_hw_ctx *hctx)
-{
-	return fl_flow_queue(&FL_SCHED, &fl_bio_kflow(kdev, bio)->flow, hctx->queue_num);
-}
-
 static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 				     struct fl_route_rq *frq)
 {
@@ -30,7 +24,7 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	frq->queue = NULL;
 	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq)))
 		return FL_HIGH;
-	queue = fl_routed_queue(kdev, rq->bio, rq->mq_hctx);
+	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), rq->mq_hctx->queue_num, false);
 	frq->queue = queue;
 	frq->op = fl_opf_op(rq->cmd_flags);
 	frq->bytes = blk_rq_bytes(rq);
@@ -73,7 +67,8 @@ static void fl_routed_throttle(struct rq_qos *rqos, struct bio *bio)
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
 	struct request_queue *q = kdev->q;
 	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
-	struct fl_queue *queue = fl_routed_queue(kdev, bio, hctx);
+	struct fl_queue *queue = fl_kflow_use(fl_bio_kflow(kdev, bio), hctx->queue_num,
+					      !(bio->bi_opf & REQ_NOWAIT));
 
 	if (likely(!READ_ONCE(queue->throttled) && !current->plug &&
 		   atomic_read(&queue->held) < FL_TAGS_MIN))

@@ -99,6 +99,20 @@ static void fl_tags_wait(struct fl_queue *queue)
 	finish_wait(&tags->wait, &wait);
 }
 
+/* The flow's first request there. Leaves the RCU section that it is called in. */
+static void fl_tags_first_use(struct fl_kflow *kflow, struct blk_mq_alloc_data *data)
+{
+	struct blkcg_gq *blkg = pd_to_blkg(&kflow->pd);
+	bool got = blkg_tryget(blkg);
+
+	rcu_read_unlock();
+	if (!got)
+		return;
+	fl_kflow_use(kflow, data->hctx->queue_num, !(data->flags & BLK_MQ_REQ_NOWAIT));
+	data->nr_tags = 1;
+	blkg_put(blkg);
+}
+
 /*
  * Called before a request of the current task is allocated: the task waits
  * while its cgroup holds too many tags. May sleep, unless the request may not.
@@ -112,6 +126,10 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 
 	rcu_read_lock();
 	kflow = fl_current_kflow(kdev);
+	if (kflow && !fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num)) {
+		fl_tags_first_use(kflow, data);
+		return; /* it holds nothing there yet */
+	}
 	if (kflow) {
 		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num);
 		held = atomic_read(&fl_queue_tags(queue)->held);
