@@ -166,10 +166,12 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 	struct list_head *staged;
 	bool merged;
 
-	if (!FL_SCHED.merge_list || !queue || !atomic_read(&queue->held))
+	if (!FL_SCHED.merge_list || !queue)
+		return false;
+	staged = FL_SCHED.merge_list(queue, fl_opf_op(bio->bi_opf));
+	if (list_empty(staged)) /* mostly; one that comes just now is missed */
 		return false;
 	spin_lock(&hwq->lock);
-	staged = FL_SCHED.merge_list(queue, fl_opf_op(bio->bi_opf));
 	merged = blk_bio_list_merge(q, staged, bio, nr_segs);
 	spin_unlock(&hwq->lock);
 	return merged;

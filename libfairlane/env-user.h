@@ -149,14 +149,19 @@ struct list_head {
 #define LIST_HEAD(name) struct list_head name = { &(name), &(name) }
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first_entry(head, type, member) list_entry((head)->next, type, member)
-#define list_next_entry(pos, member) list_entry((pos)->member.next, __typeof__(*(pos)), member)
+/* Not &pos->member: the head's entry, at which a walk ends, need not be aligned as one is. */
+#define __list_of(pos, member)                                                                     \
+	((struct list_head *)((char *)(pos) + offsetof(__typeof__(*(pos)), member)))
+#define list_next_entry(pos, member)                                                               \
+	list_entry(__list_of(pos, member)->next, __typeof__(*(pos)), member)
+#define list_entry_is_head(pos, head, member) (__list_of(pos, member) == (head))
 #define list_for_each_entry(pos, head, member)                                                     \
-	for (pos = list_first_entry(head, __typeof__(*pos), member); &pos->member != (head);       \
-	     pos = list_next_entry(pos, member))
+	for (pos = list_first_entry(head, __typeof__(*pos), member);                               \
+	     !list_entry_is_head(pos, head, member); pos = list_next_entry(pos, member))
 #define list_for_each_entry_safe(pos, n, head, member)                                             \
 	for (pos = list_first_entry(head, __typeof__(*pos), member),                               \
 	    n = list_next_entry(pos, member);                                                      \
-	     &pos->member != (head); pos = n, n = list_next_entry(n, member))
+	     !list_entry_is_head(pos, head, member); pos = n, n = list_next_entry(n, member))
 
 static inline void INIT_LIST_HEAD(struct list_head *h)
 {

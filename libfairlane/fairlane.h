@@ -34,9 +34,8 @@
  * says in fl_sched how large that is. The host hands it out zeroed.
  *
  * Locking
- *   hwq->lock  held by the host around insert(), dispatch(), merge_list() and
- *              route(): what belongs to one hardware queue needs no other
- *              protection.
+ *   hwq->lock  held by the host around insert(), dispatch() and route(): what
+ *              belongs to one hardware queue needs no other protection.
  *              Not irq-safe: process context only.
  *   dev->lock  the slow path: the flow list, weights, activation, refills.
  *              Irq-safe. May be taken with one hwq->lock held, never the
@@ -57,15 +56,17 @@
 struct fl_sched;
 
 struct fl_dev {
+	/* Read by every request. */
 	const struct fl_sched *sched;
+	unsigned int nr_hwqs;
+	struct fl_hwq **hwqs; /* nr_hwqs of them */
 	struct fl_prices prices; /* may change while no request exists: do not cache costs */
+	/* Written by the slow path. */
+	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct list_head flows; /* fl_flow.node; parents come first; under lock */
 	struct list_head active; /* fl_flow.active_node of those that are busy; under lock */
 	u64 shares_at; /* how often shares were computed; under lock */
 	bool ticking; /* of fl_flows_tick(): it will be called again; under lock */
-	spinlock_t lock;
-	unsigned int nr_hwqs;
-	struct fl_hwq **hwqs; /* nr_hwqs of them */
 };
 
 struct fl_hwq {
@@ -79,19 +80,19 @@ struct fl_hwq {
 struct fl_flow {
 	struct fl_dev *dev;
 	struct fl_flow *parent; /* NULL for the root; does not change */
-	struct list_head node; /* in dev->flows */
-	struct list_head active_node; /* in dev->active, while busy */
 	struct fl_queue **queues; /* nr_hwqs of them, see fl_flow_queue() */
 
-	/* See weights.h. Written under dev->lock. */
-	u32 weight;
+	/* See weights.h. Written under dev->lock; those of this line seldom, and read by every request. */
+	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
 	u32 part; /* the same with all that is below; of an inactive flow it is an old one */
 	u64 part_at; /* dev->shares_at, when that was computed */
+	u32 weight;
+	struct list_head node ____cacheline_aligned_in_smp; /* in dev->flows */
+	struct list_head active_node; /* in dev->active, while busy */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	unsigned int seen_at; /* the hardware queue where it last found some */
 	u32 active_weight; /* sum over the active children, and this flow's own requests */
-	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
 };
 
 /* Places that a flow has for requests, see tag-limits.h. */
@@ -115,15 +116,15 @@ struct fl_queue {
 	 * counting a request and inserting it (see fl_flows_age()).
 	 */
 	atomic_t held;
+	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */
-	u64 inserted;
+	u64 inserted ____cacheline_aligned_in_smp;
 	u64 requests[FL_NR_OPS]; /* dispatched */
 	u64 bytes[FL_NR_OPS];
 	u64 cost; /* charged */
 	/* By the class that route() chose. */
 	u64 routed[FL_NR_CLASSES], routed_cost[FL_NR_CLASSES];
 	u64 throttled_ns; /* time with requests staged and no right to send them */
-	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
 };
 
 /* A named number that an operator sees: a tunable when min < max, else a counter. */
@@ -171,7 +172,10 @@ struct fl_sched {
 	struct fl_req *(*dispatch)(struct fl_hwq *hwq);
 	/* May dispatch() return a request? Any context, no lock: a hint. */
 	bool (*has_work)(struct fl_hwq *hwq);
-	/* The staged requests that a new one of @op may be merged with. Under hwq->lock. */
+	/*
+	 * The list on which requests of @op are staged, with one of which a new one may be
+	 * merged: always the same. No lock; who looks into it takes hwq->lock.
+	 */
 	struct list_head *(*merge_list)(struct fl_queue *queue, enum fl_op op);
 
 	/*

@@ -266,6 +266,28 @@ static void test_a_queue_is_made_at_first_use(void)
 	}
 }
 
+#define LINE(type, member) (offsetof(type, member) / 64)
+
+/* Completions, on any CPU, write held; who holds hwq->lock writes what follows; the slow path the rest. */
+static void test_what_different_cpus_write_is_on_different_cache_lines(void)
+{
+	struct fl_flow *flow;
+	unsigned int i;
+
+	CHECK(LINE(struct fl_queue, held) != LINE(struct fl_queue, inserted), "fl_queue");
+	CHECK(LINE(struct fl_flow, busy) != LINE(struct fl_flow, active_node) &&
+		      LINE(struct fl_flow, share) != LINE(struct fl_flow, seen),
+	      "fl_flow");
+	CHECK(LINE(struct fl_dev, hwqs) != LINE(struct fl_dev, lock) &&
+		      LINE(struct fl_dev, prices) < LINE(struct fl_dev, lock),
+	      "fl_dev");
+	drive_init(&d, &fl_kyber_fairness, 4, 1, MSEC);
+	flow = fl_flow_create(d.dev, NULL, 100);
+	for (i = 0; i < 4; i++)
+		CHECK((unsigned long)fl_flow_use(flow, i) % 64 == 0, "the queues of two CPUs");
+	drive_exit(&d);
+}
+
 static void test_flows_come_and_go(void)
 {
 	unsigned int i, round;
@@ -327,6 +349,8 @@ static const struct test tests[] = {
 	{ "a walk over the active flows survives that some become inactive",
 	  test_a_walk_survives_that_flows_become_inactive },
 	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
+	{ "what different CPUs write is on different cache lines",
+	  test_what_different_cpus_write_is_on_different_cache_lines },
 	{ "flows come and go under load", test_flows_come_and_go },
 	{ "a requeued request is dispatched next", test_a_requeued_request_is_next },
 	{}
