@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Everything in which the kernels that we build against (6.1, 6.12) differ. */
+/*
+ * Everything in which the kernels that we build against (6.1, 6.12) differ. FL_HAVE_*
+ * are from features.h, which Kbuild makes: see features.sh.
+ */
 #ifndef FAIRLANE_COMPAT_H
 #define FAIRLANE_COMPAT_H
 
-#include <linux/version.h>
 #include <linux/blkdev.h>
 #include <linux/blk-mq.h>
 
@@ -13,10 +15,13 @@
 #include "blk-mq.h"
 #include "blk-mq-sched.h"
 #include "blk-rq-qos.h"
+#include "features.h"
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
+#if __has_include("blk-mq-tag.h")
 #include "blk-mq-tag.h"
+#endif
 
+#ifndef RQF_USE_SCHED
 /* Requests that prepare_request() has seen, and finish_request() will see. */
 #define FL_RQF_MANAGED RQF_ELVPRIV
 
@@ -32,14 +37,40 @@ static inline void fl_manage(struct request *rq)
 	rq->rq_flags |= RQF_ELVPRIV;
 }
 
+#else
+#define FL_RQF_MANAGED RQF_USE_SCHED
+#define fl_manage(rq) ((void)(rq)) /* all that are inserted are */
+#endif
+
+#ifdef FL_HAVE_BLK_INSERT_T
+typedef blk_insert_t fl_insert_flags;
+#define fl_insert_at_head(flags) ((flags) & BLK_MQ_INSERT_AT_HEAD)
+#else
 typedef bool fl_insert_flags;
 #define fl_insert_at_head(flags) (flags)
+#endif
 
+#ifdef FL_HAVE_PD_ALLOC_DISK
+#define FL_PD_ALLOC_ARGS struct gendisk *disk, struct blkcg *blkcg, gfp_t gfp
+#define fl_pd_alloc_queue disk->queue
+#else
 #define FL_PD_ALLOC_ARGS gfp_t gfp, struct request_queue *q, struct blkcg *blkcg
 #define fl_pd_alloc_queue q
+#endif
+
+#ifdef FL_HAVE_POLICY_OF_DISK
+#define fl_activate_policy(q, pol) blkcg_activate_policy((q)->disk, pol)
+#define fl_deactivate_policy(q, pol) blkcg_deactivate_policy((q)->disk, pol)
+#else
 #define fl_activate_policy(q, pol) blkcg_activate_policy(q, pol)
 #define fl_deactivate_policy(q, pol) blkcg_deactivate_policy(q, pol)
+#endif
 
+#ifdef FL_HAVE_CONF_INIT
+#define fl_conf_init(ctx, input) blkg_conf_init(ctx, input)
+#define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, ctx)
+#define fl_conf_exit(ctx, prepared) blkg_conf_exit(ctx)
+#else
 #define fl_conf_init(ctx, input)
 #define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, input, ctx)
 /* Only after a successful fl_conf_prep() there is something to finish. */
@@ -49,70 +80,81 @@ typedef bool fl_insert_flags;
 			blkg_conf_finish(ctx);   \
 	} while (0)
 
-typedef struct rq_qos_ops fl_rqos_ops; /* not const */
-#define fl_rqos_init(rqos, queue) ((rqos)->q = (queue))
+#endif
 
-/* A shallow depth limits each word of the tag bitmap. */
-static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
-					    unsigned int percent)
-{
-	return max(1U, (1U << tags->bitmap_tags.sb.shift) * percent / 100U);
-}
-
-#else
-
-#define FL_RQF_MANAGED RQF_USE_SCHED
-#define fl_manage(rq) ((void)(rq)) /* all that are inserted are */
-
-typedef blk_insert_t fl_insert_flags;
-#define fl_insert_at_head(flags) ((flags) & BLK_MQ_INSERT_AT_HEAD)
-
-#define FL_PD_ALLOC_ARGS struct gendisk *disk, struct blkcg *blkcg, gfp_t gfp
-#define fl_pd_alloc_queue disk->queue
-#define fl_activate_policy(q, pol) blkcg_activate_policy((q)->disk, pol)
-#define fl_deactivate_policy(q, pol) blkcg_deactivate_policy((q)->disk, pol)
-
-#define fl_conf_init(ctx, input) blkg_conf_init(ctx, input)
-#define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, ctx)
-#define fl_conf_exit(ctx, prepared) blkg_conf_exit(ctx)
-
+#ifdef FL_HAVE_RQOS_CONST_OPS
 typedef const struct rq_qos_ops fl_rqos_ops;
-#define fl_rqos_init(rqos, queue) ((rqos)->disk = (queue)->disk)
+#else
+typedef struct rq_qos_ops fl_rqos_ops;
+#endif
 
-/* A shallow depth limits the whole tag bitmap. */
+#ifdef FL_HAVE_RQOS_DISK
+#define fl_rqos_init(rqos, queue) ((rqos)->disk = (queue)->disk)
+#else
+#define fl_rqos_init(rqos, queue) ((rqos)->q = (queue))
+#endif
+
+/* What protects q->rq_qos besides freezing. Where there is no mutex, rq_qos_add() takes queue_lock. */
+#ifdef FL_HAVE_RQOS_MUTEX
+#define fl_rqos_lock(q) mutex_lock(&(q)->rq_qos_mutex)
+#define fl_rqos_unlock(q) mutex_unlock(&(q)->rq_qos_mutex)
+#define fl_rqos_change(q) lockdep_assert_held(&(q)->rq_qos_mutex)
+#define fl_rqos_changed(q)
+#else
+#define fl_rqos_lock(q)
+#define fl_rqos_unlock(q)
+#define fl_rqos_change(q) spin_lock_irq(&(q)->queue_lock)
+#define fl_rqos_changed(q) spin_unlock_irq(&(q)->queue_lock)
+#endif
+
+/*
+ * A shallow depth limits the whole tag bitmap; before 6.12.43 and 6.17, each word of
+ * it. The declarations are the same, so fairlane.ko tries it when it is loaded.
+ */
+extern bool fl_shallow_per_word;
+
 static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
 					    unsigned int percent)
 {
 	/* Not q->nr_requests, which is updated after depth_updated(). */
-	return max_t(unsigned int, 1, tags->bitmap_tags.sb.depth * percent / 100);
+	const struct sbitmap *sb = &tags->bitmap_tags.sb;
+	unsigned int depth = fl_shallow_per_word ? min(1U << sb->shift, sb->depth) : sb->depth;
+
+	return max(1U, depth * percent / 100U);
 }
 
-#endif
+/* limit_depth() may be called before the hardware queue is chosen. */
+static inline struct blk_mq_hw_ctx *fl_alloc_hctx(struct blk_mq_alloc_data *data)
+{
+	return data->hctx ?: blk_mq_map_queue(data->q, data->cmd_flags, blk_mq_get_ctx(data->q));
+}
 
 /*
  * rq_qos_add() and rq_qos_del(), which are not exported, for one that nobody
- * looks for by its id. With q->rq_qos_mutex, and the queue frozen: who walks the
+ * looks for by its id. With fl_rqos_lock(), and the queue frozen: who walks the
  * list has a request or is about to make one, and so keeps the queue from that.
  */
 static inline void fl_rqos_add(struct rq_qos *rqos, struct request_queue *q, fl_rqos_ops *ops)
 {
-	lockdep_assert_held(&q->rq_qos_mutex);
+	fl_rqos_change(q);
 	fl_rqos_init(rqos, q);
 	rqos->id = RQ_QOS_COST + 1;
 	rqos->ops = ops;
 	rqos->next = q->rq_qos;
 	q->rq_qos = rqos;
+	fl_rqos_changed(q);
 }
 
 static inline void fl_rqos_del(struct rq_qos *rqos, struct request_queue *q)
 {
 	struct rq_qos **at = &q->rq_qos;
 
-	lockdep_assert_held(&q->rq_qos_mutex);
+	fl_rqos_change(q);
 	while (*at && *at != rqos)
 		at = &(*at)->next;
 	if (*at)
 		*at = rqos->next;
+	fl_rqos_changed(q);
 }
 
 /* ---- vssd.ko -------------------------------------------------------------- */
@@ -122,7 +164,7 @@ struct vssd_limits {
 	bool volatile_cache; /* flushes and FUA mean something */
 };
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0)
+#ifndef FL_HAVE_DISK_WITH_LIMITS
 
 static inline struct gendisk *vssd_alloc_disk(struct blk_mq_tag_set *tags,
 					      const struct vssd_limits *limits, void *data)

@@ -273,9 +273,28 @@ struct blkcg_policy fl_policy = {
 };
 EXPORT_SYMBOL_GPL(fl_policy);
 
+bool fl_shallow_per_word;
+EXPORT_SYMBOL_GPL(fl_shallow_per_word);
+
+/* Of two words of 8 bits, at a shallow depth of 8: who limits each word, gives out more than 8. */
+static int __init fl_try_shallow(void)
+{
+	struct sbitmap_queue sbq;
+	int i;
+
+	if (sbitmap_queue_init_node(&sbq, 16, 3, false, GFP_KERNEL, NUMA_NO_NODE))
+		return -ENOMEM;
+	sbitmap_queue_min_shallow_depth(&sbq, 8);
+	for (i = 0; i < 16 && sbitmap_queue_get_shallow(&sbq, 8) >= 0; i++)
+		;
+	fl_shallow_per_word = i > 8;
+	sbitmap_queue_free(&sbq);
+	return 0;
+}
+
 static int __init fl_init(void)
 {
-	return blkcg_policy_register(&fl_policy);
+	return fl_try_shallow() ?: blkcg_policy_register(&fl_policy);
 }
 
 static void __exit fl_exit(void)

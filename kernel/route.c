@@ -23,7 +23,7 @@ struct fl_route_frozen {
 static struct fl_route_frozen fl_route_freeze(struct request_queue *q)
 {
 	mutex_lock(&q->sysfs_lock);
-	mutex_lock(&q->rq_qos_mutex);
+	fl_rqos_lock(q);
 	blk_mq_freeze_queue(q);
 	return (struct fl_route_frozen){ memalloc_noio_save() };
 }
@@ -32,7 +32,7 @@ static void fl_route_unfreeze(struct request_queue *q, struct fl_route_frozen fr
 {
 	memalloc_noio_restore(frozen.noio);
 	blk_mq_unfreeze_queue(q);
-	mutex_unlock(&q->rq_qos_mutex);
+	fl_rqos_unlock(q);
 	mutex_unlock(&q->sysfs_lock);
 }
 

@@ -124,7 +124,7 @@ struct fl_router {
 	struct list_head node; /* in fl_routers */
 	/*
 	 * Set start, done, undo and data of @route; the queue is frozen, and
-	 * q->sysfs_lock and q->rq_qos_mutex are held. On an error nothing is set.
+	 * q->sysfs_lock and fl_rqos_lock() are held. On an error nothing is set.
 	 */
 	int (*attach)(struct fl_route *route);
 	/* The converse, under the same conditions. */

@@ -108,7 +108,7 @@ static void fl_tags_first_use(struct fl_kflow *kflow, struct blk_mq_alloc_data *
 	rcu_read_unlock();
 	if (!got)
 		return;
-	fl_kflow_use(kflow, data->hctx->queue_num, !(data->flags & BLK_MQ_REQ_NOWAIT));
+	fl_kflow_use(kflow, fl_alloc_hctx(data)->queue_num, !(data->flags & BLK_MQ_REQ_NOWAIT));
 	data->nr_tags = 1;
 	blkg_put(blkg);
 }
@@ -126,12 +126,12 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 
 	rcu_read_lock();
 	kflow = fl_current_kflow(kdev);
-	if (kflow && !fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num)) {
+	if (kflow && !fl_flow_queue(kdev->dev.sched, &kflow->flow, fl_alloc_hctx(data)->queue_num)) {
 		fl_tags_first_use(kflow, data);
 		return; /* it holds nothing there yet */
 	}
 	if (kflow) {
-		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, data->hctx->queue_num);
+		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, fl_alloc_hctx(data)->queue_num);
 		held = atomic_read(&fl_queue_tags(queue)->held);
 		limit = fl_tags_limit_of(queue, held);
 	}
@@ -152,7 +152,7 @@ void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
 	rcu_read_unlock();
 	if (!blkg)
 		return;
-	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), data->hctx->queue_num, held);
+	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), fl_alloc_hctx(data)->queue_num, held);
 	fl_tags_wait(queue);
 	data->nr_tags = 1;
 	blkg_put(blkg);

@@ -1,0 +1,39 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# features.sh CC FLAGS...: print #defines for compat.h, which say what the kernel's headers have.
+# Each test is C code that compiles only with it. The kernel's version would not tell: stable
+# releases and distributions bring interfaces from later versions, and leave some out.
+headers=$(mktemp) || exit 1
+trap 'rm -f "$headers"' EXIT
+compiles() { "$@" -Wno-error -Werror=implicit-function-declaration -Werror=incompatible-pointer-types \
+	-Werror=discarded-qualifiers -fsyntax-only -x cpp-output -; }
+
+if ! "$@" -E -P -x c -o "$headers" - <<'END' || ! compiles "$@" <"$headers"; then
+#include <linux/blkdev.h>
+#include <linux/blk-mq.h>
+#include "elevator.h"
+#include "blk.h"
+#include "blk-cgroup.h"
+#include "blk-mq.h"
+#include "blk-rq-qos.h"
+END
+	echo "fairlane: the block headers in BLOCK are not those of the kernel in KDIR: take them from its source" >&2
+	exit 1
+fi
+
+echo '/* Made by Kbuild: features.sh. */'
+while IFS='|' read -r name code; do
+	if { cat "$headers"; echo "$code"; } | compiles "$@" 2>/dev/null; then
+		echo "#define FL_HAVE_$name"
+	fi
+done <<'END'
+BLK_INSERT_T|blk_insert_t fl;
+PD_ALLOC_DISK|struct blkg_policy_data *fl(struct gendisk *, struct blkcg *, gfp_t); blkcg_pol_alloc_pd_fn *fl_fn = fl;
+POLICY_OF_DISK|int fl(struct gendisk *disk, struct blkcg_policy *pol) { return blkcg_activate_policy(disk, pol); }
+CONF_INIT|void fl(struct blkg_conf_ctx *ctx, char *input) { blkg_conf_init(ctx, input); }
+RQOS_CONST_OPS|void fl(struct rq_qos *rqos, const struct rq_qos_ops *ops) { rqos->ops = ops; }
+RQOS_DISK|struct gendisk *fl(struct rq_qos *rqos) { return rqos->disk; }
+RQOS_MUTEX|struct mutex *fl(struct request_queue *q) { return &q->rq_qos_mutex; }
+DISK_WITH_LIMITS|struct gendisk *fl(struct blk_mq_tag_set *set, struct queue_limits *lim, struct lock_class_key *key) { return __blk_mq_alloc_disk(set, lim, 0, key); }
+END
