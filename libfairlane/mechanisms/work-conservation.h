@@ -1,267 +1,318 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Work conservation: does it pay that flows wait for each other?
+ * Work conservation: nobody is held back while the drive has too little to do.
  *
- * A scheduler that makes flows wait for one that is behind cannot see why that
- * one is behind. The others may keep it back, in the drive. Or it cannot do more
- * anyway: it sends one request at a time, its rate is limited, its hardware
- * queue is full. But the scheduler can measure. In a free run nobody waits, for
- * four windows of time. In the first two the drive works off what it had before,
- * and fills its write buffer: today's take tens of MiB, or some 10 ms. If in the
- * other two it does clearly more than before the free run, it had been running
- * dry, and waiting wastes it.
+ * A scheduler holds back flows that are ahead, for the sake of one that is behind.
+ * It cannot see why that one is behind. The others may be in its way, in the drive.
+ * Or it cannot do more: it sends one request at a time, its rate is limited, its
+ * hardware queue is full. Then the others wait in vain, and the drive runs dry.
  *
- *	64 in flight, 2560 done in 8 ms. A heavy tenant with one request at
- *	a time falls behind, the others wait: 1 in flight, 80 done. A free run
- *	begins 8 ms later, and 32 ms after that it is known that waiting is waste.
+ * It does not have to be seen. A drive needs only so much at once to do all that it
+ * can: the floor. As long as there is more in it than that, holding back costs
+ * nothing. As soon as there is less, those that are held are let go, in their
+ * order, until the floor is reached again:
  *
- * One window says little: a program operation takes milliseconds, garbage
- * collection tens of them, and the flow that is waited for may come in bursts.
- * So the rate before is an average of up to 16 windows. "Clearly more" is a
- * seventh more, and also more by twice the mean deviation of that average, and
- * of a drive that nobody waits for.
+ *	a floor of 40, B is ahead of A and held
+ *	A has 64 in the drive        the drive is full: B waits, and A gets its share
+ *	A has one at a time          B fills the drive up to 40: all that it can do
  *
- * There is a free run when some flow is held and the drive on average does
- * clearly less than usual: less than in the last free run, or than while nobody
- * is held. And there is one in 64 windows in any case. As long as free runs
- * show no gain there is one in 128, 256, ... 4096, and none sooner than after 4,
- * 8, ... 128.
+ * 1. Room
  *
- * All of this is the slow path, under dev->lock. Only `on` is read without it: a
- * stale one misplaces one batch.
+ * The room up to the floor is the floor less the cost of what is in the drive. No
+ * counter of it is shared. Each hardware queue has a part of the room: sending a
+ * request takes from it, a completed one gives back, and both happen on the same CPU
+ * as a rule. The part may be less than none. Once it is more than a batch, or less
+ * than minus a batch, it goes to a pool. So the pool is right to within a quarter of
+ * the floor.
+ *
+ * A hardware queue whose flows are held asks for room. If it has none, nor the
+ * pool, it waits, and completions hand it some, in turn with others that wait:
+ * what is handed to it nobody else can take.
+ *
+ * 2. How high the floor is
+ *
+ * That differs from drive to drive, and with what it is asked to do. So it is
+ * measured, while flows are let go by it: for a moment it is an eighth above its
+ * middle, then for a moment an eighth below. What the drive does changes by some part
+ * of that. Where it is all of it, the drive has too little to do; where it is none,
+ * more in it is of no use. The middle moves to where it is a twelfth. (This is the
+ * elasticity of throughput with respect to the floor; TCP BBR finds the capacity
+ * of a path in the same way.)
+ *
+ *	middle 64: 58 MiB/s at 56, 63 MiB/s at 72    a third: raise it by an eighth
+ *	middle 130: 79.6 at 114, 80.0 at 146         a fiftieth: lower it, a little
+ *
+ * Shares hold all the time: only the floor varies, and who is held does not. While
+ * nobody is let go by it the floor stays as it is, since nothing is to be learned. It
+ * begins at 32 reference requests, and takes about a third of a second to reach 128.
+ *
+ * What it costs: a flow that could just fill the drive to the floor by itself, but
+ * has a little less in it, is behind for good. It gets what it asks for, as without a
+ * scheduler, and nobody waits for it. Two of 48 requests each, of weights 900 and
+ * 100, on a drive that needs 64: they get 67:33, where 90:10 would leave a quarter
+ * of the drive unused.
  */
 #ifndef FAIRLANE_WORK_CONSERVATION_H
 #define FAIRLANE_WORK_CONSERVATION_H
 
 #include "../fairlane.h"
 
-/* A window ends when the drive has done 64 requests, or should have done 128; in 8 to 24 ms. */
-#define FL_WINDOW_NS (8ull * NSEC_PER_MSEC)
-#define FL_MAX_WINDOW_NS (24ull * NSEC_PER_MSEC)
-#define FL_WINDOW_REQUESTS 64
+#define FL_FLOOR_FIRST (32 * (s64)FL_COST_ONE)
+#define FL_FLOOR_MIN (8 * (s64)FL_COST_ONE)
+#define FL_FLOOR_MAX (1ll << 32)
 
-/* In windows: a free run; from one to the next. */
-#define FL_FREE_RUN 4
-#define FL_FREE_RUN_COUNTS 2 /* the last ones of it */
-#define FL_FREE_RUN_EVERY 64
-#define FL_FREE_RUN_SELDOM 4096
-/* Not before so many less, even if the drive does less than is usual. */
-#define FL_FREE_RUN_SOONER 32
-/* Windows that count in the average. */
-#define FL_AVERAGE 16
+/* The parts of the room that hardware queues have are at most 1 / this of the floor, in all. */
+#define FL_FLOOR_PARTS 8
 
-/* What a drive did so far, or does in a second. */
-struct fl_work {
-	u64 requests, cost;
+/* The floor is 1 / this above or below its middle. */
+#define FL_FLOOR_SPREAD 8
+
+/* For so long, after it has changed and the drive has followed; longer, if little is done. */
+#define FL_FLOOR_SETTLE_NS (4ull * NSEC_PER_MSEC)
+#define FL_FLOOR_WINDOW_NS (20ull * NSEC_PER_MSEC)
+#define FL_FLOOR_LONGEST_NS (200ull * NSEC_PER_MSEC)
+#define FL_FLOOR_REQUESTS 256
+
+/* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it moves. */
+#define FL_FLOOR_ELASTICITY 80
+#define FL_FLOOR_UP 256
+#define FL_FLOOR_DOWN 64
+
+/* The room that one hardware queue has: in the scheduler's struct for it. */
+struct fl_room {
+	atomic64_t part; /* added to by completions, and taken from under hwq->lock */
+	int waiting; /* to be handed some; by xchg() */
+	int woken; /* it was; set by whoever did that, cleared by its next dispatch */
 };
 
-struct fl_free_run {
-	unsigned int on; /* for so many more windows nobody waits; 0: no free run */
-	u64 window_ns; /* when the window began */
-	struct fl_work window; /* done until then */
-	unsigned int looks, held; /* in it; those that found a flow held */
-	struct fl_work last; /* in the last window */
-	struct fl_work usual,
-		usual_off; /* where nobody waits; mean deviation of a window from it */
-	unsigned int windows,
-		every; /* with a flow held since the last free run; how many start one */
-	struct fl_work average, off; /* of the last of these; mean deviation of one from it */
-	unsigned int averaged;
-	struct fl_work measured; /* in the windows of the free run that count */
-	/* Of the last free run with a gain. */
-	struct fl_work before; /* the average before it */
-	struct fl_work gained; /* done until it ended, */
-	u64 gain_ns; /* which was then */
+struct fl_floor {
+	/* Do not change. */
+	struct fl_dev *dev;
+	size_t offset; /* of the fl_room in each hardware queue */
+	/* Written by fl_floor_set(); a stale read moves a batch of the old size. */
+	s64 level, batch;
+	/* Of flows that were let go; a lost update only makes it less sure that there were some. */
+	u64 released;
+
+	/* The room that no hardware queue has. */
+	atomic64_t pool ____cacheline_aligned_in_smp;
+	atomic_t nr_waiting;
+	unsigned int last; /* hardware queue that was handed some; a stale read hands it some again */
+
+	/* The rest is the caller's of fl_floor_look(), one at a time. */
+	s64 middle;
+	s64 elasticity; /* moving average */
+	bool up, settled;
+	u64 since_ns, done, requests, seen_released; /* when the window began, and until then */
+	u64 rate[2]; /* cost per second in the last window below the middle, and above */
 };
 
-enum fl_free_run_result {
-	FL_FREE_RUN_NOTHING,
-	FL_FREE_RUN_BEGINS,
-	FL_FREE_RUN_NO_GAIN,
-	FL_FREE_RUN_GAIN
-};
-
-static inline void fl_free_run_init(struct fl_free_run *run, u64 now_ns)
+static inline struct fl_room *__fl_room(struct fl_floor *floor, unsigned int i)
 {
-	run->window_ns = now_ns;
-	run->every = FL_FREE_RUN_EVERY;
-	run->windows = FL_FREE_RUN_EVERY - 1; /* the first comes soon */
+	return (struct fl_room *)((char *)floor->dev->hwqs[i] + floor->offset);
 }
 
-/* What was done in a second since @since_ns, when it was @since. */
-static inline struct fl_work __fl_work_rate(const struct fl_work *done, u64 now_ns,
-					    const struct fl_work *since, u64 since_ns)
+/* ---- Room --------------------------------------------------------------- */
+
+/* What hardware queues have goes to the pool, but for those that were handed it just now. */
+static inline void __fl_floor_reclaim(struct fl_floor *floor)
 {
-	u64 ns = max_t(u64, now_ns - since_ns, 1);
-	struct fl_work rate;
+	unsigned int i;
 
-	rate.requests = mul_u64_u64_div_u64(done->requests - since->requests, NSEC_PER_SEC, ns);
-	rate.cost = mul_u64_u64_div_u64(done->cost - since->cost, NSEC_PER_SEC, ns);
-	return rate;
-}
+	for (i = 0; i < floor->dev->nr_hwqs; i++) {
+		struct fl_room *room = __fl_room(floor, i);
 
-/* In requests and in cost: the price list may be wrong. */
-static inline bool __fl_work_is_more(const struct fl_work *work, const struct fl_work *other)
-{
-	return 7 * work->requests > 8 * other->requests && 7 * work->cost > 8 * other->cost;
-}
-
-static inline bool __fl_free_run_dry(const struct fl_free_run *run, const struct fl_work *could)
-{
-	/* The average of n deviates less than one window, by the square root of n. */
-	unsigned int shift = run->averaged >= 16 ? 2 : run->averaged >= 4 ? 1 : 0;
-
-	return __fl_work_is_more(could, &run->average) &&
-	       could->requests > run->average.requests + (2 * run->off.requests >> shift) +
-					 2 * run->usual_off.requests &&
-	       could->cost >
-		       run->average.cost + (2 * run->off.cost >> shift) + 2 * run->usual_off.cost;
-}
-
-/* Who waits for whom has changed: what the drive did before does not count. */
-static inline void fl_free_run_forget(struct fl_free_run *run)
-{
-	run->windows = 0;
-	run->averaged = 0;
-}
-
-/* Let @work count 1/@n in @average. */
-static inline void __fl_work_average(struct fl_work *average, const struct fl_work *work, s64 n)
-{
-	average->requests += div64_s64((s64)(work->requests - average->requests), n);
-	average->cost += div64_s64((s64)(work->cost - average->cost), n);
-}
-
-static inline u64 __fl_apart(u64 a, u64 b)
-{
-	return a > b ? a - b : b - a;
-}
-
-/* Let the distance of @work from @average count 1/@n in @off. */
-static inline void __fl_work_off(struct fl_work *off, const struct fl_work *work,
-				 const struct fl_work *average, s64 n)
-{
-	struct fl_work apart = { .requests = __fl_apart(work->requests, average->requests),
-				 .cost = __fl_apart(work->cost, average->cost) };
-
-	__fl_work_average(off, &apart, n);
-}
-
-static inline void __fl_free_run_average(struct fl_free_run *run, const struct fl_work *work)
-{
-	run->averaged = min_t(unsigned int, run->averaged + 1, FL_AVERAGE);
-	__fl_work_average(&run->average, work, run->averaged);
-	__fl_work_off(&run->off, work, &run->average, run->averaged);
-}
-
-static inline enum fl_free_run_result __fl_free_run_goes_on(struct fl_free_run *run,
-							    const struct fl_work *work)
-{
-	if (run->on == 1) /* from the window before, the first that counts */
-		__fl_work_off(&run->usual_off, work, &run->measured, 4);
-	if (run->on <= FL_FREE_RUN_COUNTS)
-		__fl_work_average(&run->measured, work, FL_FREE_RUN_COUNTS + 1 - run->on);
-	WRITE_ONCE(run->on, run->on - 1);
-	if (run->on)
-		return FL_FREE_RUN_NOTHING;
-	run->usual = run->measured;
-	run->windows = 0;
-	if (!__fl_free_run_dry(run, &run->measured)) {
-		run->every = min_t(unsigned int, run->every * 2, FL_FREE_RUN_SELDOM);
-		return FL_FREE_RUN_NO_GAIN;
+		if (atomic64_read(&room->part) && !READ_ONCE(room->woken))
+			atomic64_add(atomic64_xchg(&room->part, 0), &floor->pool);
 	}
-	run->every = max_t(unsigned int, run->every / 2, FL_FREE_RUN_EVERY);
-	run->before = run->average;
-	run->gained = run->window;
-	run->gain_ns = run->window_ns;
-	fl_free_run_forget(run);
-	return FL_FREE_RUN_GAIN;
 }
 
-/* A window is over; the drive did @work a second. @held: a flow was held for at least 1/8 of it. */
-static inline enum fl_free_run_result __fl_free_run_window(struct fl_free_run *run,
-							   const struct fl_work *work, bool held)
+/* Take a batch from the pool; if others wait, no more than makes it go on. */
+static inline bool __fl_floor_pull(struct fl_floor *floor, struct fl_room *room)
 {
-	if (run->on)
-		return __fl_free_run_goes_on(run, work);
-	if (!held) {
-		__fl_work_average(&run->usual, work, 4);
-		__fl_work_off(&run->usual_off, work, &run->usual, 4);
-		return FL_FREE_RUN_NOTHING;
-	}
-	run->windows++;
-	__fl_free_run_average(run, work);
-	if (run->windows < run->every && (run->windows < run->every / FL_FREE_RUN_SOONER ||
-					  !__fl_free_run_dry(run, &run->usual)))
-		return FL_FREE_RUN_NOTHING;
-	WRITE_ONCE(run->on, FL_FREE_RUN);
-	return FL_FREE_RUN_BEGINS;
+	s64 left = atomic64_read(&floor->pool), n;
+
+	do {
+		if (left <= 0)
+			return false;
+		n = 1 - min_t(s64, atomic64_read(&room->part), 0);
+		if (!atomic_read(&floor->nr_waiting))
+			n = max_t(s64, n, READ_ONCE(floor->batch));
+		n = min_t(s64, n, left);
+	} while (!atomic64_try_cmpxchg(&floor->pool, &left, left - n));
+	return atomic64_add_return(n, &room->part) > 0;
 }
 
-static inline void __fl_free_run_begin_window(struct fl_free_run *run, u64 now_ns,
-					      const struct fl_work *done)
+/* Returns whether it waited. */
+static inline bool __fl_room_stop_waiting(struct fl_floor *floor, struct fl_room *room)
 {
-	run->window_ns = now_ns;
-	run->window = *done;
-	run->looks = 0;
-	run->held = 0;
-}
-
-/*
- * Look at the drive, which has done @done so far; @held: a flow is held now.
- * Called at least each ms while there are requests. It is up to the caller what
- * to do when a free run ends with a gain.
- */
-static inline enum fl_free_run_result fl_free_run_look(struct fl_free_run *run, u64 now_ns,
-						       const struct fl_work *done, bool held)
-{
-	u64 ns = now_ns - run->window_ns, requests = done->requests - run->window.requests;
-	u64 usual = mul_u64_u64_div_u64(run->usual.requests, ns, NSEC_PER_SEC);
-
-	run->looks++;
-	run->held += held;
-	if (ns < FL_WINDOW_NS ||
-	    (max_t(u64, requests, usual / 2) < FL_WINDOW_REQUESTS && ns < FL_MAX_WINDOW_NS))
-		return FL_FREE_RUN_NOTHING;
-	run->last = __fl_work_rate(done, now_ns, &run->window, run->window_ns);
-	held = 8 * run->held > run->looks;
-	__fl_free_run_begin_window(run, now_ns, done);
-	return __fl_free_run_window(run, &run->last, held);
-}
-
-/*
- * Does the gain of the last free run last: has the drive, which has done @done so
- * far, done clearly more ever since than before? If not, the gain was something
- * else, such as filling a large write buffer. Stores in @rate what the drive did
- * in a second since then.
- */
-static inline bool fl_free_run_gain_lasts(const struct fl_free_run *run, u64 now_ns,
-					  const struct fl_work *done, struct fl_work *rate)
-{
-	*rate = __fl_work_rate(done, now_ns, &run->gained, run->gain_ns);
-	return __fl_work_is_more(rate, &run->before);
-}
-
-/*
- * A probe is over: since @since_ns, when @since was done, flows have waited again.
- * Was that waste, given that the drive can do @could a second? If so, that counts
- * as the gain of a free run. fl_free_run_look() is not called during a probe.
- */
-static inline bool fl_free_run_probe_fails(struct fl_free_run *run, u64 now_ns,
-					   const struct fl_work *done, u64 since_ns,
-					   const struct fl_work *since, const struct fl_work *could)
-{
-	struct fl_work rate = __fl_work_rate(done, now_ns, since, since_ns);
-
-	__fl_free_run_begin_window(run, now_ns, done);
-	if (!__fl_work_is_more(could, &rate) ||
-	    could->requests <= rate.requests + 2 * run->usual_off.requests ||
-	    could->cost <= rate.cost + 2 * run->usual_off.cost)
+	if (!xchg(&room->waiting, 0))
 		return false;
-	run->before = rate;
-	run->gained = *done;
-	run->gain_ns = now_ns;
+	atomic_add(-1, &floor->nr_waiting);
 	return true;
+}
+
+static inline void __fl_floor_hand_over(struct fl_floor *floor)
+{
+	unsigned int i, nr = floor->dev->nr_hwqs, at = READ_ONCE(floor->last);
+
+	for (i = 0; i < nr && atomic_read(&floor->nr_waiting); i++) {
+		struct fl_room *room;
+
+		at = at + 1 < nr ? at + 1 : 0;
+		room = __fl_room(floor, at);
+		if (!READ_ONCE(room->waiting))
+			continue;
+		if (!__fl_floor_pull(floor, room))
+			return;
+		WRITE_ONCE(floor->last, at);
+		if (__fl_room_stop_waiting(floor, room)) {
+			WRITE_ONCE(room->woken, 1);
+			fl_hwq_run(floor->dev->hwqs[at]);
+		}
+	}
+}
+
+/*
+ * Is there room, so that whoever is held on this hardware queue may go on? If not, the
+ * hardware queue is run as soon as there is. Under hwq->lock.
+ */
+static inline bool fl_floor_has_room(struct fl_floor *floor, struct fl_room *room)
+{
+	bool found = atomic64_read(&room->part) > 0 || __fl_floor_pull(floor, room);
+
+	if (!found && !xchg(&room->waiting, 1)) {
+		atomic_add(1, &floor->nr_waiting);
+		/* From here on completions see that it waits; for what came before, look again. */
+		smp_mb();
+		__fl_floor_reclaim(floor);
+		found = __fl_floor_pull(floor, room);
+	}
+	/* Nobody is to wake it for what it has. */
+	if (found && READ_ONCE(room->waiting))
+		__fl_room_stop_waiting(floor, room);
+	return found;
+}
+
+/* A flow that is held is let go, since there is room. Under hwq->lock. */
+static inline void fl_floor_release(struct fl_floor *floor)
+{
+	WRITE_ONCE(floor->released, READ_ONCE(floor->released) + 1);
+}
+
+/* A request of @cost is sent to the drive. Under hwq->lock. */
+static inline void fl_floor_sent(struct fl_floor *floor, struct fl_room *room, u64 cost)
+{
+	s64 part = atomic64_add_return(-(s64)cost, &room->part);
+
+	while (part < -READ_ONCE(floor->batch) && !atomic64_try_cmpxchg(&room->part, &part, 0))
+		;
+	if (part < -READ_ONCE(floor->batch))
+		atomic64_add(part, &floor->pool);
+}
+
+/* It is no longer there. Any context, no lock. */
+static inline void fl_floor_done(struct fl_floor *floor, struct fl_room *room, u64 cost)
+{
+	s64 part = atomic64_add_return(cost, &room->part);
+
+	/* That was a full barrier: either we see who waits, or they see this. */
+	if (likely(part <= 0 || (part <= READ_ONCE(floor->batch) && !atomic_read(&floor->nr_waiting))))
+		return;
+	while (part > 0 && !atomic64_try_cmpxchg(&room->part, &part, 0))
+		;
+	if (part > 0)
+		atomic64_add(part, &floor->pool);
+	if (atomic_read(&floor->nr_waiting))
+		__fl_floor_hand_over(floor);
+}
+
+/*
+ * dispatch() ends without a request: what this hardware queue was handed goes to the
+ * next one. Under hwq->lock.
+ */
+static inline void fl_floor_pass_on(struct fl_floor *floor, struct fl_room *room)
+{
+	if (unlikely(READ_ONCE(room->woken)) && xchg(&room->woken, 0))
+		fl_floor_done(floor, room, 0);
+}
+
+/* ---- How high the floor is ------------------------------------------------ */
+
+static inline void fl_floor_set(struct fl_floor *floor, s64 level)
+{
+	s64 more = level - floor->level;
+
+	WRITE_ONCE(floor->level, level);
+	WRITE_ONCE(floor->batch,
+		   max_t(s64, 1, div64_s64(level, FL_FLOOR_PARTS * (s64)floor->dev->nr_hwqs)));
+	atomic64_add(more, &floor->pool);
+	__fl_floor_reclaim(floor);
+	if (atomic_read(&floor->nr_waiting))
+		__fl_floor_hand_over(floor);
+}
+
+/* @offset: of the fl_room in the scheduler's struct for a hardware queue. */
+static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, size_t offset,
+				 u64 now_ns)
+{
+	floor->dev = dev;
+	floor->offset = offset;
+	floor->middle = FL_FLOOR_FIRST;
+	floor->since_ns = now_ns;
+	fl_floor_set(floor, floor->middle);
+}
+
+static inline void __fl_floor_step(struct fl_floor *floor)
+{
+	s64 sum = floor->rate[0] + floor->rate[1], difference = floor->rate[1] - floor->rate[0], step;
+
+	if (!sum)
+		return;
+	/* The difference of the rates by their mean, by that of the levels by theirs. */
+	step = clamp_t(s64, div64_s64(difference * FL_FLOOR_SPREAD * 1024, sum), -512, 1024);
+	floor->elasticity += (step - floor->elasticity) / 2;
+	step = (floor->elasticity - FL_FLOOR_ELASTICITY) / 2;
+	step = clamp_t(s64, step, -FL_FLOOR_DOWN, FL_FLOOR_UP);
+	floor->middle += floor->middle * step / 1024;
+	floor->middle = clamp_t(s64, floor->middle, FL_FLOOR_MIN, FL_FLOOR_MAX);
+}
+
+static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, u64 done,
+					   u64 requests)
+{
+	floor->since_ns = now_ns;
+	floor->done = done;
+	floor->requests = requests;
+	floor->seen_released = READ_ONCE(floor->released);
+}
+
+/*
+ * Look at the drive, which has done @requests of the cost @done so far. Every few ms while
+ * there are requests, one caller at a time.
+ */
+static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, u64 done, u64 requests)
+{
+	u64 ns = now_ns - floor->since_ns, did = requests - floor->requests;
+	u64 released = READ_ONCE(floor->released) - floor->seen_released;
+
+	if (!floor->settled) {
+		if (ns < FL_FLOOR_SETTLE_NS)
+			return;
+		floor->settled = true;
+		__fl_floor_begin_window(floor, now_ns, done, requests);
+		return;
+	}
+	if (ns < FL_FLOOR_WINDOW_NS || (did < FL_FLOOR_REQUESTS && ns < FL_FLOOR_LONGEST_NS))
+		return;
+	floor->rate[floor->up] = mul_u64_u64_div_u64(done - floor->done, NSEC_PER_SEC, ns);
+	/* If few were let go by it, it was not the floor that decided what was in the drive. */
+	if (floor->up && 16 * released > did)
+		__fl_floor_step(floor);
+	floor->up = !floor->up;
+	floor->settled = false;
+	__fl_floor_begin_window(floor, now_ns, done, requests);
+	fl_floor_set(floor, floor->middle + (floor->up ? 1 : -1) * floor->middle / FL_FLOOR_SPREAD);
 }
 
 #endif

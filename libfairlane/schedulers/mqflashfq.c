@@ -117,19 +117,6 @@
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
 
-/* How long nobody waits for a flow, once waiting for it was found to be waste. */
-#define MF_LIMITED_NS (128ull * NSEC_PER_MSEC)
-#define MF_MAX_LIMITED_NS (2048ull * NSEC_PER_MSEC)
-
-/* Then a probe waits for it again, to see if that is still waste. Its first half does not count. */
-#define MF_PROBE_NS (48ull * NSEC_PER_MSEC)
-
-/* A flow that is idle again after fewer batches is brief: not waited for the next time. */
-#define MF_BRIEF 4
-
-/* A flow may send so many batches in any free run, as it is not known what the drive can do. */
-#define MF_FREE_BATCHES 16
-
 /* A cgroup's batch is divided among its hardware queues, but into no more parts than these. */
 #define MF_PARTS 4
 
@@ -144,12 +131,8 @@ struct mf_slot {
 	atomic64_t vt; /* charged; added to by any hardware queue */
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
-	int limited; /* nobody waits for it */
 	/* Hardware queues that wait for it: bit n for n, n + 64, ... Cleared by whoever advances it. */
 	atomic64_t waiters;
-	/* Under dev->lock. */
-	struct mf_entity *owner; /* while used */
-	u64 held_ns; /* the last tick that found its owner held */
 } ____cacheline_aligned_in_smp;
 
 /* What has a virtual time: embedded in a flow or in a hardware queue. */
@@ -160,12 +143,6 @@ struct mf_entity {
 	 */
 	struct mf_slot *slot;
 	bool in; /* backlogged; written under dev->lock, read by every insert */
-	/* Under dev->lock; see 6. */
-	u64 from_vt; /* where it was when it became backlogged */
-	u64 left_ns, sent; /* when it ceased to be, and how far it was from there */
-	bool brief; /* the last time it was so for no more than a few batches */
-	u64 waited_for; /* hardware queues that were found waiting for it lately */
-	u64 limited_until_ns; /* limited, as long as it is the device's */
 	struct mf_slot own; /* when idle, or all slots are taken */
 };
 
@@ -202,10 +179,11 @@ struct mf_hwq {
 	 * a stale read costs a test, or waits for the tick.
 	 */
 	bool held;
-	u64 held_vt, held_reciprocal;
-	struct mf_slot *held_slot, *held_for; /* its own, and the other */
+	u64 held_vt;
+	struct mf_slot *held_for;
 	struct mf_entity core;
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
+	struct fl_room room;
 	/* What the drive has given back. Added to by completions, summed by the tick. */
 	atomic64_t done ____cacheline_aligned_in_smp;
 	atomic64_t done_bytes;
@@ -218,27 +196,17 @@ struct mf_dev {
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
 	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
-	/* In a free run a flow waits once it is ahead of this by so much cost of its own, or so far. */
-	u64 free_vt, free_cost, free_most;
-	struct fl_free_run free_run;
-	u64 free_ns; /* when it began; dev->lock */
-	u64 limited_until_ns, limited_ns; /* flows; for so long the next time; dev->lock */
-	/* Set while a probe waits for those that were limited until then; 0: there is none. */
-	u64 probed_until_ns, probe_ns; /* since when; dev->lock */
-	struct fl_work unlimited; /* what was done in a second before the probe */
-	struct fl_work probe; /* done so far when its second half began, at half_ns */
-	u64 half_ns;
-	u64 most_waited_for; /* by mf_most_waited_for() */
+	struct fl_floor floor;
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
+	u64 idle_vt; /* the furthest that any was when it ceased to be backlogged */
 	unsigned int busy; /* flows */
-	unsigned int brief; /* of those backlogged */
 	u64 aged_ns; /* the last look for idle flows */
 	u64 random;
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
-	u64 backlogged, holds, trials, limits, outstanding_bytes, queued_bytes;
+	u64 backlogged, holds, budget, outstanding_bytes, queued_bytes;
 	struct mf_slot slots[MF_SLOTS];
 };
 
@@ -268,58 +236,19 @@ static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, 
 
 		i = n < MF_TRIES ? mf_random(random, nr) : i + 1 < nr ? i + 1 : 0;
 		slot = &mf->slots[i];
-		if (slot != self && READ_ONCE(slot->used) && !READ_ONCE(slot->limited))
+		if (slot != self && READ_ONCE(slot->used))
 			return slot;
 	}
 	return NULL;
 }
 
-/* Must a flow at @vt, whose share has that @reciprocal, wait for @other? */
-static bool mf_must_wait(struct mf_dev *mf, const struct mf_slot *other, u64 vt, u64 reciprocal)
+/* Must a flow at @vt wait for @other? Who has nothing queued holds nobody back. */
+static bool mf_must_wait(const struct mf_slot *other, u64 vt)
 {
-	if (unlikely(READ_ONCE(mf->free_run.on))) {
-		u64 ahead = fl_vt_advance(READ_ONCE(mf->free_cost), reciprocal);
-
-		ahead = min_t(u64, ahead, READ_ONCE(mf->free_most));
-		return fl_vt_before(READ_ONCE(mf->free_vt) + ahead, vt);
-	}
-	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used) &&
-	       !READ_ONCE(other->limited);
+	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used);
 }
 
 /* ---- Backlogged and idle: the slow path, under dev->lock ---------------- */
-
-static bool mf_is_before(const struct mf_slot *a, const struct mf_slot *b)
-{
-	u64 vt = atomic64_read(&a->vt);
-
-	return fl_vt_before(vt, atomic64_read(&b->vt));
-}
-
-/* @slot does not get back what it did not use while nobody waited for it. */
-static void mf_level(struct mf_slot *slot, const struct mf_slot *last)
-{
-	s64 vt = atomic64_read(&slot->vt), was;
-
-	do {
-		was = vt;
-		if (!last || !mf_is_before(slot, last))
-			return;
-	} while (!atomic64_try_cmpxchg(&slot->vt, &vt, atomic64_read(&last->vt)));
-	slot->owner->from_vt += atomic64_read(&slot->vt) - was;
-}
-
-/* The furthest ahead of all, or the furthest behind of those that are waited for; or NULL. */
-static struct mf_slot *mf_furthest(struct mf_dev *mf, bool ahead)
-{
-	struct mf_slot *slot, *found = NULL;
-
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
-		if (slot->used && (ahead || !slot->limited) &&
-		    (!found || (ahead ? mf_is_before(found, slot) : mf_is_before(slot, found))))
-			found = slot;
-	return found;
-}
 
 /* Shares have changed, or a flow has come or gone. */
 static void mf_update_shares(struct mf_dev *mf)
@@ -336,22 +265,14 @@ static void mf_update_shares(struct mf_dev *mf)
 				       mf->by_core ? 1 : min_t(u32, mf->dev.nr_hwqs, MF_PARTS)));
 }
 
-static bool mf_is_brief(const struct mf_dev *mf, const struct mf_entity *entity)
-{
-	return atomic64_read(&entity->slot->vt) - entity->from_vt <
-	       MF_BRIEF * READ_ONCE(mf->batch) * mf->busy;
-}
-
-static bool mf_is_limited(const struct mf_dev *mf, const struct mf_entity *entity)
-{
-	return (entity->brief && READ_ONCE(mf->conserve)) ||
-	       (mf->limited_until_ns && entity->limited_until_ns == mf->limited_until_ns);
-}
-
-/* @entity becomes backlogged, at the system virtual time. */
+/*
+ * @entity becomes backlogged: at the later of its own virtual time and the system's.
+ * What it owes it still owes; what it did not use it has lost.
+ */
 static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 {
-	const struct mf_slot *sample = mf_sample(mf, NULL, &mf->random) ?: mf_furthest(mf, true);
+	const struct mf_slot *sample = mf_sample(mf, NULL, &mf->random);
+	u64 vt = atomic64_read(&entity->own.vt), system;
 	struct mf_slot *slot = &entity->own;
 	unsigned int i;
 
@@ -362,14 +283,8 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 			slot = &mf->slots[i];
 			break;
 		}
-	atomic64_set(&slot->vt, atomic64_read(sample ? &sample->vt : &entity->own.vt));
-	slot->owner = entity;
-	entity->from_vt = atomic64_read(&slot->vt);
-	/* Back in time: it never was idle, but for the test. */
-	if (fl_now_ns() - entity->left_ns < READ_ONCE(mf->timeout_nsec))
-		entity->from_vt -= entity->sent;
-	mf->brief += entity->brief;
-	WRITE_ONCE(slot->limited, mf_is_limited(mf, entity));
+	system = sample ? (u64)atomic64_read(&sample->vt) : mf->idle_vt;
+	atomic64_set(&slot->vt, fl_vt_before(vt, system) ? system : vt);
 	if (slot != &entity->own)
 		WRITE_ONCE(slot->used, 1);
 	if (i < MF_SLOTS && i >= mf->nr_slots)
@@ -382,18 +297,17 @@ static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
 static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
 {
 	struct mf_slot *slot = entity->slot;
+	u64 vt = atomic64_read(&slot->vt);
 
 	if (!entity->in)
 		return;
 	WRITE_ONCE(entity->in, false);
 	mf->backlogged--;
-	mf->brief -= entity->brief;
-	entity->brief = mf_is_brief(mf, entity);
-	entity->left_ns = fl_now_ns();
-	entity->sent = atomic64_read(&slot->vt) - entity->from_vt;
+	if (fl_vt_before(mf->idle_vt, vt))
+		mf->idle_vt = vt;
 	if (slot == &entity->own)
 		return;
-	atomic64_set(&entity->own.vt, atomic64_read(&slot->vt));
+	atomic64_set(&entity->own.vt, vt);
 	WRITE_ONCE(entity->slot, &entity->own);
 	WRITE_ONCE(slot->used, 0);
 	while (mf->nr_slots && !mf->slots[mf->nr_slots - 1].used)
@@ -419,22 +333,9 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
-/* A flow that has been backlogged for longer than a moment is no longer brief: it is waited for. */
-static void mf_age_entity(struct mf_dev *mf, struct mf_entity *entity)
-{
-	if (!entity->in || !entity->brief || mf_is_brief(mf, entity))
-		return;
-	mf_level(entity->slot, mf_furthest(mf, false));
-	entity->brief = false;
-	mf->brief--;
-	WRITE_ONCE(entity->slot->limited, mf_is_limited(mf, entity));
-}
-
 static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
 {
-	if (fl_flow_age(flow, mf->dev.sched))
-		mf_age_entity(mf, &to_mf_flow(flow)->entity);
-	else
+	if (!fl_flow_age(flow, mf->dev.sched))
 		mf_leave(mf, &to_mf_flow(flow)->entity);
 }
 
@@ -446,7 +347,6 @@ static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 
 	mf->queued_bytes += queued;
 	mf->outstanding_bytes += outstanding;
-	mf_age_entity(mf, &mhq->core);
 	if (queued || outstanding)
 		return;
 	if (inserted == mhq->seen)
@@ -468,231 +368,17 @@ static void mf_age(struct mf_dev *mf)
 	mf_update_shares(mf);
 }
 
-/* Flows that were brief the last time are idle as soon as they have nothing. */
-static void mf_age_brief(struct mf_dev *mf)
+static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 {
-	unsigned int backlogged = mf->backlogged;
-	struct fl_flow *flow;
-
-	fl_for_each_active(flow, &mf->dev)
-		if (to_mf_flow(flow)->entity.in && to_mf_flow(flow)->entity.brief) {
-			/* What it brought meanwhile does not count, only what it has. */
-			fl_flow_wants(flow, mf->dev.sched);
-			mf_age_flow(mf, flow);
-		}
-	if (mf->backlogged != backlogged)
-		mf_update_shares(mf);
-}
-
-/* ---- Work conservation: see 6 above ------------------------------------- */
-
-/* Call @look for all that have, or had, a virtual time. */
-static void mf_for_each(struct mf_dev *mf, void (*look)(struct mf_dev *, struct mf_entity *))
-{
-	struct fl_flow *flow;
-	unsigned int i;
-
-	list_for_each_entry(flow, &mf->dev.flows, node)
-		look(mf, &to_mf_flow(flow)->entity);
-	for (i = 0; i < mf->dev.nr_hwqs; i++)
-		look(mf, &to_mf_hwq(mf->dev.hwqs[i])->core);
-}
-
-static void mf_count_most(struct mf_dev *mf, struct mf_entity *entity)
-{
-	mf->most_waited_for = max_t(u64, mf->most_waited_for, entity->waited_for);
-}
-
-static void mf_forget_waiting(struct mf_dev *mf, struct mf_entity *entity)
-{
-	(void)mf;
-	entity->waited_for = 0;
-}
-
-static u64 mf_most_waited_for(struct mf_dev *mf)
-{
-	mf->most_waited_for = 0;
-	mf_for_each(mf, mf_count_most);
-	return mf->most_waited_for;
-}
-
-/* When a window ends: the latest counts most. */
-static void mf_halve_waiting(struct mf_dev *mf, struct mf_entity *entity)
-{
-	(void)mf;
-	entity->waited_for /= 2;
-}
-
-static void mf_limit(struct mf_dev *mf, struct mf_entity *entity)
-{
-	entity->limited_until_ns = mf->limited_until_ns;
-	if (entity->in)
-		WRITE_ONCE(entity->slot->limited, 1);
-	mf->limits++;
-}
-
-static void mf_limit_most(struct mf_dev *mf, struct mf_entity *entity)
-{
-	if (!mf->most_waited_for || entity->waited_for != mf->most_waited_for)
-		return;
-	mf->most_waited_for = 0; /* of two, the first */
-	mf_limit(mf, entity);
-}
-
-static void mf_limit_again(struct mf_dev *mf, struct mf_entity *entity)
-{
-	if (entity->limited_until_ns == mf->probed_until_ns &&
-	    2 * entity->waited_for >= mf->most_waited_for)
-		mf_limit(mf, entity);
-}
-
-/* Count who is waited for; not those that wait themselves. */
-static void mf_count_waiting(struct mf_dev *mf, u64 now)
-{
+	u64 requests = 0, cost = 0;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		const struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
-		const struct mf_slot *other = READ_ONCE(mhq->held_for);
-
-		if (READ_ONCE(mhq->held) && other->used && other->held_ns != now)
-			other->owner->waited_for++;
+		requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
+		cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
-}
-
-/* For how long: longer each time, as long as it pays. */
-static void mf_begin_limits(struct mf_dev *mf, u64 now)
-{
-	if (mf->limited_until_ns)
-		return;
-	mf->limited_until_ns = now + mf->limited_ns;
-	mf->limited_ns = min_t(u64, 2 * mf->limited_ns, MF_MAX_LIMITED_NS);
-}
-
-/*
- * The flow that was waited for most is limited. It may be idle just now: one that
- * comes rarely makes others wait when it comes.
- */
-static void mf_limit_one(struct mf_dev *mf, u64 now)
-{
-	if (!mf_most_waited_for(mf))
-		return;
-	mf_begin_limits(mf, now);
-	mf_for_each(mf, mf_limit_most);
-}
-
-/*
- * The time is over for which flows are limited. Bring them level with the others,
- * since they do not get back what they did not use, and begin a probe. But if the
- * drive did not do more while nobody waited for them, they keep what is theirs.
- */
-static void mf_end_limits(struct mf_dev *mf, u64 now, const struct fl_work *done)
-{
-	bool level = fl_free_run_gain_lasts(&mf->free_run, now, done, &mf->unlimited);
-	const struct mf_slot *last = mf_furthest(mf, false);
-	struct mf_slot *slot;
-
-	mf->probed_until_ns = level && READ_ONCE(mf->conserve) ? mf->limited_until_ns : 0;
-	mf->probe_ns = now;
-	mf->probe = *done;
-	mf->half_ns = now;
-	mf->limited_until_ns = 0;
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		if (!slot->used)
-			continue;
-		if (level && slot->limited)
-			mf_level(slot, last);
-		WRITE_ONCE(slot->limited, mf_is_limited(mf, slot->owner));
-	}
-	mf_for_each(mf, mf_forget_waiting);
-	fl_free_run_forget(&mf->free_run);
-}
-
-/*
- * The probe is over. A flow that made nobody wait is no longer limited. Nor is
- * any if all were idle, which shows in a last tick that comes late.
- */
-static void mf_end_probe(struct mf_dev *mf, u64 now, const struct fl_work *done)
-{
-	bool waste = fl_free_run_probe_fails(&mf->free_run, now, done, mf->half_ns, &mf->probe,
-					  &mf->unlimited);
-
-	if (!waste || !READ_ONCE(mf->conserve) || now - mf->probe_ns > 2 * MF_PROBE_NS ||
-	    !mf_most_waited_for(mf)) {
-		mf->limited_ns = max_t(u64, mf->limited_ns / 4, MF_LIMITED_NS);
-	} else {
-		mf_begin_limits(mf, now);
-		mf_for_each(mf, mf_limit_again);
-	}
-	mf->probed_until_ns = 0;
-}
-
-/*
- * How far a flow may get ahead in a free run: by what the drive does from its
- * beginning to the end of the next window, or by as many requests as make its
- * windows count; and not by more than will be its own until the next free run. So
- * little is queued in a slow drive, and what a drive can do that was dry shows
- * in the first windows.
- */
-static void mf_lend(struct mf_dev *mf, u64 now)
-{
-	const struct fl_free_run *t = &mf->free_run;
-	u64 rate = max_t(u64, t->last.cost, max_t(u64, t->usual.cost, t->average.cost));
-	u64 cost = mul_u64_u64_div_u64(rate, now - mf->free_ns + FL_WINDOW_NS, NSEC_PER_SEC);
-	u64 each = div64_u64(t->average.cost, max_t(u64, t->average.requests, 1));
-
-	cost = max_t(u64, cost, FL_FREE_RUN * FL_WINDOW_REQUESTS * each);
-	cost = clamp_t(u64, cost, MF_FREE_BATCHES * READ_ONCE(mf->batch), 1u << 30);
-	WRITE_ONCE(mf->free_cost, cost);
-	WRITE_ONCE(mf->free_most, cost * max_t(u64, t->every / FL_FREE_RUN, mf->busy));
-}
-
-static void mf_begin_free_run(struct mf_dev *mf, u64 now)
-{
-	const struct mf_slot *first = mf_furthest(mf, true);
-
-	mf->free_ns = now;
-	if (first)
-		WRITE_ONCE(mf->free_vt, atomic64_read(&first->vt));
-	mf->trials++;
-}
-
-/* On every tick. @held: somebody is. */
-static void mf_look_at_drive(struct mf_dev *mf, u64 now, bool held)
-{
-	struct fl_work done = { 0 };
-	enum fl_free_run_result result;
-	unsigned int i;
-
-	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		done.requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
-		done.cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
-	}
-	if (mf->limited_until_ns && (now >= mf->limited_until_ns || !READ_ONCE(mf->conserve)) &&
-	    !mf->free_run.on)
-		mf_end_limits(mf, now, &done);
-	if (mf->probed_until_ns) {
-		if (now - mf->probe_ns < MF_PROBE_NS / 2) {
-			mf->probe = done;
-			mf->half_ns = now;
-		} else if (now - mf->probe_ns >= MF_PROBE_NS) {
-			mf_end_probe(mf, now, &done);
-		}
-		return;
-	}
-	result = fl_free_run_look(&mf->free_run, now, &done, held && READ_ONCE(mf->conserve));
-	if (result == FL_FREE_RUN_BEGINS)
-		mf_begin_free_run(mf, now);
-	else if (result == FL_FREE_RUN_GAIN)
-		mf_limit_one(mf, now);
-	else if (result == FL_FREE_RUN_NO_GAIN && !mf->limited_until_ns)
-		mf->limited_ns = MF_LIMITED_NS;
-	if (result == FL_FREE_RUN_GAIN || result == FL_FREE_RUN_NO_GAIN)
-		mf_for_each(mf, mf_forget_waiting);
-	if (mf->free_run.window_ns == now && !mf->free_run.on)
-		mf_for_each(mf, mf_halve_waiting);
-	if (mf->free_run.on)
-		mf_lend(mf, now);
+	fl_floor_look(&mf->floor, now, cost, requests);
+	mf->budget = mf->floor.level;
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -757,11 +443,11 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 static bool mf_test_held(struct mf_hwq *mhq)
 {
 	const struct mf_slot *other = READ_ONCE(mhq->held_for);
-	u64 vt = READ_ONCE(mhq->held_vt), reciprocal = READ_ONCE(mhq->held_reciprocal);
+	u64 vt = READ_ONCE(mhq->held_vt);
 
 	if (!READ_ONCE(mhq->held))
 		return true;
-	if (mf_must_wait(to_mf_dev(mhq->hwq.dev), other, vt, reciprocal))
+	if (mf_must_wait(other, vt))
 		return false;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);
@@ -776,7 +462,7 @@ static void mf_add_waiter(struct mf_slot *slot, unsigned int index)
 		;
 }
 
-/* @slot has advanced: hardware queues that waited for it may pass now. */
+/* @slot has advanced, or has nothing queued: hardware queues that waited for it may pass now. */
 static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
 {
 	u64 waiters = atomic64_xchg(&slot->waiters, 0);
@@ -792,16 +478,14 @@ static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
 }
 
 /* @mq, the first, has to wait. False: no longer. */
-static bool mf_hold(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+static bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
-	WRITE_ONCE(mhq->held_slot, READ_ONCE(mf_entity(mq)->slot));
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
-	WRITE_ONCE(mhq->held_reciprocal, mf_reciprocal(mq));
 	WRITE_ONCE(mhq->held, true);
 	mf_add_waiter(mq->waits_for, mhq->hwq.index);
 	smp_mb(); /* whoever advances it sees the waiter, or we see where it is */
-	if (!mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq))) {
+	if (!mf_must_wait(mq->waits_for, mq->key)) {
 		WRITE_ONCE(mhq->held, false);
 		return false;
 	}
@@ -827,6 +511,16 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
 }
 
+/* The drive is short of work: @slot, which is behind, does not get back what it does not use. */
+static void mf_release_one(struct mf_dev *mf, struct mf_slot *slot, u64 ahead)
+{
+	s64 vt = atomic64_read(&slot->vt), least = ahead - READ_ONCE(mf->floor.level);
+
+	fl_floor_release(&mf->floor);
+	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
+		;
+}
+
 /* The test, see 3 above. */
 static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq,
 		      const struct mf_slot *self)
@@ -835,8 +529,11 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 		return true;
 	if (!mq->waits_for)
 		mq->waits_for = mf_sample(mf, self, &mhq->random);
-	if (mq->waits_for && mf_must_wait(mf, mq->waits_for, mq->key, mf_reciprocal(mq)))
-		return false;
+	if (mq->waits_for && mf_must_wait(mq->waits_for, mq->key)) {
+		if (!READ_ONCE(mf->conserve) || !fl_floor_has_room(&mf->floor, &mhq->room))
+			return false;
+		mf_release_one(mf, mq->waits_for, mq->key);
+	}
 	mq->waits_for = NULL;
 	return true;
 }
@@ -920,6 +617,7 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	mq->budget -= advance;
 	mf_take_turn(mf, mq, mf_which(fl_req_op(rq)), cost);
 	mf_send(mhq, mq, rq);
+	fl_floor_sent(&mf->floor, &mhq->room, cost);
 	fl_queue_account(&mq->q, rq, cost);
 	return rq;
 }
@@ -932,7 +630,7 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 	struct fl_req *rq;
 
 	if (!first)
-		return NULL;
+		goto none;
 	do {
 		rq = mf_try(mf, mhq, first);
 		if (rq)
@@ -941,7 +639,9 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 		list_for_each_entry(mq, &mhq->ready, ready)
 			if (mf_is_exempt(mq))
 				return mf_try(mf, mhq, mq);
-	} while (!mf_hold(mf, mhq, first));
+	} while (!mf_hold(mhq, first));
+none:
+	fl_floor_pass_on(&mf->floor, &mhq->room);
 	return NULL;
 }
 
@@ -949,7 +649,8 @@ static bool mf_has_work(struct fl_hwq *hwq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(hwq);
 
-	return !list_empty(&mhq->ready) && !READ_ONCE(mhq->held);
+	return (!list_empty(&mhq->ready) && !READ_ONCE(mhq->held)) ||
+	       READ_ONCE(mhq->room.woken);
 }
 
 /* ---- Arrival ----------------------------------------------------------------- */
@@ -993,14 +694,16 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 bytes = *fl_req_priv(rq) >> MF_BYTES_SHIFT;
+	u64 bytes = *fl_req_priv(rq) >> MF_BYTES_SHIFT, cost;
 
 	if (!(*fl_req_priv(rq) & MF_SENT))
 		return;
 	*fl_req_priv(rq) = 0;
 	atomic64_inc(&mhq->done);
 	atomic64_add(bytes, &mhq->done_bytes);
-	atomic64_add(fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes), &mhq->done_cost);
+	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
+	atomic64_add(cost, &mhq->done_cost);
+	fl_floor_done(&to_mf_dev(queue->hwq->dev)->floor, &mhq->room, cost);
 }
 
 /* ---- Every 200 us ----------------------------------------------------------------- */
@@ -1017,20 +720,15 @@ static u64 mf_tick(struct fl_dev *dev)
 	if (now - mf->aged_ns >= READ_ONCE(mf->timeout_nsec)) {
 		mf->aged_ns = now;
 		mf_age(mf);
-	} else if (mf->brief && !mf->by_core && READ_ONCE(mf->conserve)) {
-		mf_age_brief(mf);
 	}
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
 
 		held += READ_ONCE(mhq->held);
-		if (!mf_test_held(mhq))
-			READ_ONCE(mhq->held_slot)->held_ns = now;
+		mf_test_held(mhq);
 	}
-	if (held && !mf->free_run.on)
-		mf_count_waiting(mf, now);
 	mf->holds += held;
-	mf_look_at_drive(mf, now, held);
+	mf_look_at_drive(mf, now);
 	mf->ticking = mf->busy || mf->backlogged;
 	next = mf->ticking ? MF_PERIOD_NS : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
@@ -1050,11 +748,10 @@ static void mf_init_dev(struct fl_dev *dev)
 		mhq->core.slot = &mhq->core.own;
 		INIT_LIST_HEAD(&mhq->ready);
 		/* They may be read just before it is held for the first time. */
-		mhq->held_for = mhq->held_slot = mf->slots;
+		mhq->held_for = mf->slots;
 		mhq->random = i + 1;
 	}
-	fl_free_run_init(&mf->free_run, fl_now_ns());
-	mf->limited_ns = MF_LIMITED_NS;
+	fl_floor_init(&mf->floor, dev, offsetof(struct mf_hwq, room), fl_now_ns());
 }
 
 static void mf_init_flow(struct fl_flow *flow)
@@ -1098,8 +795,7 @@ static const struct fl_var mf_vars[] = {
 		   "1: nobody waits for a flow where waiting is found to be of no use; 0: as in the paper"),
 	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
-	MF_COUNTER(trials, "times", "that nobody waited, to see what the drive does then, so far"),
-	MF_COUNTER(limits, "flows", "for which waiting was found to be of no use, so far"),
+	MF_COUNTER(budget, "cost", "that may be in the drive"),
 	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
 	MF_COUNTER(queued_bytes, "bytes", "queued, at the last look"),
 	{}
