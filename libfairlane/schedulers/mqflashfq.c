@@ -378,7 +378,7 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 		cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
 	}
 	fl_floor_look(&mf->floor, now, cost, requests);
-	mf->budget = mf->floor.level;
+	mf->budget = mf->floor.limit.level;
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -514,7 +514,7 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 /* The drive is short of work: @slot, which is behind, does not get back what it does not use. */
 static void mf_release_one(struct mf_dev *mf, struct mf_slot *slot, u64 ahead)
 {
-	s64 vt = atomic64_read(&slot->vt), least = ahead - READ_ONCE(mf->floor.level);
+	s64 vt = atomic64_read(&slot->vt), least = ahead - READ_ONCE(mf->floor.limit.level);
 
 	fl_floor_release(&mf->floor);
 	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
@@ -530,7 +530,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 	if (!mq->waits_for)
 		mq->waits_for = mf_sample(mf, self, &mhq->random);
 	if (mq->waits_for && mf_must_wait(mq->waits_for, mq->key)) {
-		if (!READ_ONCE(mf->conserve) || !fl_floor_has_room(&mf->floor, &mhq->room))
+		if (!READ_ONCE(mf->conserve) || !fl_limit_has_room(&mf->floor.limit, &mhq->room))
 			return false;
 		mf_release_one(mf, mq->waits_for, mq->key);
 	}
@@ -617,7 +617,7 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	mq->budget -= advance;
 	mf_take_turn(mf, mq, mf_which(fl_req_op(rq)), cost);
 	mf_send(mhq, mq, rq);
-	fl_floor_sent(&mf->floor, &mhq->room, cost);
+	fl_limit_sent(&mf->floor.limit, &mhq->room, cost);
 	fl_queue_account(&mq->q, rq, cost);
 	return rq;
 }
@@ -641,7 +641,7 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 				return mf_try(mf, mhq, mq);
 	} while (!mf_hold(mhq, first));
 none:
-	fl_floor_pass_on(&mf->floor, &mhq->room);
+	fl_limit_pass_on(&mf->floor.limit, &mhq->room);
 	return NULL;
 }
 
@@ -703,7 +703,7 @@ static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 	atomic64_add(bytes, &mhq->done_bytes);
 	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
 	atomic64_add(cost, &mhq->done_cost);
-	fl_floor_done(&to_mf_dev(queue->hwq->dev)->floor, &mhq->room, cost);
+	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }
 
 /* ---- Every 200 us ----------------------------------------------------------------- */
