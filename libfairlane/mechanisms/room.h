@@ -11,11 +11,18 @@
  *	limit 64, batch 4    pool 7    queue 0: part 3, 20 in the drive    queue 1: -2, 36
  *
  * So the pool is right to within a batch for each hardware queue, which is 1/8 of the
- * limit in all, or a request each.
+ * limit in all, or a request each. Where the pool owes, parts pay at once.
  *
- * A hardware queue that has no room, nor finds any in the pool, waits. From then on what
- * is given back is handed to those that wait, in turn. What is handed to a hardware queue
- * nobody else can take.
+ * While nobody asks for room, the limit may be loose: parts grow and shrink as they may,
+ * and the pool is not touched. The first who asks makes it tight, and collects them.
+ *
+ * A hardware queue that has no room, nor finds any in the pool, waits in a list. While
+ * any does, all that is given back goes to the pool at once, and from there to the first
+ * in the list. What is handed to a hardware queue nobody else can take.
+ *
+ * Nobody waits for room that is there. Whoever begins to wait is counted, and then looks
+ * at the parts and the pool again. Whoever completes gives back, and then looks at the
+ * count. Both are full barriers, so that one of them sees the other.
  */
 #ifndef FAIRLANE_ROOM_H
 #define FAIRLANE_ROOM_H
@@ -28,8 +35,11 @@
 /* The room that one hardware queue has: in the scheduler's struct for it. */
 struct fl_room {
 	atomic64_t part; /* added to by completions, and taken from under hwq->lock */
-	int waiting; /* to be handed some; by xchg() */
-	int woken; /* it was; set by whoever did that, cleared by its next dispatch */
+	struct list_head node; /* in fl_limit.waiting; under its lock */
+	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
+	bool waiting;
+	/* It was handed some: set under that lock, cleared under hwq->lock when it has dispatched. */
+	bool woken;
 };
 
 struct fl_limit {
@@ -38,11 +48,14 @@ struct fl_limit {
 	size_t offset; /* of the fl_room in each hardware queue */
 	/* Written by fl_limit_set(); a stale read moves a batch of the old size. */
 	s64 level, batch;
+	/* Written under lock; a stale read leaves a part where it is, once. */
+	bool loose;
 
 	/* The room that no hardware queue has. */
 	atomic64_t pool ____cacheline_aligned_in_smp;
-	atomic_t nr_waiting;
-	unsigned int last; /* hardware queue that was handed some; a stale read hands it some again */
+	atomic_t nr_waiting; /* written under lock */
+	spinlock_t lock; /* irq-safe; innermost */
+	struct list_head waiting; /* fl_room.node, the longest first */
 };
 
 static inline struct fl_room *__fl_room(struct fl_limit *limit, unsigned int i)
@@ -50,17 +63,20 @@ static inline struct fl_room *__fl_room(struct fl_limit *limit, unsigned int i)
 	return (struct fl_room *)((char *)limit->dev->hwqs[i] + limit->offset);
 }
 
-/* What hardware queues have goes to the pool, but for those that were handed it just now. */
-static inline void __fl_limit_reclaim(struct fl_limit *limit)
+/* What a hardware queue has goes to the pool, but for what it was handed. */
+static inline void __fl_room_give(struct fl_limit *limit, struct fl_room *room)
+{
+	if (atomic64_read(&room->part) && !READ_ONCE(room->woken))
+		atomic64_add(atomic64_xchg(&room->part, 0), &limit->pool);
+}
+
+/* Under lock. */
+static inline void __fl_limit_collect(struct fl_limit *limit)
 {
 	unsigned int i;
 
-	for (i = 0; i < limit->dev->nr_hwqs; i++) {
-		struct fl_room *room = __fl_room(limit, i);
-
-		if (atomic64_read(&room->part) && !READ_ONCE(room->woken))
-			atomic64_add(atomic64_xchg(&room->part, 0), &limit->pool);
-	}
+	for (i = 0; i < limit->dev->nr_hwqs; i++)
+		__fl_room_give(limit, __fl_room(limit, i));
 }
 
 /* Take a batch from the pool; if others wait, no more than makes it go on. */
@@ -79,34 +95,35 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 	return atomic64_add_return(n, &room->part) > 0;
 }
 
-/* Returns whether it waited. */
-static inline bool __fl_room_stop_waiting(struct fl_limit *limit, struct fl_room *room)
+/* Under lock. */
+static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, bool wait)
 {
-	if (!xchg(&room->waiting, 0))
-		return false;
-	atomic_add(-1, &limit->nr_waiting);
-	return true;
+	WRITE_ONCE(room->waiting, wait);
+	if (wait)
+		list_add_tail(&room->node, &limit->waiting);
+	else
+		list_del_init(&room->node);
+	atomic_add(wait ? 1 : -1, &limit->nr_waiting);
 }
 
+/* Those that wait are handed what is in the pool, in turn. Under lock. */
 static inline void __fl_limit_hand_over(struct fl_limit *limit)
 {
-	unsigned int i, nr = limit->dev->nr_hwqs, at = READ_ONCE(limit->last);
+	while (!list_empty(&limit->waiting)) {
+		struct fl_room *room = list_first_entry(&limit->waiting, struct fl_room, node);
 
-	for (i = 0; i < nr && atomic_read(&limit->nr_waiting); i++) {
-		struct fl_room *room;
-
-		at = at + 1 < nr ? at + 1 : 0;
-		room = __fl_room(limit, at);
-		if (!READ_ONCE(room->waiting))
-			continue;
 		if (!__fl_limit_pull(limit, room))
 			return;
-		WRITE_ONCE(limit->last, at);
-		if (__fl_room_stop_waiting(limit, room)) {
-			WRITE_ONCE(room->woken, 1);
-			fl_hwq_run(limit->dev->hwqs[at]);
-		}
+		__fl_room_wait(limit, room, false);
+		WRITE_ONCE(room->woken, true);
+		fl_hwq_run((struct fl_hwq *)((char *)room - limit->offset));
 	}
+}
+
+static inline bool __fl_limit_find(struct fl_limit *limit, struct fl_room *room)
+{
+	return (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
+	       __fl_limit_pull(limit, room);
 }
 
 /*
@@ -115,18 +132,26 @@ static inline void __fl_limit_hand_over(struct fl_limit *limit)
  */
 static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *room)
 {
-	bool found = atomic64_read(&room->part) > 0 || __fl_limit_pull(limit, room);
+	bool loose = READ_ONCE(limit->loose), found = !loose && __fl_limit_find(limit, room);
+	unsigned long flags;
 
-	if (!found && !xchg(&room->waiting, 1)) {
-		atomic_add(1, &limit->nr_waiting);
-		/* From here on completions see that it waits; for what came before, look again. */
-		smp_mb();
-		__fl_limit_reclaim(limit);
-		found = __fl_limit_pull(limit, room);
+	/* It goes on and did not wait; or it waits already. */
+	if (likely(!loose && found != READ_ONCE(room->waiting)))
+		return found;
+	spin_lock_irqsave(&limit->lock, flags);
+	if (!room->waiting && !found) {
+		__fl_room_wait(limit, room, true);
+		WRITE_ONCE(limit->loose, false);
+		smp_mb(); /* see the top of this file */
+		__fl_room_give(limit, room);
+		/* As long as others wait, parts are not left with more than none. */
+		if (atomic_read(&limit->nr_waiting) == 1)
+			__fl_limit_collect(limit);
+		found = __fl_limit_find(limit, room);
 	}
-	/* Nobody is to wake it for what it has. */
-	if (found && READ_ONCE(room->waiting))
-		__fl_room_stop_waiting(limit, room);
+	if (room->waiting && found)
+		__fl_room_wait(limit, room, false);
+	spin_unlock_irqrestore(&limit->lock, flags);
 	return found;
 }
 
@@ -135,28 +160,33 @@ static inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u
 {
 	s64 part = atomic64_add_return(-(s64)cost, &room->part);
 
-	while (part < -READ_ONCE(limit->batch) && !atomic64_try_cmpxchg(&room->part, &part, 0))
-		;
-	if (part < -READ_ONCE(limit->batch))
-		atomic64_add(part, &limit->pool);
+	if (unlikely(READ_ONCE(room->woken)))
+		WRITE_ONCE(room->woken, false);
+	if (part < -READ_ONCE(limit->batch) && !READ_ONCE(limit->loose))
+		__fl_room_give(limit, room);
 }
 
 /* It is no longer there. Any context, no lock. */
 static inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u64 cost)
 {
 	s64 part = atomic64_add_return(cost, &room->part);
+	unsigned long flags;
 
-	/* That was a full barrier: either we see who waits, or they see this. */
-	if (likely(part <= 0 || (part <= READ_ONCE(limit->batch) && !atomic_read(&limit->nr_waiting))))
+	/* That was a full barrier: see the top of this file. */
+	if (part <= 0)
 		return;
-	if (READ_ONCE(room->woken))
-		return; /* what it was handed is its own: its dispatch() is about to come */
-	while (part > 0 && !atomic64_try_cmpxchg(&room->part, &part, 0))
-		;
-	if (part > 0)
-		atomic64_add(part, &limit->pool);
-	if (atomic_read(&limit->nr_waiting))
-		__fl_limit_hand_over(limit);
+	if (!atomic_read(&limit->nr_waiting) &&
+	    (READ_ONCE(limit->loose) ||
+	     (part <= READ_ONCE(limit->batch) && atomic64_read(&limit->pool) >= 0)))
+		return;
+	/* If it was handed some, that is its own: its dispatch() is about to come. */
+	__fl_room_give(limit, room);
+	smp_mb(); /* again */
+	if (likely(!atomic_read(&limit->nr_waiting)))
+		return;
+	spin_lock_irqsave(&limit->lock, flags);
+	__fl_limit_hand_over(limit);
+	spin_unlock_irqrestore(&limit->lock, flags);
 }
 
 /*
@@ -165,29 +195,50 @@ static inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u
  */
 static inline void fl_limit_pass_on(struct fl_limit *limit, struct fl_room *room)
 {
-	if (unlikely(READ_ONCE(room->woken)) && xchg(&room->woken, 0))
-		fl_limit_done(limit, room, 0);
+	if (likely(!READ_ONCE(room->woken)))
+		return;
+	WRITE_ONCE(room->woken, false);
+	smp_mb(); /* a completion sees that, or we see what it gave back */
+	fl_limit_done(limit, room, 0);
 }
 
 /* Let the limit be @level. One caller at a time. */
 static inline void fl_limit_set(struct fl_limit *limit, s64 level)
 {
-	s64 more = level - limit->level;
+	unsigned long flags;
 
+	spin_lock_irqsave(&limit->lock, flags);
+	atomic64_add(level - limit->level, &limit->pool);
 	WRITE_ONCE(limit->level, level);
 	WRITE_ONCE(limit->batch,
 		   max_t(s64, 1, div64_s64(level, FL_ROOM_PARTS * (s64)limit->dev->nr_hwqs)));
-	atomic64_add(more, &limit->pool);
-	__fl_limit_reclaim(limit);
-	if (atomic_read(&limit->nr_waiting))
-		__fl_limit_hand_over(limit);
+	if (!limit->loose)
+		__fl_limit_collect(limit);
+	__fl_limit_hand_over(limit);
+	spin_unlock_irqrestore(&limit->lock, flags);
+}
+
+/* Nobody has asked for room for a while. */
+static inline void fl_limit_loosen(struct fl_limit *limit)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&limit->lock, flags);
+	WRITE_ONCE(limit->loose, list_empty(&limit->waiting));
+	spin_unlock_irqrestore(&limit->lock, flags);
 }
 
 /* @offset: of the fl_room in the scheduler's struct for a hardware queue. */
 static inline void fl_limit_init(struct fl_limit *limit, struct fl_dev *dev, size_t offset, s64 level)
 {
+	unsigned int i;
+
 	limit->dev = dev;
 	limit->offset = offset;
+	spin_lock_init(&limit->lock);
+	INIT_LIST_HEAD(&limit->waiting);
+	for (i = 0; i < dev->nr_hwqs; i++)
+		INIT_LIST_HEAD(&__fl_room(limit, i)->node);
 	fl_limit_set(limit, level);
 }
 

@@ -54,63 +54,108 @@
 #define FL_FLOOR_MIN (8 * (s64)FL_COST_ONE)
 #define FL_FLOOR_MAX (1ll << 32)
 
-/* The floor is 1 / this above or below its middle. */
+/* The floor is 1 / this above or below its middle, or half a request. */
 #define FL_FLOOR_SPREAD 8
 
 /* For so long, after it has changed and the drive has followed; longer, if little is done. */
 #define FL_FLOOR_SETTLE_NS (4ull * NSEC_PER_MSEC)
 #define FL_FLOOR_WINDOW_NS (20ull * NSEC_PER_MSEC)
-#define FL_FLOOR_LONGEST_NS (200ull * NSEC_PER_MSEC)
+#define FL_FLOOR_LONGEST_NS (100ull * NSEC_PER_MSEC)
 #define FL_FLOOR_REQUESTS 256
 
 /* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it moves. */
 #define FL_FLOOR_ELASTICITY 80
-#define FL_FLOOR_UP 256
+#define FL_FLOOR_UP 512
 #define FL_FLOOR_DOWN 64
+
+/* A trial of a higher floor: so many windows above; how soon another one comes. */
+#define FL_FLOOR_TRIAL 3
+#define FL_FLOOR_TRIAL_NS (100ull * NSEC_PER_MSEC)
+#define FL_FLOOR_TRIAL_MAX_NS (4ull * NSEC_PER_SEC)
 
 struct fl_floor {
 	struct fl_limit limit; /* the room up to the floor */
-	/* Of flows that were let go; a lost update only makes it less sure that there were some. */
-	u64 released;
+	atomic64_t released; /* requests that were let go */
+	bool trial; /* written by fl_floor_look(); a stale read judges one request by the old floor */
 
 	/* The rest is the caller's of fl_floor_look(), one at a time. */
-	s64 middle;
+	s64 middle, spread;
 	s64 elasticity; /* moving average */
 	bool up, settled;
 	u64 since_ns, done, requests, seen_released; /* when the window began, and until then */
 	u64 rate[2]; /* cost per second in the last window below the middle, and above */
+	u64 requests_rate[2], kept_rate[2]; /* in all of a trial; kept: not let go */
+	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
+	s64 in_drive; /* and this was in the drive then */
+	unsigned int trials; /* windows that are left of a trial */
+	s64 before; /* the middle before it */
+	u64 next_trial_ns, trial_ns; /* when, and how long to wait after another one */
 };
 
-/* A flow that is held is let go, since there is room. Under hwq->lock. */
+/* A request of a flow that is held is let go, since there is room. Under hwq->lock. */
 static inline void fl_floor_release(struct fl_floor *floor)
 {
-	WRITE_ONCE(floor->released, READ_ONCE(floor->released) + 1);
+	atomic64_inc(&floor->released);
 }
-
-/* ---- How high the floor is ------------------------------------------------ */
 
 /* @offset: of the fl_room in the scheduler's struct for a hardware queue. */
 static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, size_t offset,
 				 u64 now_ns)
 {
 	floor->middle = FL_FLOOR_FIRST;
+	floor->spread = floor->middle / FL_FLOOR_SPREAD;
+	floor->elasticity = 1024; /* so far, more is of use */
 	floor->since_ns = now_ns;
+	floor->trial_ns = FL_FLOOR_TRIAL_NS;
 	fl_limit_init(&floor->limit, dev, offset, floor->middle);
 }
 
-static inline void __fl_floor_step(struct fl_floor *floor)
+/* Move the middle; it is no less than four requests, which cost @request on average. */
+static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
 {
 	s64 sum = floor->rate[0] + floor->rate[1], difference = floor->rate[1] - floor->rate[0], step;
 
 	if (!sum)
 		return;
 	/* The difference of the rates by their mean, by that of the levels by theirs. */
-	step = clamp_t(s64, div64_s64(difference * FL_FLOOR_SPREAD * 1024, sum), -512, 1024);
-	floor->elasticity += (step - floor->elasticity) / 2;
+	step = div64_s64(div64_s64(difference * 1024, sum) * floor->middle, floor->spread);
+	floor->elasticity += (clamp_t(s64, step, -512, 1024) - floor->elasticity) / 2;
 	step = (floor->elasticity - FL_FLOOR_ELASTICITY) / 2;
 	step = clamp_t(s64, step, -FL_FLOOR_DOWN, FL_FLOOR_UP);
 	floor->middle += floor->middle * step / 1024;
-	floor->middle = clamp_t(s64, floor->middle, FL_FLOOR_MIN, FL_FLOOR_MAX);
+	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
+				FL_FLOOR_MAX);
+}
+
+/*
+ * Others wait, while those that are not held keep more than the floor in the drive. Would
+ * yet more be of use? Let there be a quarter more, for a few windows.
+ */
+static inline void __fl_floor_try(struct fl_floor *floor)
+{
+	floor->before = floor->middle;
+	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
+	floor->trials = FL_FLOOR_TRIAL;
+	memset(floor->requests_rate, 0, sizeof(floor->requests_rate));
+	memset(floor->kept_rate, 0, sizeof(floor->kept_rate));
+	WRITE_ONCE(floor->trial, true);
+}
+
+/*
+ * It is, if more was done, and those that are not held lost nothing. Where the drive is
+ * full, they lose what the others got, a fifth.
+ */
+static inline void __fl_floor_end_trial(struct fl_floor *floor, u64 now_ns)
+{
+	bool use = 20 * floor->requests_rate[1] > 21 * floor->requests_rate[0] &&
+		   10 * floor->kept_rate[1] > 9 * floor->kept_rate[0];
+
+	WRITE_ONCE(floor->trial, false);
+	if (!use)
+		floor->middle = floor->before;
+	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
+				min_t(u64, 2 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
+	floor->next_trial_ns = now_ns + floor->trial_ns;
 }
 
 static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, u64 done,
@@ -119,35 +164,66 @@ static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, u
 	floor->since_ns = now_ns;
 	floor->done = done;
 	floor->requests = requests;
-	floor->seen_released = READ_ONCE(floor->released);
+	floor->seen_released = atomic64_read(&floor->released);
+	floor->in_drive = 0;
+	floor->looks = 0;
+	floor->waited = 0;
+}
+
+/* A window is over, in which @did requests of a cost of @cost were done. */
+static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64 did, u64 cost)
+{
+	u64 ns = now_ns - floor->since_ns;
+	u64 released = atomic64_read(&floor->released) - floor->seen_released;
+	s64 request = div64_u64(cost, max_t(u64, did, 1));
+	/* If few were let go by it, it was not the floor that decided what was in the drive. */
+	bool decided = 16 * released > did;
+
+	floor->rate[floor->up] = mul_u64_u64_div_u64(cost, NSEC_PER_SEC, ns);
+	if (floor->trials) {
+		floor->requests_rate[floor->up] += div64_u64(did * NSEC_PER_SEC, ns);
+		floor->kept_rate[floor->up] += div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns);
+		if (floor->up && !--floor->trials)
+			__fl_floor_end_trial(floor, now_ns);
+	} else if (floor->up && decided) {
+		__fl_floor_step(floor, request);
+	} else if (!floor->up && !decided && 2 * floor->waited > floor->looks) {
+		floor->in_drive = div64_s64(floor->in_drive, floor->waited);
+		if (floor->in_drive > floor->middle && now_ns >= floor->next_trial_ns)
+			__fl_floor_try(floor);
+	}
+	if (!released && !floor->waited)
+		fl_limit_loosen(&floor->limit);
+	/* A trial begins with a window below the middle. */
+	floor->up = !floor->up && (!floor->trials || floor->requests_rate[0]);
+	floor->settled = false;
+	floor->spread = max_t(s64, floor->middle / FL_FLOOR_SPREAD, request / 2);
+	fl_limit_set(&floor->limit, floor->middle + (floor->up ? floor->spread : -floor->spread));
 }
 
 /*
- * Look at the drive, which has done @requests of the cost @done so far. Every few ms while
- * there are requests, one caller at a time.
+ * Look at the drive, which has done @requests of the cost @done so far. Every few ms, or
+ * more often, while there are requests; one caller at a time.
  */
 static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, u64 done, u64 requests)
 {
 	u64 ns = now_ns - floor->since_ns, did = requests - floor->requests;
-	u64 released = READ_ONCE(floor->released) - floor->seen_released;
 
+	floor->looks++;
+	if (atomic_read(&floor->limit.nr_waiting)) {
+		floor->waited++;
+		floor->in_drive += floor->limit.level - atomic64_read(&floor->limit.pool);
+	}
 	if (!floor->settled) {
 		if (ns < FL_FLOOR_SETTLE_NS)
 			return;
 		floor->settled = true;
-		__fl_floor_begin_window(floor, now_ns, done, requests);
-		return;
+	} else {
+		if (ns < FL_FLOOR_WINDOW_NS || (did < FL_FLOOR_REQUESTS && ns < FL_FLOOR_LONGEST_NS))
+			return;
+		__fl_floor_end_window(floor, now_ns, did, done - floor->done);
 	}
-	if (ns < FL_FLOOR_WINDOW_NS || (did < FL_FLOOR_REQUESTS && ns < FL_FLOOR_LONGEST_NS))
-		return;
-	floor->rate[floor->up] = mul_u64_u64_div_u64(done - floor->done, NSEC_PER_SEC, ns);
-	/* If few were let go by it, it was not the floor that decided what was in the drive. */
-	if (floor->up && 16 * released > did)
-		__fl_floor_step(floor);
-	floor->up = !floor->up;
-	floor->settled = false;
 	__fl_floor_begin_window(floor, now_ns, done, requests);
-	fl_limit_set(&floor->limit, floor->middle + (floor->up ? 1 : -1) * floor->middle / FL_FLOOR_SPREAD);
 }
 
 #endif

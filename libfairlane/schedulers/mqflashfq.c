@@ -511,13 +511,20 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
 }
 
-/* The drive is short of work: @slot, which is behind, does not get back what it does not use. */
-static void mf_release_one(struct mf_dev *mf, struct mf_slot *slot, u64 ahead)
+/*
+ * The drive is short of work, so that a request of @mq goes before the flow that it waits
+ * for. What that one did not use it does not get back. (After a trial it does.)
+ */
+static void mf_let_go(struct mf_dev *mf, struct mf_queue *mq)
 {
-	s64 vt = atomic64_read(&slot->vt), least = ahead - READ_ONCE(mf->floor.limit.level);
+	struct mf_slot *other = mq->waits_for;
+	s64 vt = atomic64_read(&other->vt), least = mq->key - READ_ONCE(mf->floor.limit.level);
 
 	fl_floor_release(&mf->floor);
-	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&slot->vt, &vt, least))
+	mq->waits_for = NULL;
+	if (READ_ONCE(mf->floor.trial))
+		return;
+	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&other->vt, &vt, least))
 		;
 }
 
@@ -529,22 +536,23 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 		return true;
 	if (!mq->waits_for)
 		mq->waits_for = mf_sample(mf, self, &mhq->random);
-	if (mq->waits_for && mf_must_wait(mq->waits_for, mq->key)) {
-		if (!READ_ONCE(mf->conserve) || !fl_limit_has_room(&mf->floor.limit, &mhq->room))
-			return false;
-		mf_release_one(mf, mq->waits_for, mq->key);
-	}
+	if (mq->waits_for && mf_must_wait(mq->waits_for, mq->key))
+		return false;
 	mq->waits_for = NULL;
 	return true;
 }
 
-/* Take the test for the next batch, which has to be at least @advance. */
+/* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
 	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
-	u64 step = max_t(u64, READ_ONCE(mf->step), advance - mq->budget);
+	u64 step = advance - mq->budget;
 
-	if (!mf_passes(mf, mhq, mq, slot))
+	if (mf_passes(mf, mhq, mq, slot))
+		step = max_t(u64, step, READ_ONCE(mf->step));
+	else if (READ_ONCE(mf->conserve) && fl_limit_has_room(&mf->floor.limit, &mhq->room))
+		mf_let_go(mf, mq);
+	else
 		return false;
 	atomic64_add(step, &slot->vt);
 	mq->budget += step;
