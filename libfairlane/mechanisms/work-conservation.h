@@ -68,10 +68,12 @@
 #define FL_FLOOR_UP 512
 #define FL_FLOOR_DOWN 64
 
-/* A trial of a higher floor: so many windows above; how soon another one comes. */
+/* A trial of a higher floor: so many windows, and how soon another one comes. */
 #define FL_FLOOR_TRIAL 3
-#define FL_FLOOR_TRIAL_NS (100ull * NSEC_PER_MSEC)
-#define FL_FLOOR_TRIAL_MAX_NS (4ull * NSEC_PER_SEC)
+#define FL_FLOOR_TRIAL_NS (250ull * NSEC_PER_MSEC)
+#define FL_FLOOR_TRIAL_MAX_NS (16ull * NSEC_PER_SEC)
+/* In a trial nobody is let go who is further ahead than so many times the floor. */
+#define FL_FLOOR_AHEAD 16
 
 struct fl_floor {
 	struct fl_limit limit; /* the room up to the floor */
@@ -84,12 +86,13 @@ struct fl_floor {
 	bool up, settled;
 	u64 since_ns, done, requests, seen_released; /* when the window began, and until then */
 	u64 rate[2]; /* cost per second in the last window below the middle, and above */
-	u64 requests_rate[2], kept_rate[2]; /* in all of a trial; kept: not let go */
+	u64 usual; /* requests per second, moving average */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
 	unsigned int trials; /* windows that are left of a trial */
 	s64 before; /* the middle before it */
-	u64 next_trial_ns, trial_ns; /* when, and how long to wait after another one */
+	u64 tried; /* what was usual then */
+	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
 };
 
 /* A request of a flow that is held is let go, since there is room. Under hwq->lock. */
@@ -129,32 +132,41 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
 
 /*
  * Others wait, while those that are not held keep more than the floor in the drive. Would
- * yet more be of use? Let there be a quarter more, for a few windows.
+ * yet more be of use? Let there be a quarter more for a while. That is soon tried again
+ * if less is done than usual.
  */
-static inline void __fl_floor_try(struct fl_floor *floor)
+static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 {
+	floor->in_drive = div64_s64(floor->in_drive, floor->waited);
+	if (8 * floor->usual < 7 * floor->tried)
+		floor->trial_ns = FL_FLOOR_TRIAL_NS;
+	else if (now_ns < floor->next_trial_ns)
+		return;
+	if (floor->in_drive <= floor->middle)
+		return;
 	floor->before = floor->middle;
-	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
+	floor->middle = floor->in_drive + floor->in_drive / 8;
 	floor->trials = FL_FLOOR_TRIAL;
-	memset(floor->requests_rate, 0, sizeof(floor->requests_rate));
-	memset(floor->kept_rate, 0, sizeof(floor->kept_rate));
+	floor->tried = floor->usual;
 	WRITE_ONCE(floor->trial, true);
 }
 
 /*
- * It is, if more was done, and those that are not held lost nothing. Where the drive is
- * full, they lose what the others got, a fifth.
+ * A window of a trial is over. The first one only fills buffers. In the last one, more was
+ * of use if more was done, and those that were not let go did not lose it: where the drive
+ * is full, they lose a fifth.
  */
-static inline void __fl_floor_end_trial(struct fl_floor *floor, u64 now_ns)
+static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 rate, u64 kept_rate)
 {
-	bool use = 20 * floor->requests_rate[1] > 21 * floor->requests_rate[0] &&
-		   10 * floor->kept_rate[1] > 9 * floor->kept_rate[0];
+	bool use = 10 * rate > 11 * floor->tried && 10 * kept_rate > 9 * floor->tried;
 
+	if (--floor->trials)
+		return;
 	WRITE_ONCE(floor->trial, false);
 	if (!use)
 		floor->middle = floor->before;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
-				min_t(u64, 2 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
+				min_t(u64, 4 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
 	floor->next_trial_ns = now_ns + floor->trial_ns;
 }
 
@@ -179,23 +191,21 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	/* If few were let go by it, it was not the floor that decided what was in the drive. */
 	bool decided = 16 * released > did;
 
+	u64 rate = div64_u64(did * NSEC_PER_SEC, ns);
+
 	floor->rate[floor->up] = mul_u64_u64_div_u64(cost, NSEC_PER_SEC, ns);
 	if (floor->trials) {
-		floor->requests_rate[floor->up] += div64_u64(did * NSEC_PER_SEC, ns);
-		floor->kept_rate[floor->up] += div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns);
-		if (floor->up && !--floor->trials)
-			__fl_floor_end_trial(floor, now_ns);
-	} else if (floor->up && decided) {
-		__fl_floor_step(floor, request);
-	} else if (!floor->up && !decided && 2 * floor->waited > floor->looks) {
-		floor->in_drive = div64_s64(floor->in_drive, floor->waited);
-		if (floor->in_drive > floor->middle && now_ns >= floor->next_trial_ns)
-			__fl_floor_try(floor);
+		__fl_floor_tried(floor, now_ns, rate, div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns));
+	} else {
+		floor->usual = floor->usual ? (floor->usual + rate) / 2 : rate;
+		if (floor->up && decided)
+			__fl_floor_step(floor, request);
+		else if (floor->up && 2 * floor->waited > floor->looks)
+			__fl_floor_try(floor, now_ns);
 	}
 	if (!released && !floor->waited)
 		fl_limit_loosen(&floor->limit);
-	/* A trial begins with a window below the middle. */
-	floor->up = !floor->up && (!floor->trials || floor->requests_rate[0]);
+	floor->up = floor->trials || !floor->up;
 	floor->settled = false;
 	floor->spread = max_t(s64, floor->middle / FL_FLOOR_SPREAD, request / 2);
 	fl_limit_set(&floor->limit, floor->middle + (floor->up ? floor->spread : -floor->spread));

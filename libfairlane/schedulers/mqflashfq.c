@@ -129,6 +129,7 @@ enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 /* A virtual time that others may sample. */
 struct mf_slot {
 	atomic64_t vt; /* charged; added to by any hardware queue */
+	u64 step; /* by which it advanced last; a stale read forgives a little more or less */
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	/* Hardware queues that wait for it: bit n for n, n + 64, ... Cleared by whoever advances it. */
@@ -511,6 +512,13 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
 }
 
+static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
+{
+	return !READ_ONCE(mf->floor.trial) ||
+	       mq->key - atomic64_read(&mq->waits_for->vt) <
+		       FL_FLOOR_AHEAD * (u64)READ_ONCE(mf->floor.limit.level);
+}
+
 /*
  * The drive is short of work, so that a request of @mq goes before the flow that it waits
  * for. What that one did not use it does not get back. (After a trial it does.)
@@ -518,7 +526,7 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 static void mf_let_go(struct mf_dev *mf, struct mf_queue *mq)
 {
 	struct mf_slot *other = mq->waits_for;
-	s64 vt = atomic64_read(&other->vt), least = mq->key - READ_ONCE(mf->floor.limit.level);
+	s64 vt = atomic64_read(&other->vt), least = mq->key - READ_ONCE(mf->floor.limit.level) - READ_ONCE(other->step);
 
 	fl_floor_release(&mf->floor);
 	mq->waits_for = NULL;
@@ -550,11 +558,13 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 
 	if (mf_passes(mf, mhq, mq, slot))
 		step = max_t(u64, step, READ_ONCE(mf->step));
-	else if (READ_ONCE(mf->conserve) && fl_limit_has_room(&mf->floor.limit, &mhq->room))
+	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq) &&
+		 fl_limit_has_room(&mf->floor.limit, &mhq->room))
 		mf_let_go(mf, mq);
 	else
 		return false;
 	atomic64_add(step, &slot->vt);
+	WRITE_ONCE(slot->step, step);
 	mq->budget += step;
 	smp_mb__after_atomic(); /* see mf_hold() */
 	if (atomic64_read(&slot->waiters))
