@@ -35,6 +35,7 @@
 /* The room that one hardware queue has: in the scheduler's struct for it. */
 struct fl_room {
 	atomic64_t part; /* added to by completions, and taken from under hwq->lock */
+	s64 last; /* what the last request took: written under hwq->lock; stale, too little is handed */
 	struct list_head node; /* in fl_limit.waiting; under its lock */
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
 	bool waiting;
@@ -79,7 +80,7 @@ static inline void __fl_limit_collect(struct fl_limit *limit)
 		__fl_room_give(limit, __fl_room(limit, i));
 }
 
-/* Take a batch from the pool; if others wait, no more than makes it go on. */
+/* Take a batch from the pool; if others wait, what a request takes. */
 static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 {
 	s64 left = atomic64_read(&limit->pool), n;
@@ -87,9 +88,8 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 	do {
 		if (left <= 0)
 			return false;
-		n = 1 - min_t(s64, atomic64_read(&room->part), 0);
-		if (!atomic_read(&limit->nr_waiting))
-			n = max_t(s64, n, READ_ONCE(limit->batch));
+		n = atomic_read(&limit->nr_waiting) ? READ_ONCE(room->last) : READ_ONCE(limit->batch);
+		n = max_t(s64, n, 1) - min_t(s64, atomic64_read(&room->part), 0);
 		n = min_t(s64, n, left);
 	} while (!atomic64_try_cmpxchg(&limit->pool, &left, left - n));
 	return atomic64_add_return(n, &room->part) > 0;
@@ -106,8 +106,8 @@ static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, 
 	atomic_add(wait ? 1 : -1, &limit->nr_waiting);
 }
 
-/* Those that wait are handed what is in the pool, in turn. Under lock. */
-static inline void __fl_limit_hand_over(struct fl_limit *limit)
+/* Those that wait are handed what is in the pool, in turn. @self runs already. Under lock. */
+static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_room *self)
 {
 	while (!list_empty(&limit->waiting)) {
 		struct fl_room *room = list_first_entry(&limit->waiting, struct fl_room, node);
@@ -115,15 +115,11 @@ static inline void __fl_limit_hand_over(struct fl_limit *limit)
 		if (!__fl_limit_pull(limit, room))
 			return;
 		__fl_room_wait(limit, room, false);
+		if (room == self)
+			continue;
 		WRITE_ONCE(room->woken, true);
 		fl_hwq_run((struct fl_hwq *)((char *)room - limit->offset));
 	}
-}
-
-static inline bool __fl_limit_find(struct fl_limit *limit, struct fl_room *room)
-{
-	return (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
-	       __fl_limit_pull(limit, room);
 }
 
 /*
@@ -132,14 +128,19 @@ static inline bool __fl_limit_find(struct fl_limit *limit, struct fl_room *room)
  */
 static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *room)
 {
-	bool loose = READ_ONCE(limit->loose), found = !loose && __fl_limit_find(limit, room);
 	unsigned long flags;
+	bool found = false;
 
+	if (!READ_ONCE(limit->loose))
+		found = (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
+			(!atomic_read(&limit->nr_waiting) && __fl_limit_pull(limit, room));
 	/* It goes on and did not wait; or it waits already. */
-	if (likely(!loose && found != READ_ONCE(room->waiting)))
+	if (likely(found != READ_ONCE(room->waiting)))
 		return found;
 	spin_lock_irqsave(&limit->lock, flags);
-	if (!room->waiting && !found) {
+	if (found && room->waiting) {
+		__fl_room_wait(limit, room, false);
+	} else if (!found && !room->waiting) {
 		__fl_room_wait(limit, room, true);
 		WRITE_ONCE(limit->loose, false);
 		smp_mb(); /* see the top of this file */
@@ -147,10 +148,9 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 		/* As long as others wait, parts are not left with more than none. */
 		if (atomic_read(&limit->nr_waiting) == 1)
 			__fl_limit_collect(limit);
-		found = __fl_limit_find(limit, room);
+		__fl_limit_hand_over(limit, room);
+		found = !room->waiting;
 	}
-	if (room->waiting && found)
-		__fl_room_wait(limit, room, false);
 	spin_unlock_irqrestore(&limit->lock, flags);
 	return found;
 }
@@ -160,6 +160,7 @@ static inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u
 {
 	s64 part = atomic64_add_return(-(s64)cost, &room->part);
 
+	WRITE_ONCE(room->last, cost);
 	if (unlikely(READ_ONCE(room->woken)))
 		WRITE_ONCE(room->woken, false);
 	if (part < -READ_ONCE(limit->batch) && !READ_ONCE(limit->loose))
@@ -185,7 +186,7 @@ static inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u
 	if (likely(!atomic_read(&limit->nr_waiting)))
 		return;
 	spin_lock_irqsave(&limit->lock, flags);
-	__fl_limit_hand_over(limit);
+	__fl_limit_hand_over(limit, NULL);
 	spin_unlock_irqrestore(&limit->lock, flags);
 }
 
@@ -214,7 +215,7 @@ static inline void fl_limit_set(struct fl_limit *limit, s64 level)
 		   max_t(s64, 1, div64_s64(level, FL_ROOM_PARTS * (s64)limit->dev->nr_hwqs)));
 	if (!limit->loose)
 		__fl_limit_collect(limit);
-	__fl_limit_hand_over(limit);
+	__fl_limit_hand_over(limit, NULL);
 	spin_unlock_irqrestore(&limit->lock, flags);
 }
 

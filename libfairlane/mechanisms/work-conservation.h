@@ -28,16 +28,24 @@
  * measured, while flows are let go by it: for a moment it is an eighth above its
  * middle, then for a moment an eighth below. What the drive does changes by some part
  * of that. Where it is all of it, the drive has too little to do; where it is none,
- * more in it is of no use. The middle moves to where it is a twelfth. (This is the
+ * more in it is of no use. The middle moves to where it is a 25th. (This is the
  * elasticity of throughput with respect to the floor; TCP BBR finds the capacity
  * of a path in the same way.)
  *
  *	middle 64: 58 MiB/s at 56, 63 MiB/s at 72    a third: raise it by an eighth
  *	middle 130: 79.6 at 114, 80.0 at 146         a fiftieth: lower it, a little
  *
- * Shares hold all the time: only the floor varies, and who is held does not. While
- * nobody is let go by it the floor stays as it is, since nothing is to be learned. It
+ * Shares hold all the time: only the floor varies, and who is held does not. The floor
  * begins at 32 reference requests, and takes about a third of a second to reach 128.
+ *
+ * 3. When nobody is let go by it
+ *
+ * If those that are not held keep more than the floor in the drive, nobody is let go, and
+ * nothing is learned, though the drive may need yet more. Then, for three windows, there
+ * may be a quarter more than there is. The floor rises to that only if more was done in all, and
+ * those that are not held lost nothing: in a full drive they lose a fifth. Who was let
+ * go in a trial gives that back, and gets no further ahead than FL_FLOOR_AHEAD floors.
+ * Trials that were in vain become rare, down to one in 16 s, until less is done than usual.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
  * has a little less in it, is behind for good. It gets what it asks for, as without a
@@ -64,7 +72,7 @@
 #define FL_FLOOR_REQUESTS 256
 
 /* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it moves. */
-#define FL_FLOOR_ELASTICITY 80
+#define FL_FLOOR_ELASTICITY 40
 #define FL_FLOOR_UP 512
 #define FL_FLOOR_DOWN 64
 
@@ -84,8 +92,9 @@ struct fl_floor {
 	s64 middle, spread;
 	s64 elasticity; /* moving average */
 	bool up, settled;
-	u64 since_ns, done, requests, seen_released; /* when the window began, and until then */
-	u64 rate[2]; /* cost per second in the last window below the middle, and above */
+	u64 since_ns, requests, seen_released; /* when the window began, and until then */
+	u64 done[2]; /* the cost of reads, and of all others */
+	u64 rate[2][2]; /* of these a second, in the last window below the middle, and above */
 	u64 usual; /* requests per second, moving average */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
@@ -113,18 +122,37 @@ static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, siz
 	fl_limit_init(&floor->limit, dev, offset, floor->middle);
 }
 
+/*
+ * The elasticity: the difference of the rates by their mean, by that of the levels by
+ * theirs. Of reads or of all others, whichever gained less: where one gains and the other
+ * loses, prices would decide, and they may be wrong.
+ */
+static inline s64 __fl_floor_elasticity(const struct fl_floor *floor)
+{
+	s64 sum[2], least = 1024;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		sum[i] = floor->rate[0][i] + floor->rate[1][i];
+	for (i = 0; i < 2; i++) {
+		s64 more = floor->rate[1][i] - floor->rate[0][i];
+
+		/* A few say nothing. */
+		if (16 * sum[i] > sum[0] + sum[1])
+			least = min_t(s64, least, div64_s64(div64_s64(more * 1024, sum[i]) * floor->middle,
+							    floor->spread));
+	}
+	return max_t(s64, least, -512);
+}
+
 /* Move the middle; it is no less than four requests, which cost @request on average. */
 static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
 {
-	s64 sum = floor->rate[0] + floor->rate[1], difference = floor->rate[1] - floor->rate[0], step;
+	s64 step;
 
-	if (!sum)
-		return;
-	/* The difference of the rates by their mean, by that of the levels by theirs. */
-	step = div64_s64(div64_s64(difference * 1024, sum) * floor->middle, floor->spread);
-	floor->elasticity += (clamp_t(s64, step, -512, 1024) - floor->elasticity) / 2;
-	step = (floor->elasticity - FL_FLOOR_ELASTICITY) / 2;
-	step = clamp_t(s64, step, -FL_FLOOR_DOWN, FL_FLOOR_UP);
+	floor->elasticity += (__fl_floor_elasticity(floor) - floor->elasticity) / 2;
+	step = clamp_t(s64, (floor->elasticity - FL_FLOOR_ELASTICITY) / 2, -FL_FLOOR_DOWN,
+		       FL_FLOOR_UP);
 	floor->middle += floor->middle * step / 1024;
 	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
 				FL_FLOOR_MAX);
@@ -170,11 +198,11 @@ static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 rate
 	floor->next_trial_ns = now_ns + floor->trial_ns;
 }
 
-static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, u64 done,
+static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, const u64 done[2],
 					   u64 requests)
 {
 	floor->since_ns = now_ns;
-	floor->done = done;
+	memcpy(floor->done, done, sizeof(floor->done));
 	floor->requests = requests;
 	floor->seen_released = atomic64_read(&floor->released);
 	floor->in_drive = 0;
@@ -182,20 +210,22 @@ static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, u
 	floor->waited = 0;
 }
 
-/* A window is over, in which @did requests of a cost of @cost were done. */
-static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64 did, u64 cost)
+/* A window is over, in which @did requests were done, and @cost of reads and of all others. */
+static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64 did,
+					 const u64 cost[2])
 {
-	u64 ns = now_ns - floor->since_ns;
 	u64 released = atomic64_read(&floor->released) - floor->seen_released;
-	s64 request = div64_u64(cost, max_t(u64, did, 1));
+	u64 ns = now_ns - floor->since_ns, rate = div64_u64(did * NSEC_PER_SEC, ns);
+	u64 kept = div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns);
+	s64 request = div64_u64(cost[0] + cost[1], max_t(u64, did, 1));
 	/* If few were let go by it, it was not the floor that decided what was in the drive. */
 	bool decided = 16 * released > did;
+	int i;
 
-	u64 rate = div64_u64(did * NSEC_PER_SEC, ns);
-
-	floor->rate[floor->up] = mul_u64_u64_div_u64(cost, NSEC_PER_SEC, ns);
+	for (i = 0; i < 2; i++)
+		floor->rate[floor->up][i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
 	if (floor->trials) {
-		__fl_floor_tried(floor, now_ns, rate, div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns));
+		__fl_floor_tried(floor, now_ns, rate, kept);
 	} else {
 		floor->usual = floor->usual ? (floor->usual + rate) / 2 : rate;
 		if (floor->up && decided)
@@ -212,12 +242,14 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 }
 
 /*
- * Look at the drive, which has done @requests of the cost @done so far. Every few ms, or
- * more often, while there are requests; one caller at a time.
+ * Look at the drive, which has done @requests so far, of the cost @done: reads, and all
+ * others. Every few ms, or more often, while there are requests; one caller at a time.
  */
-static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, u64 done, u64 requests)
+static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, const u64 done[2],
+				 u64 requests)
 {
 	u64 ns = now_ns - floor->since_ns, did = requests - floor->requests;
+	u64 cost[2] = { done[0] - floor->done[0], done[1] - floor->done[1] };
 
 	floor->looks++;
 	if (atomic_read(&floor->limit.nr_waiting)) {
@@ -231,7 +263,7 @@ static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, u64 done, u
 	} else {
 		if (ns < FL_FLOOR_WINDOW_NS || (did < FL_FLOOR_REQUESTS && ns < FL_FLOOR_LONGEST_NS))
 			return;
-		__fl_floor_end_window(floor, now_ns, did, done - floor->done);
+		__fl_floor_end_window(floor, now_ns, did, cost);
 	}
 	__fl_floor_begin_window(floor, now_ns, done, requests);
 }

@@ -129,7 +129,6 @@ enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 /* A virtual time that others may sample. */
 struct mf_slot {
 	atomic64_t vt; /* charged; added to by any hardware queue */
-	u64 step; /* by which it advanced last; a stale read forgives a little more or less */
 	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
 	int used;
 	/* Hardware queues that wait for it: bit n for n, n + 64, ... Cleared by whoever advances it. */
@@ -188,7 +187,7 @@ struct mf_hwq {
 	/* What the drive has given back. Added to by completions, summed by the tick. */
 	atomic64_t done ____cacheline_aligned_in_smp;
 	atomic64_t done_bytes;
-	atomic64_t done_cost;
+	atomic64_t done_cost[2]; /* reads, and all others */
 };
 
 struct mf_dev {
@@ -371,12 +370,13 @@ static void mf_age(struct mf_dev *mf)
 
 static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 {
-	u64 requests = 0, cost = 0;
+	u64 requests = 0, cost[2] = { 0 };
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
 		requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
-		cost += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost);
+		cost[0] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[0]);
+		cost[1] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[1]);
 	}
 	fl_floor_look(&mf->floor, now, cost, requests);
 	mf->budget = mf->floor.limit.level;
@@ -526,7 +526,7 @@ static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
 static void mf_let_go(struct mf_dev *mf, struct mf_queue *mq)
 {
 	struct mf_slot *other = mq->waits_for;
-	s64 vt = atomic64_read(&other->vt), least = mq->key - READ_ONCE(mf->floor.limit.level) - READ_ONCE(other->step);
+	s64 vt = atomic64_read(&other->vt), least = mq->key - READ_ONCE(mf->floor.limit.level);
 
 	fl_floor_release(&mf->floor);
 	mq->waits_for = NULL;
@@ -564,7 +564,6 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	else
 		return false;
 	atomic64_add(step, &slot->vt);
-	WRITE_ONCE(slot->step, step);
 	mq->budget += step;
 	smp_mb__after_atomic(); /* see mf_hold() */
 	if (atomic64_read(&slot->waiters))
@@ -720,7 +719,7 @@ static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 	atomic64_inc(&mhq->done);
 	atomic64_add(bytes, &mhq->done_bytes);
 	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
-	atomic64_add(cost, &mhq->done_cost);
+	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);
 	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }
 
