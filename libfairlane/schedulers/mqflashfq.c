@@ -68,9 +68,10 @@
  *
  * A flow is backlogged while it has queued or outstanding requests and for
  * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
- * sends the next is not idle in between (deceptive idleness; but see 6). Only
- * backlogged flows are sampled. Who becomes backlogged starts at the virtual
- * time of a sample: it has lost what it did not use.
+ * sends the next is not idle in between (deceptive idleness). Only backlogged
+ * flows are sampled. Who becomes backlogged starts at the later of its own virtual
+ * time and the system's, a sample: what it did not use it has lost, what it owes it
+ * still owes. When nobody is backlogged the system's is the furthest that anyone was.
  *
  * The virtual times of backlogged flows are in slots that belong to the device,
  * so that a sample of a flow that has just gone is at worst an old number.
@@ -85,28 +86,13 @@
  * 6. Work conservation (an addition: the tunable `conserve`)
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even
- * if it cannot do more; then all go at its pace. Free runs (work-conservation.h)
- * measure whether that is so. For 32 ms nobody waits. If the drive then does
- * clearly more, the flow that was waited for most just before is limited: for
- * 0.1 to 2 s nobody waits for it. Then, in a probe, all wait for it again for
- * 48 ms; if the drive does clearly less at once, it is limited again. If it was
- * not the only one, the next free run finds the next.
- *
- * Free runs do not see what wastes only a little each time. So a cgroup is not
- * waited for either while it is brief: while it comes, sends less than four
- * batches in all and is idle for the timeout, over and over. That ends when it
- * sends more at a stretch. A brief cgroup is idle as soon as it has nothing.
- *
- * What is dispatched in a free run is charged, and waited for later by those
- * that are backlogged until then. But flows do not get back what they did not
- * use while nobody waited for them: at the end of that time they are brought
- * level with the furthest behind of the others. They keep it only if the drive
- * did not do more in that time, so that the free run misled. A free run is too
- * short where a request takes tens of ms.
+ * if it cannot do more; then all go at its pace. Here those that are held are let
+ * go, one request at a time, while the drive has less to do than it needs
+ * (work-conservation.h). They are charged as ever. The one that they waited for does not
+ * get back what it did not use meanwhile: it is brought to within a floor's worth.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
- * drive. When not: a lone tenant (none is faster), or tenants that all come in
- * short bursts: nobody waits for them, nor they for each other.
+ * drive. When not: a lone tenant (none is faster).
  */
 #include "../mechanisms/work-conservation.h"
 #include "../mechanisms/virtual-time.h"
@@ -129,7 +115,7 @@ enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 /* A virtual time that others may sample. */
 struct mf_slot {
 	atomic64_t vt; /* charged; added to by any hardware queue */
-	/* Written under dev->lock; a stale read samples a flow that just went, or is limited. */
+	/* Written under dev->lock; a stale read samples a flow that just went. */
 	int used;
 	/* Hardware queues that wait for it: bit n for n, n + 64, ... Cleared by whoever advances it. */
 	atomic64_t waiters;
@@ -206,7 +192,7 @@ struct mf_dev {
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
-	u64 backlogged, holds, budget, outstanding_bytes, queued_bytes;
+	u64 backlogged, holds, outstanding_bytes, queued_bytes;
 	struct mf_slot slots[MF_SLOTS];
 };
 
@@ -224,7 +210,7 @@ static unsigned int mf_random(u64 *state, unsigned int n)
 	return (*state >> 32) * n >> 32;
 }
 
-/* A random backlogged flow other than @self that may be waited for; NULL when there is none. */
+/* A random backlogged flow other than @self; NULL when there is none. */
 static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random)
 {
 	unsigned int nr = READ_ONCE(mf->nr_slots), i = 0, n;
@@ -242,7 +228,7 @@ static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, 
 	return NULL;
 }
 
-/* Must a flow at @vt wait for @other? Who has nothing queued holds nobody back. */
+/* Must a flow at @vt wait for @other? */
 static bool mf_must_wait(const struct mf_slot *other, u64 vt)
 {
 	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used);
@@ -333,12 +319,6 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 		fl_dev_kick(&mf->dev);
 }
 
-static void mf_age_flow(struct mf_dev *mf, struct fl_flow *flow)
-{
-	if (!fl_flow_age(flow, mf->dev.sched))
-		mf_leave(mf, &to_mf_flow(flow)->entity);
-}
-
 /* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
@@ -360,7 +340,8 @@ static void mf_age(struct mf_dev *mf)
 	unsigned int i;
 
 	fl_for_each_active(flow, &mf->dev)
-		mf_age_flow(mf, flow);
+		if (!fl_flow_age(flow, mf->dev.sched))
+			mf_leave(mf, &to_mf_flow(flow)->entity);
 	mf->queued_bytes = 0;
 	mf->outstanding_bytes = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
@@ -379,7 +360,6 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 		cost[1] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[1]);
 	}
 	fl_floor_look(&mf->floor, now, cost, requests);
-	mf->budget = mf->floor.limit.level;
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -463,7 +443,7 @@ static void mf_add_waiter(struct mf_slot *slot, unsigned int index)
 		;
 }
 
-/* @slot has advanced, or has nothing queued: hardware queues that waited for it may pass now. */
+/* @slot has advanced, or is free: hardware queues that waited for it may pass now. */
 static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
 {
 	u64 waiters = atomic64_xchg(&slot->waiters, 0);
@@ -603,18 +583,15 @@ static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 
 	}
 }
 
-/* A request's word: the bytes that NOQ or NOS count for it, and whether it is in the drive. */
-#define MF_SENT 1ul
-#define MF_BYTES_SHIFT 1
-
+/* A request's word has the bytes that NOQ or NOS count for it. */
 static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
 {
 	u64 bytes = fl_req_bytes(rq);
 
 	list_del_init(fl_req_node(rq));
-	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - (*fl_req_priv(rq) >> MF_BYTES_SHIFT));
+	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - *fl_req_priv(rq));
 	WRITE_ONCE(mhq->sent_bytes, mhq->sent_bytes + bytes);
-	*fl_req_priv(rq) = bytes << MF_BYTES_SHIFT | MF_SENT;
+	*fl_req_priv(rq) = bytes;
 	if (list_empty(&mq->rqs[MF_RQ]) && list_empty(&mq->rqs[MF_WQ]))
 		list_del_init(&mq->ready);
 	mf_not_held(mq);
@@ -681,7 +658,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
 	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes + fl_req_bytes(rq));
-	*fl_req_priv(rq) = (unsigned long)fl_req_bytes(rq) << MF_BYTES_SHIFT;
+	*fl_req_priv(rq) = fl_req_bytes(rq);
 	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_entity(mq)->in)))
 		mf_activate(mf, mhq, queue->flow);
 	if (at_head)
@@ -711,14 +688,11 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 bytes = *fl_req_priv(rq) >> MF_BYTES_SHIFT, cost;
+	u64 bytes = *fl_req_priv(rq);
+	u64 cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
 
-	if (!(*fl_req_priv(rq) & MF_SENT))
-		return;
-	*fl_req_priv(rq) = 0;
 	atomic64_inc(&mhq->done);
 	atomic64_add(bytes, &mhq->done_bytes);
-	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
 	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);
 	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }
@@ -809,10 +783,11 @@ static const struct fl_var mf_vars[] = {
 	MF_TUNABLE(read_weight, "weight", 1, 10000, 100, "of each flow's reads"),
 	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
 	MF_TUNABLE(conserve, "bool", 0, 1, 1,
-		   "1: nobody waits for a flow where waiting is found to be of no use; 0: as in the paper"),
+		   "1: nobody is held while the drive has too little to do; 0: as in the paper"),
 	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
-	MF_COUNTER(budget, "cost", "that may be in the drive"),
+	{ .name = "floor", .unit = "cost", .help = "with less in the drive nobody is held",
+	  .offset = offsetof(struct mf_dev, floor.limit.level) },
 	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
 	MF_COUNTER(queued_bytes, "bytes", "queued, at the last look"),
 	{}
