@@ -414,6 +414,35 @@ static void test_an_idle_tenant_leaves_its_share_and_has_it_back(void)
 	drive_exit(&d);
 }
 
+/*
+ * One of 21 equal tenants sends 1 MiB at a time and pauses for longer than it takes to be
+ * idle. What it owes is not forgiven: it had a quarter of the drive, where a 21st is due.
+ */
+static void test_idling_forgives_no_debt(void)
+{
+	double all = 0;
+	u64 before[21];
+	unsigned int i;
+
+	drive_init(&d, &fl_mqflashfq, 2, 1024, 10 * NSEC_PER_USEC);
+	d.serial = true;
+	d.per_page = true;
+	for (i = 0; i < 21; i++)
+		t[i] = drive_tenant(&d, NULL, 100, i ? 8 : 0);
+	t[0]->depth[0] = 1;
+	t[0]->bytes = 1 << 20;
+	t[0]->think_ns = 2200 * NSEC_PER_USEC;
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	for (i = 0; i < 21; i++)
+		before[i] = cost_of(t[i]);
+	drive_run(&d, 4 * NSEC_PER_SEC);
+	for (i = 0; i < 21; i++)
+		all += cost_of(t[i]) - before[i];
+	CHECK((cost_of(t[0]) - before[0]) / all <= 1.1 / 21, "%g of the drive", (cost_of(t[0]) - before[0]) / all);
+	drive_exit(&d);
+}
+
 /* ---- How far apart ---- */
 
 static u64 random_below(u64 *state, u64 n)
@@ -710,6 +739,7 @@ static const struct test tests[] = {
 	  test_a_drive_that_waits_for_its_tenants_is_not_held_back },
 	{ "an idle tenant leaves its share and has it back",
 	  test_an_idle_tenant_leaves_its_share_and_has_it_back },
+	{ "idling forgives no debt", test_idling_forgives_no_debt },
 	{ "virtual times of backlogged flows stay together",
 	  test_backlogged_flows_stay_together },
 	{ "flashfq: shares follow weights, for cgroups everywhere and pinned",
