@@ -64,6 +64,15 @@ static inline void fl_prices_init(struct fl_prices *p)
 	__fl_prices_derive(p);
 }
 
+/* Are they the default ones? */
+static inline bool fl_prices_are_bytes(const struct fl_prices *p)
+{
+	struct fl_prices bytes;
+
+	fl_prices_init(&bytes);
+	return !memcmp(p, &bytes, sizeof(bytes));
+}
+
 /* No request costs more, so that virtual-time.h can multiply: 2 GiB, at the default prices. */
 #define FL_COST_MAX ((1ull << 31) - 1)
 

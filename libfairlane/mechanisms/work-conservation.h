@@ -42,10 +42,10 @@
  *
  * If those that are not held keep more than the floor in the drive, nobody is let go, and
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
- * may be a quarter more than there is. The floor rises to that only if more was done in all, and
- * those that are not held lost nothing: in a full drive they lose a fifth. Who was let
- * go in a trial gives that back, and gets no further ahead than FL_FLOOR_AHEAD floors.
- * Trials that were in vain become rare, down to one in 16 s, until less is done than usual.
+ * may be a quarter more than there is. The floor rises to that only if more was done, of
+ * both reads and writes, and those that are not held lost nothing: in a full drive they
+ * lose a fifth. Who was let go in a trial gives that back, and gets no further ahead than FL_FLOOR_AHEAD floors.
+ * Trials that were in vain become rare, down to one in 8 s.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
  * has a little less in it, is behind for good. It gets what it asks for, as without a
@@ -79,7 +79,7 @@
 /* A trial of a higher floor: so many windows, and how soon another one comes. */
 #define FL_FLOOR_TRIAL 3
 #define FL_FLOOR_TRIAL_NS (250ull * NSEC_PER_MSEC)
-#define FL_FLOOR_TRIAL_MAX_NS (16ull * NSEC_PER_SEC)
+#define FL_FLOOR_TRIAL_MAX_NS (8ull * NSEC_PER_SEC)
 /* In a trial nobody is let go who is further ahead than so many times the floor. */
 #define FL_FLOOR_AHEAD 16
 
@@ -95,12 +95,12 @@ struct fl_floor {
 	u64 since_ns, requests, seen_released; /* when the window began, and until then */
 	u64 done[2]; /* the cost of reads, and of all others */
 	u64 rate[2][2]; /* of these a second, in the last window below the middle, and above */
-	u64 usual; /* requests per second, moving average */
+	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
 	unsigned int trials; /* windows that are left of a trial */
 	s64 before; /* the middle before it */
-	u64 tried; /* what was usual then */
+	u64 tried, tried_cost[2]; /* what was usual then */
 	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
 };
 
@@ -160,23 +160,32 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
 
 /*
  * Others wait, while those that are not held keep more than the floor in the drive. Would
- * yet more be of use? Let there be a quarter more for a while. That is soon tried again
- * if less is done than usual.
+ * yet more be of use? Let there be a quarter more for a while.
  */
 static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 {
 	floor->in_drive = div64_s64(floor->in_drive, floor->waited);
-	if (8 * floor->usual < 7 * floor->tried)
-		floor->trial_ns = FL_FLOOR_TRIAL_NS;
-	else if (now_ns < floor->next_trial_ns)
-		return;
-	if (floor->in_drive <= floor->middle)
+	if (now_ns < floor->next_trial_ns || floor->in_drive <= floor->middle)
 		return;
 	floor->before = floor->middle;
 	floor->middle = floor->in_drive + floor->in_drive / 8;
 	floor->trials = FL_FLOOR_TRIAL;
 	floor->tried = floor->usual;
+	memcpy(floor->tried_cost, floor->usual_cost, sizeof(floor->tried_cost));
 	WRITE_ONCE(floor->trial, true);
+}
+
+/* Was more done of reads, and of all others, than is usual? As in __fl_floor_elasticity(). */
+static inline bool __fl_floor_did_more(const struct fl_floor *floor)
+{
+	u64 all = floor->tried_cost[0] + floor->tried_cost[1];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		if (16 * floor->tried_cost[i] > all &&
+		    10 * floor->rate[1][i] < 11 * floor->tried_cost[i])
+			return false;
+	return true;
 }
 
 /*
@@ -184,9 +193,9 @@ static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
  * of use if more was done, and those that were not let go did not lose it: where the drive
  * is full, they lose a fifth.
  */
-static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 rate, u64 kept_rate)
+static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept_rate)
 {
-	bool use = 10 * rate > 11 * floor->tried && 10 * kept_rate > 9 * floor->tried;
+	bool use = __fl_floor_did_more(floor) && 10 * kept_rate > 9 * floor->tried;
 
 	if (--floor->trials)
 		return;
@@ -194,7 +203,7 @@ static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 rate
 	if (!use)
 		floor->middle = floor->before;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
-				min_t(u64, 4 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
+				min_t(u64, 2 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
 	floor->next_trial_ns = now_ns + floor->trial_ns;
 }
 
@@ -225,9 +234,11 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	for (i = 0; i < 2; i++)
 		floor->rate[floor->up][i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
 	if (floor->trials) {
-		__fl_floor_tried(floor, now_ns, rate, kept);
+		__fl_floor_tried(floor, now_ns, kept);
 	} else {
 		floor->usual = floor->usual ? (floor->usual + rate) / 2 : rate;
+		for (i = 0; i < 2; i++)
+			floor->usual_cost[i] = (floor->usual_cost[i] + floor->rate[floor->up][i]) / 2;
 		if (floor->up && decided)
 			__fl_floor_step(floor, request);
 		else if (floor->up && 2 * floor->waited > floor->looks)
