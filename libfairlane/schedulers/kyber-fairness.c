@@ -616,8 +616,9 @@ static bool kf_has_work(struct fl_hwq *hwq)
 		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]) ||
 		    READ_ONCE(khq->kyber.room[op].woken))
 			return true;
-	return READ_ONCE(khq->room.woken) ||
-	       (READ_ONCE(khq->nr_throttled) &&
+	/* All is throttled: there are new tokens, or it has not yet asked for room. */
+	return READ_ONCE(khq->nr_throttled) &&
+	       (!READ_ONCE(khq->room.waiting) ||
 		READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills));
 }
 

@@ -376,7 +376,7 @@ static void test_tunables_refuse_what_is_out_of_range(void)
 
 	four_tenants(1);
 	CHECK(!fl_set(d.dev, "period_nsec", 0), "accepted");
-	CHECK(!fl_set(d.dev, "prediction", 2), "accepted");
+	CHECK(!fl_set(d.dev, "prediction", 3), "accepted");
 	CHECK(!fl_set(d.dev, "tokens_used", 1), "a counter was set");
 	CHECK(!fl_set(d.dev, "no_such", 1), "accepted");
 	CHECK(!fl_get(d.dev, "no_such", &value), "found");
@@ -520,16 +520,16 @@ static void test_a_freed_slot_finds_whoever_waits(void)
 	arrives(dev, flow, 1, &b, FL_READ);
 	CHECK(!fl_next(dev, 1), "b waits");
 	fl_done(&first);
-	CHECK(fl_next(dev, 1) == &b, "b is there before a");
-	CHECK(!fl_next(dev, 0), "a waits on");
-	fl_done(&b);
-	CHECK(run_wanted[0] && fl_next(dev, 0) == &a, "a is told");
+	CHECK(!fl_next(dev, 1), "b cannot take what a is handed");
+	CHECK(run_wanted[0] && fl_next(dev, 0) == &a, "a is told, and goes");
 	arrives(dev, flow, 2, &c, FL_READ);
 	memset(run_wanted, 0, sizeof(run_wanted));
 	CHECK(!fl_next(dev, 2), "c waits");
 	fl_done(&a);
-	CHECK(run_wanted[2], "c is told, though b's queue waited after it");
-	CHECK(fl_next(dev, 2) == &c, "and goes");
+	CHECK(run_wanted[1] && !run_wanted[2], "b is told: it waits for longer");
+	CHECK(fl_next(dev, 1) == &b, "and goes");
+	fl_done(&b);
+	CHECK(run_wanted[2] && fl_next(dev, 2) == &c, "then c");
 	fl_done(&c);
 	fl_flow_destroy(flow);
 	fl_dev_destroy(dev);
