@@ -45,7 +45,7 @@
  * may be a quarter more than there is. The floor rises to that only if more was done, of
  * both reads and writes, and those that are not held lost nothing: in a full drive they
  * lose a fifth. Who was let go in a trial gives that back, and gets no further ahead than FL_FLOOR_AHEAD floors.
- * Trials that were in vain become rare, down to one in 8 s.
+ * Trials that were in vain become rare, down to one in 16 s.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
  * has a little less in it, is behind for good. It gets what it asks for, as without a
@@ -79,7 +79,7 @@
 /* A trial of a higher floor: so many windows, and how soon another one comes. */
 #define FL_FLOOR_TRIAL 3
 #define FL_FLOOR_TRIAL_NS (250ull * NSEC_PER_MSEC)
-#define FL_FLOOR_TRIAL_MAX_NS (8ull * NSEC_PER_SEC)
+#define FL_FLOOR_TRIAL_MAX_NS (16ull * NSEC_PER_SEC)
 /* In a trial nobody is let go who is further ahead than so many times the floor. */
 #define FL_FLOOR_AHEAD 16
 
@@ -203,7 +203,7 @@ static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept
 	if (!use)
 		floor->middle = floor->before;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
-				min_t(u64, 2 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
+				min_t(u64, 4 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
 	floor->next_trial_ns = now_ns + floor->trial_ns;
 }
 
@@ -236,9 +236,11 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	if (floor->trials) {
 		__fl_floor_tried(floor, now_ns, kept);
 	} else {
-		floor->usual = floor->usual ? (floor->usual + rate) / 2 : rate;
 		for (i = 0; i < 2; i++)
-			floor->usual_cost[i] = (floor->usual_cost[i] + floor->rate[floor->up][i]) / 2;
+			floor->usual_cost[i] = (floor->rate[floor->up][i] +
+						(floor->usual ? floor->usual_cost[i] :
+								floor->rate[floor->up][i])) / 2;
+		floor->usual = floor->usual ? (floor->usual + rate) / 2 : rate;
 		if (floor->up && decided)
 			__fl_floor_step(floor, request);
 		else if (floor->up && 2 * floor->waited > floor->looks)

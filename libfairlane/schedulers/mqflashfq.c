@@ -106,6 +106,9 @@
 /* A cgroup's batch is divided among its hardware queues, but into no more parts than these. */
 #define MF_PARTS 4
 
+/* Flows that do not keep up while others are let go stay so many steps behind them. */
+#define MF_KEPT_STEPS 8
+
 /* Random tries before the next backlogged flow is good enough. */
 #define MF_TRIES 4
 
@@ -166,6 +169,9 @@ struct mf_hwq {
 	 */
 	bool held;
 	u64 held_vt;
+	/* The same for the last one that was let go though it failed; the tick clears let_go. */
+	bool let_go;
+	u64 let_go_vt;
 	struct mf_slot *held_for;
 	struct mf_entity core;
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
@@ -185,6 +191,7 @@ struct mf_dev {
 	struct fl_floor floor;
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
+	u64 front; /* see mf_forget() */
 	u64 idle_vt; /* the furthest that any was when it ceased to be backlogged */
 	unsigned int busy; /* flows */
 	u64 aged_ns; /* the last look for idle flows */
@@ -362,6 +369,60 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 	fl_floor_look(&mf->floor, now, cost, requests);
 }
 
+/* Where the furthest behind was of those that were let go since the last look; NULL: none was. */
+static const u64 *mf_let_go_at(struct mf_dev *mf)
+{
+	const u64 *found = NULL;
+	unsigned int i;
+
+	for (i = 0; i < mf->dev.nr_hwqs; i++) {
+		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+
+		if (!READ_ONCE(mhq->let_go))
+			continue;
+		WRITE_ONCE(mhq->let_go, false);
+		if (!found || fl_vt_before(READ_ONCE(mhq->let_go_vt), *found))
+			found = &mhq->let_go_vt;
+	}
+	return found;
+}
+
+/*
+ * Flows were let go, since others do not keep the drive busy. What those did not use
+ * meanwhile they have lost, but for a floor's worth and a few steps. All of them are brought
+ * nearer by as much, so that among themselves they stay as they are. But in a trial
+ * they lose nothing.
+ */
+static void mf_forget(struct mf_dev *mf)
+{
+	const u64 *at = mf_let_go_at(mf);
+	struct mf_slot *slot, *first = NULL;
+	u64 front, advanced, least;
+
+	if (!at)
+		return;
+	front = READ_ONCE(*at);
+	advanced = front - mf->front;
+	if (fl_vt_before(mf->front, front))
+		mf->front = front;
+	if (mf->floor.trial || (s64)advanced <= 0)
+		return;
+	least = front - (mf->floor.limit.level + MF_KEPT_STEPS * mf->step);
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
+		u64 vt = atomic64_read(&slot->vt);
+
+		if (slot->used && fl_vt_before(vt, least) &&
+		    (!first || fl_vt_before(atomic64_read(&first->vt), vt)))
+			first = slot;
+	}
+	if (!first)
+		return;
+	advanced = min_t(u64, advanced, least - atomic64_read(&first->vt));
+	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
+		if (slot->used && fl_vt_before(atomic64_read(&slot->vt), least))
+			atomic64_add(advanced, &slot->vt);
+}
+
 /* ---- Dispatch: the hot path ------------------------------------------------ */
 
 static struct mf_entity *mf_entity(const struct mf_queue *mq)
@@ -499,21 +560,13 @@ static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
 		       FL_FLOOR_AHEAD * (u64)READ_ONCE(mf->floor.limit.level);
 }
 
-/*
- * The drive is short of work, so that a request of @mq goes before the flow that it waits
- * for. What that one did not use it does not get back. (After a trial it does.)
- */
-static void mf_let_go(struct mf_dev *mf, struct mf_queue *mq)
+/* The drive is short of work, so that a request of @mq goes before the flow that it waits for. */
+static void mf_let_go(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 {
-	struct mf_slot *other = mq->waits_for;
-	s64 vt = atomic64_read(&other->vt), least = mq->key - READ_ONCE(mf->floor.limit.level);
-
 	fl_floor_release(&mf->floor);
 	mq->waits_for = NULL;
-	if (READ_ONCE(mf->floor.trial))
-		return;
-	while (fl_vt_before(vt, least) && !atomic64_try_cmpxchg(&other->vt, &vt, least))
-		;
+	WRITE_ONCE(mhq->let_go_vt, mq->key);
+	WRITE_ONCE(mhq->let_go, true);
 }
 
 /* The test, see 3 above. */
@@ -540,7 +593,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 		step = max_t(u64, step, READ_ONCE(mf->step));
 	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq) &&
 		 fl_limit_has_room(&mf->floor.limit, &mhq->room))
-		mf_let_go(mf, mq);
+		mf_let_go(mf, mhq, mq);
 	else
 		return false;
 	atomic64_add(step, &slot->vt);
@@ -720,6 +773,7 @@ static u64 mf_tick(struct fl_dev *dev)
 	}
 	mf->holds += held;
 	mf_look_at_drive(mf, now);
+	mf_forget(mf);
 	mf->ticking = mf->busy || mf->backlogged;
 	next = mf->ticking ? MF_PERIOD_NS : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);

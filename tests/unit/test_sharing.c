@@ -439,8 +439,9 @@ static void test_a_drive_that_waits_for_its_tenants_holds_nobody_back(void)
 	drive_mark(&d);
 	throttled_ns = drive_var(&d, "throttled_nsec");
 	drive_run(&d, 2 * NSEC_PER_SEC);
-	CHECK(drive_var(&d, "throttled_nsec") == throttled_ns, "%lu ns",
-	      drive_var(&d, "throttled_nsec") - throttled_ns);
+	/* All are throttled for a moment at the end of a round, until somebody asks. */
+	throttled_ns = drive_var(&d, "throttled_nsec") - throttled_ns;
+	CHECK(throttled_ns < 100 * NSEC_PER_USEC, "%lu ns in 2 s", throttled_ns);
 	CHECK_NEAR(drive_iops(&d), 32 / 101e-6, 0.01);
 	drive_exit(&d);
 }
