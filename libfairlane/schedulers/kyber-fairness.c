@@ -346,17 +346,22 @@ static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 
 	kf_wake(kf, self);
 }
 
-/* The round ends, and the next one begins. */
+/*
+ * The round ends, and the next one begins. If it took longer, since nobody looked, there is as
+ * much more; what was handed out in advance is not handed out again, up to a period of it.
+ */
 static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
 {
-	u64 now = fl_now_ns(), tokens, ahead;
+	u64 now = fl_now_ns(), period = READ_ONCE(kf->period_nsec), tokens, ahead;
 
 	kf_predict(kf, now, cause == &kf->refills_period);
-	kf->round++;
+	tokens = div64_u64(kf->total, KF_ROUNDS);
+	if (cause == &kf->refills_period)
+		tokens = mul_u64_u64_div_u64(kf->total, min_t(u64, now - kf->round_ns, period),
+					     period);
+	WRITE_ONCE(kf->round, kf->round + 1);
 	kf->round_ns = now;
 	kf->nr_spent = 0;
-	/* What was handed out in advance is not handed out again, up to a period of it. */
-	tokens = div64_u64(kf->total, KF_ROUNDS);
 	ahead = min_t(u64, kf->advanced, tokens);
 	kf->advanced = min_t(u64, kf->advanced - ahead, kf->total);
 	kf_hand_out(kf, self, tokens - ahead, cause);
@@ -386,7 +391,7 @@ static void kf_set_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *
 {
 	if (kfl->spent_round == kf->round)
 		return;
-	kfl->spent_round = kf->round;
+	WRITE_ONCE(kfl->spent_round, kf->round);
 	if (++kf->nr_spent >= kf->nr_active)
 		kf_refill(kf, self, &kf->refills_spent);
 }
@@ -593,16 +598,17 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 		rq = kf_dispatch_domain(kf, khq);
 	if (rq)
 		return rq;
-	do {
-		khq->batching = 0;
-		for (i = 0; !rq && i < FL_NR_OPS; i++) {
-			khq->domain = (khq->domain + 1) % FL_NR_OPS;
-			rq = kf_dispatch_domain(kf, khq);
-			if (kf_next_queue(khq, khq->domain))
-				ready = true;
-		}
-	} while (!rq && !ready && kf_drive_runs_dry(kf, khq));
-	if (!rq)
+	khq->batching = 0;
+	for (i = 0; !rq && i < FL_NR_OPS; i++) {
+		khq->domain = (khq->domain + 1) % FL_NR_OPS;
+		rq = kf_dispatch_domain(kf, khq);
+		if (kf_next_queue(khq, khq->domain))
+			ready = true;
+	}
+	/* Those that it lets go are dispatched soon, not now: who is waited for may come just now. */
+	if (!rq && !ready && kf_drive_runs_dry(kf, khq))
+		fl_hwq_run(hwq);
+	else if (!rq)
 		fl_limit_pass_on(&kf->floor.limit, &khq->room);
 	return rq;
 }
