@@ -369,20 +369,22 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 	fl_floor_look(&mf->floor, now, cost, requests);
 }
 
-/* Where the furthest behind was of those that were let go since the last look; NULL: none was. */
-static const u64 *mf_let_go_at(struct mf_dev *mf)
+/* Was anybody let go since the last look? Stores where the furthest behind of them was. */
+static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
 {
-	const u64 *found = NULL;
+	bool found = false;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+		u64 vt = READ_ONCE(mhq->let_go_vt);
 
 		if (!READ_ONCE(mhq->let_go))
 			continue;
 		WRITE_ONCE(mhq->let_go, false);
-		if (!found || fl_vt_before(READ_ONCE(mhq->let_go_vt), *found))
-			found = &mhq->let_go_vt;
+		if (!found || fl_vt_before(vt, *front))
+			*front = vt;
+		found = true;
 	}
 	return found;
 }
@@ -395,13 +397,11 @@ static const u64 *mf_let_go_at(struct mf_dev *mf)
  */
 static void mf_forget(struct mf_dev *mf)
 {
-	const u64 *at = mf_let_go_at(mf);
 	struct mf_slot *slot, *first = NULL;
-	u64 front, advanced, least;
+	u64 front = 0, advanced, least;
 
-	if (!at)
+	if (!mf_was_let_go(mf, &front))
 		return;
-	front = READ_ONCE(*at);
 	advanced = front - mf->front;
 	if (fl_vt_before(mf->front, front))
 		mf->front = front;
