@@ -59,7 +59,7 @@
 #include "room.h"
 
 #define FL_FLOOR_FIRST (32 * (s64)FL_COST_ONE)
-#define FL_FLOOR_MIN (8 * (s64)FL_COST_ONE)
+#define FL_FLOOR_MIN ((s64)FL_COST_ONE)
 #define FL_FLOOR_MAX (1ll << 32)
 
 /* The floor is 1 / this above or below its middle, or half a request. */
@@ -74,7 +74,7 @@
 /* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it moves. */
 #define FL_FLOOR_ELASTICITY 40
 #define FL_FLOOR_UP 512
-#define FL_FLOOR_DOWN 64
+#define FL_FLOOR_DOWN 128
 
 /* A trial of a higher floor: so many windows, and how soon another one comes. */
 #define FL_FLOOR_TRIAL 3

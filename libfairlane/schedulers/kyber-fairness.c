@@ -69,7 +69,8 @@
  *     rate   what the drive did in the round, scaled to a period. Averaged with
  *            the previous rate, except that a period that ended with tokens
  *            unspent counts in full if it says less: too much harms shares, too
- *            little harms nobody
+ *            little harms nobody. If the period ended so though the drive did all
+ *            that was handed out, the total was too little: an eighth more
  *     total  15/16 of the rate; at most twice and at least half of what it was
  *
  * The margin of 1/16 is what makes rounds end by spending.
@@ -312,7 +313,9 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 	kf->tokens_used = done;
 
 	rate = mul_u64_u64_div_u64(used, period, window);
-	if (!unspent || rate > kf->rate)
+	if (unspent && !kf->advanced && rate >= total - total / (2 * KF_MARGIN))
+		rate = total + total / 8; /* it did all that it was allowed to */
+	else if (!unspent || rate > kf->rate)
 		rate = (kf->rate + rate) / 2;
 	kf->rate = rate;
 	if (READ_ONCE(kf->prediction) == KF_FOLLOWS)
@@ -598,17 +601,16 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 		rq = kf_dispatch_domain(kf, khq);
 	if (rq)
 		return rq;
-	khq->batching = 0;
-	for (i = 0; !rq && i < FL_NR_OPS; i++) {
-		khq->domain = (khq->domain + 1) % FL_NR_OPS;
-		rq = kf_dispatch_domain(kf, khq);
-		if (kf_next_queue(khq, khq->domain))
-			ready = true;
-	}
-	/* Those that it lets go are dispatched soon, not now: who is waited for may come just now. */
-	if (!rq && !ready && kf_drive_runs_dry(kf, khq))
-		fl_hwq_run(hwq);
-	else if (!rq)
+	do {
+		khq->batching = 0;
+		for (i = 0; !rq && i < FL_NR_OPS; i++) {
+			khq->domain = (khq->domain + 1) % FL_NR_OPS;
+			rq = kf_dispatch_domain(kf, khq);
+			if (kf_next_queue(khq, khq->domain))
+				ready = true;
+		}
+	} while (!rq && !ready && kf_drive_runs_dry(kf, khq));
+	if (!rq)
 		fl_limit_pass_on(&kf->floor.limit, &khq->room);
 	return rq;
 }

@@ -489,7 +489,9 @@ static bool mf_test_held(struct mf_hwq *mhq)
 
 	if (!READ_ONCE(mhq->held))
 		return true;
-	if (mf_must_wait(other, vt))
+	/* One that does not wait for room either, as it was too far ahead in a trial, asks again. */
+	if (mf_must_wait(other, vt) &&
+	    (READ_ONCE(mhq->room.waiting) || !READ_ONCE(to_mf_dev(mhq->hwq.dev)->conserve)))
 		return false;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);

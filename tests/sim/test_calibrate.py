@@ -74,7 +74,7 @@ def test_a_scheduler_shares_what_the_price_list_says() -> None:
     """A reader and a writer of equal weight: shares of cost, and four times as many reads as writes."""
     tenants = [tenant("r", depth=64), tenant("w", depth=64, read_percent=0)]
     drive = null_drive(1, 32, 100_000, interval_ps=10_000_000)
-    description = run_of(tenants, drive, "kyber-fairness", seconds=2.0, warmup_ns=10**9, prices=PRICES)
+    description = run_of(tenants, drive, "kyber-fairness", seconds=2.0, warmup_ns=4 * 10**9, prices=PRICES)
     reader, writer = simulate(description)["tenants"]
     assert reader["cost_per_s"] / writer["cost_per_s"] == pytest.approx(1, abs=0.15)  # by bytes it would be 1/4
     assert reader["iops"] / writer["iops"] == pytest.approx(4, rel=0.15)

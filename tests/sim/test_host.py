@@ -91,7 +91,7 @@ def test_a_lock_that_all_cores_share_is_held_by_one_at_a_time_and_becomes_the_li
     drive = null_drive(16, 64, latency_ns=100_000)
 
     def total(lock_ns: int) -> tuple[float, Json]:
-        run = simulate(run_of(tenants, drive, "kyber-fairness", 16, 0.5, cpu=COSTS | {"lock_ns": lock_ns}))
+        run = simulate(run_of(tenants, drive, "flashfq", 16, 0.5, cpu=COSTS | {"lock_ns": lock_ns}))
         return run["total_iops"], counters(run)
 
     free, few = total(0)

@@ -55,14 +55,12 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "kyber-fairness": "two equal ones are 1.5 times apart in a second; who is limited, it says, loses its share",
-    "mqflashfq": "who is said to be limited loses its share, and its probes stall others",
+    "mqflashfq": "who comes and goes takes a share from who stays",
     "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
     "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
 }
 WAITS = {
-    "kyber-fairness": "a light tenant's credit goes to busy ones first",
-    "mqflashfq": "its probes stall others, for a second and more",
+    "mqflashfq": "who comes and goes keeps others waiting, for a second and more",
 }
 CROWDED = dict.fromkeys(SHARING, "more cgroups than tags: a tag for each leaf is more than there are")
 CROWDED["d2fq"] = TAKEN["d2fq"]
