@@ -88,8 +88,9 @@
  * The paper waits for a flow that is behind as long as it is backlogged, even
  * if it cannot do more; then all go at its pace. Here those that are held are let
  * go, one request at a time, while the drive has less to do than it needs
- * (work-conservation.h). They are charged as ever. The one that they waited for does not
- * get back what it did not use meanwhile: it is brought to within a floor's worth.
+ * (work-conservation.h). They are charged as ever. Those that they waited for do not get
+ * back what they did not use meanwhile: they are brought nearer, all by as much, to within a
+ * floor's worth and a few steps.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).

@@ -157,7 +157,7 @@ static void check_cost_shares(u64 ns, double tolerance)
 	}
 	d.write_ns = 3 * d.read_ns;
 	drive_start(&d);
-	drive_run(&d, 3 * NSEC_PER_SEC); /* what the first free runs lent is given back */
+	drive_run(&d, 3 * NSEC_PER_SEC); /* what the first trials lent is given back */
 	for (i = 0; i < 4; i++)
 		before[i] = cost_of(t[i]);
 	drive_run(&d, ns);
@@ -242,7 +242,7 @@ static void light_tenant_gets(u32 weight, u64 conserve)
 static void test_extreme_weights(void)
 {
 	light_tenant_gets(10, 0);
-	light_tenant_gets(100, 1); /* a free run may lend it what is its own for seconds */
+	light_tenant_gets(100, 1); /* a trial may lend it what is its own for seconds */
 }
 
 static void test_shares_are_the_product_along_the_path(void)
@@ -298,7 +298,7 @@ static void test_a_heavy_tenant_at_queue_depth_1_holds_nobody_back(void)
 	drive_exit(&d);
 }
 
-/* 2 GB/s and 0.5 GB/s, priced by bytes: few requests in a free run's window, each as dear as a batch. */
+/* 2 GB/s and 0.5 GB/s, priced by bytes: few requests in a window, each as dear as a batch. */
 static void test_nor_does_it_with_large_requests(void)
 {
 	static const u64 took[] = { 1000, 4000 }; /* us, 16 at a time */
