@@ -135,7 +135,7 @@ def tunables() -> None:
             "period_nsec": (10**6, 10**10),
             "read_lat_nsec": (1000, 10**10),
             "write_lat_nsec": (1000, 10**10),
-            "prediction": (0, 1),
+            "prediction": (0, 2),
         }
         writable = {path.name for path in folder.iterdir() if path.stat().st_mode & 0o200}
         assert writable == {"prices", *ranges}, f"tunables: {writable}"
