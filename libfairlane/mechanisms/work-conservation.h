@@ -44,14 +44,14 @@
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
  * may be a quarter more than there is. The floor rises to that only if more was done, of
  * both reads and writes, and those that are not held lost nothing: in a full drive they
- * lose a fifth. Who was let go in a trial gives that back, and gets no further ahead than FL_FLOOR_AHEAD floors.
- * Trials that were in vain become rare, down to one in 16 s.
+ * lose a fifth. Who was let go in a trial gives that back, and gets no further ahead than
+ * FL_FLOOR_AHEAD floors. Trials that were in vain become rare, down to one in 16 s.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
  * has a little less in it, is behind for good. It gets what it asks for, as without a
  * scheduler, and nobody waits for it. Two of 48 requests each, of weights 900 and
- * 100, on a drive that needs 64: they get 67:33, where 90:10 would leave a quarter
- * of the drive unused.
+ * 100, on a drive that takes 64: they get 60:40 by Kyber-fairness and 64:36 by
+ * mqFlashFQ, where 90:10 would leave a sixth of the drive unused.
  */
 #ifndef FAIRLANE_WORK_CONSERVATION_H
 #define FAIRLANE_WORK_CONSERVATION_H
@@ -71,9 +71,11 @@
 #define FL_FLOOR_LONGEST_NS (100ull * NSEC_PER_MSEC)
 #define FL_FLOOR_REQUESTS 256
 
-/* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it moves. */
+/* What is less than 1 / this of all says nothing. */
+#define FL_FLOOR_COUNTS 16
+
+/* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it falls. */
 #define FL_FLOOR_ELASTICITY 40
-#define FL_FLOOR_UP 512
 #define FL_FLOOR_DOWN 128
 
 /* A trial of a higher floor: so many windows, and how soon another one comes. */
@@ -86,7 +88,8 @@
 struct fl_floor {
 	struct fl_limit limit; /* the room up to the floor */
 	atomic64_t released; /* requests that were let go */
-	bool trial; /* written by fl_floor_look(); a stale read judges one request by the old floor */
+	/* Windows that are left of a trial. A stale read judges one request by the old floor. */
+	unsigned int trials;
 
 	/* The rest is the caller's of fl_floor_look(), one at a time. */
 	s64 middle, spread;
@@ -98,7 +101,6 @@ struct fl_floor {
 	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
-	unsigned int trials; /* windows that are left of a trial */
 	s64 before; /* the middle before it */
 	u64 tried, tried_cost[2]; /* what was usual then */
 	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
@@ -137,8 +139,7 @@ static inline s64 __fl_floor_elasticity(const struct fl_floor *floor)
 	for (i = 0; i < 2; i++) {
 		s64 more = floor->rate[1][i] - floor->rate[0][i];
 
-		/* A few say nothing. */
-		if (16 * sum[i] > sum[0] + sum[1])
+		if (FL_FLOOR_COUNTS * sum[i] > sum[0] + sum[1])
 			least = min_t(s64, least, div64_s64(div64_s64(more * 1024, sum[i]) * floor->middle,
 							    floor->spread));
 	}
@@ -151,8 +152,7 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
 	s64 step;
 
 	floor->elasticity += (__fl_floor_elasticity(floor) - floor->elasticity) / 2;
-	step = clamp_t(s64, (floor->elasticity - FL_FLOOR_ELASTICITY) / 2, -FL_FLOOR_DOWN,
-		       FL_FLOOR_UP);
+	step = max_t(s64, (floor->elasticity - FL_FLOOR_ELASTICITY) / 2, -FL_FLOOR_DOWN);
 	floor->middle += floor->middle * step / 1024;
 	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
 				FL_FLOOR_MAX);
@@ -168,11 +168,10 @@ static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 	if (now_ns < floor->next_trial_ns || floor->in_drive <= floor->middle)
 		return;
 	floor->before = floor->middle;
-	floor->middle = floor->in_drive + floor->in_drive / 8;
-	floor->trials = FL_FLOOR_TRIAL;
+	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
 	floor->tried = floor->usual;
 	memcpy(floor->tried_cost, floor->usual_cost, sizeof(floor->tried_cost));
-	WRITE_ONCE(floor->trial, true);
+	WRITE_ONCE(floor->trials, FL_FLOOR_TRIAL);
 }
 
 /* Was more done of reads, and of all others, than is usual? As in __fl_floor_elasticity(). */
@@ -182,7 +181,7 @@ static inline bool __fl_floor_did_more(const struct fl_floor *floor)
 	int i;
 
 	for (i = 0; i < 2; i++)
-		if (16 * floor->tried_cost[i] > all &&
+		if (FL_FLOOR_COUNTS * floor->tried_cost[i] > all &&
 		    10 * floor->rate[1][i] < 11 * floor->tried_cost[i])
 			return false;
 	return true;
@@ -197,9 +196,9 @@ static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept
 {
 	bool use = __fl_floor_did_more(floor) && 10 * kept_rate > 9 * floor->tried;
 
-	if (--floor->trials)
+	WRITE_ONCE(floor->trials, floor->trials - 1);
+	if (floor->trials)
 		return;
-	WRITE_ONCE(floor->trial, false);
 	if (!use)
 		floor->middle = floor->before;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
@@ -228,7 +227,7 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	u64 kept = div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns);
 	s64 request = div64_u64(cost[0] + cost[1], max_t(u64, did, 1));
 	/* If few were let go by it, it was not the floor that decided what was in the drive. */
-	bool decided = 16 * released > did;
+	bool decided = FL_FLOOR_COUNTS * released > did;
 	int i;
 
 	for (i = 0; i < 2; i++)

@@ -31,7 +31,9 @@
  *
  * Refills come (1) when a period (100 ms) has passed or (2) as soon as every
  * active flow has spent its tokens. Each time, the predicted total is divided
- * by share. What a flow has left it may keep, up to one grant.
+ * by share. What a flow has left it may keep, up to one grant. Here both come 16
+ * times as often, with a 16th of the total each time: a round. So flows on different
+ * hardware queues, which do not alternate, are not apart by more than that.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
@@ -76,7 +78,7 @@
  * The margin of 1/16 is what makes rounds end by spending.
  *
  *     the drive does 1600 pages a period, the total is 3000: after a period,
- *     1600 have been used; the totals are 1500, 1500, ..., rounds take 94 ms.
+ *     1600 have been used; the totals are 1500, 1500, ..., 16 rounds take 94 ms.
  *     The drive gets twice as fast: 1500 pages are spent in 47 ms, or
  *     3200 a period; the totals are 2250, 2625, 2812, ... 3000.
  *
@@ -152,8 +154,8 @@ struct kf_queue {
 	struct list_head rqs[FL_NR_OPS]; /* staged */
 	struct list_head ready[FL_NR_OPS]; /* in kf_hwq.fresh or .ready, when staged and not throttled */
 	struct list_head throttled; /* in kf_hwq.throttled */
-	s64 balance; /* tokens drawn and not used; below zero: what its last request cost more; */
-	bool in_advance; /* of the next round */
+	s64 balance; /* tokens drawn and not used; below zero: what its last request cost more */
+	bool in_advance; /* the tokens are of the next round */
 	u64 throttled_since_ns;
 	u64 unthrottled_ns; /* end of the last throttling */
 };
@@ -267,19 +269,20 @@ static void kf_grant(struct kf_dev *kf, struct fl_flow *flow)
 /* ---- Refills: the slow path, under dev->lock ------------------------------ */
 
 /*
- * The cost of what the drive has done so far: reads, and all others. What was dispatched
- * to it would not do: after a refill all that was waiting is dispatched at once.
+ * The cost of what the drive has done so far. What was dispatched to it would not do:
+ * after a refill all that was waiting is dispatched at once.
  */
-static u64 kf_done(struct kf_dev *kf, u64 done[2])
+static u64 kf_done(struct kf_dev *kf)
 {
+	u64 done = 0;
 	unsigned int i;
 
-	done[0] = done[1] = 0;
 	for (i = 0; i < kf->dev.nr_hwqs; i++) {
-		done[0] += atomic64_read(&to_kf_hwq(kf->dev.hwqs[i])->done[0]);
-		done[1] += atomic64_read(&to_kf_hwq(kf->dev.hwqs[i])->done[1]);
+		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
+
+		done += atomic64_read(&khq->done[0]) + atomic64_read(&khq->done[1]);
 	}
-	return done[0] + done[1];
+	return done;
 }
 
 /* The total, by the authors' released code: see 3 above. */
@@ -301,12 +304,12 @@ static u64 kf_authors_total(struct kf_dev *kf, u64 used, u64 window)
 /* A round ends at @now: how fast is the drive? See 3 above. */
 static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 {
-	u64 period = READ_ONCE(kf->period_nsec), total = kf->total, done, used, rate, each[2];
+	u64 period = READ_ONCE(kf->period_nsec), total = kf->total, done, used, rate;
 	u64 window = now - kf->predicted_ns;
 
 	if (window < div64_u64(period, KF_MIN_WINDOW))
 		return;
-	done = kf_done(kf, each);
+	done = kf_done(kf);
 	used = done - kf->predicted_done;
 	kf->predicted_ns = now;
 	kf->predicted_done = done;
@@ -325,7 +328,10 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 	kf->total = kf->predicted_total = max_t(u64, KF_MIN_TOTAL, total);
 }
 
-/* There are new tokens: throttled queues try again, each time another one first. @self: that is dispatching, if one is. */
+/*
+ * There are new tokens: throttled queues try again, each time another one first. @self: the
+ * hardware queue that is dispatching, if one is.
+ */
 static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 {
 	unsigned int i, nr = kf->dev.nr_hwqs, first = kf->next_woken++ % nr;
@@ -376,7 +382,7 @@ static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
  */
 static void kf_advance(struct kf_dev *kf, struct kf_hwq *self)
 {
-	u64 each[2], done = kf_done(kf, each);
+	u64 done = kf_done(kf);
 
 	if (done - kf->advance_done <= 2 * kf->advance)
 		kf->advance *= 2;
@@ -624,10 +630,11 @@ static bool kf_has_work(struct fl_hwq *hwq)
 		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]) ||
 		    READ_ONCE(khq->kyber.room[op].woken))
 			return true;
-	/* All is throttled: there are new tokens, or it has not yet asked for room. */
-	return READ_ONCE(khq->nr_throttled) &&
-	       (!READ_ONCE(khq->room.waiting) ||
-		READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills));
+	/* It was handed room. Or all is throttled: there are new tokens, or it has not yet asked. */
+	return READ_ONCE(khq->room.woken) ||
+	       (READ_ONCE(khq->nr_throttled) &&
+		(!READ_ONCE(khq->room.waiting) ||
+		 READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills)));
 }
 
 static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
@@ -686,12 +693,16 @@ static void kf_release(struct fl_queue *queue, struct fl_req *rq)
 
 static void kf_look_at_drive(struct kf_dev *kf, u64 now)
 {
-	u64 requests = 0, done[2];
+	u64 requests = 0, done[2] = { 0 };
 	unsigned int i;
 
-	for (i = 0; i < kf->dev.nr_hwqs; i++)
-		requests += atomic64_read(&to_kf_hwq(kf->dev.hwqs[i])->requests);
-	kf_done(kf, done);
+	for (i = 0; i < kf->dev.nr_hwqs; i++) {
+		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
+
+		requests += atomic64_read(&khq->requests);
+		done[0] += atomic64_read(&khq->done[0]);
+		done[1] += atomic64_read(&khq->done[1]);
+	}
 	fl_floor_look(&kf->floor, now, done, requests);
 	kf->floor_cost = kf->floor.limit.level;
 }

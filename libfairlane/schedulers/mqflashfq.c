@@ -406,7 +406,7 @@ static void mf_forget(struct mf_dev *mf)
 	advanced = front - mf->front;
 	if (fl_vt_before(mf->front, front))
 		mf->front = front;
-	if (mf->floor.trial || (s64)advanced <= 0)
+	if (mf->floor.trials || (s64)advanced <= 0)
 		return;
 	least = front - (mf->floor.limit.level + MF_KEPT_STEPS * mf->step);
 	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
@@ -558,7 +558,7 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 
 static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
 {
-	return !READ_ONCE(mf->floor.trial) ||
+	return !READ_ONCE(mf->floor.trials) ||
 	       mq->key - atomic64_read(&mq->waits_for->vt) <
 		       FL_FLOOR_AHEAD * (u64)READ_ONCE(mf->floor.limit.level);
 }
