@@ -15,11 +15,15 @@
 #include "blk-mq.h"
 #include "blk-mq-sched.h"
 #include "blk-rq-qos.h"
+#include "blk-wbt.h"
 #include "features.h"
 
 #if __has_include("blk-mq-tag.h")
 #include "blk-mq-tag.h"
 #endif
+
+/* Our own mark of a request: it holds places (tags.c), and elv.priv[0] says whose. */
+#define FL_RQF_PLACED ((__force req_flags_t)BIT(31))
 
 #ifndef RQF_USE_SCHED
 /* Requests that prepare_request() has seen, and finish_request() will see. */
@@ -37,9 +41,13 @@ static inline void fl_manage(struct request *rq)
 	rq->rq_flags |= RQF_ELVPRIV;
 }
 
+/* One that flushes has no elv: it needs the room for its steps. */
+#define fl_has_elv(opf) (!op_is_flush(opf))
+
 #else
 #define FL_RQF_MANAGED RQF_USE_SCHED
 #define fl_manage(rq) ((void)(rq)) /* all that are inserted are */
+#define fl_has_elv(opf) true
 #endif
 
 #ifdef FL_HAVE_BLK_INSERT_T
@@ -108,28 +116,6 @@ typedef struct rq_qos_ops fl_rqos_ops;
 #endif
 
 /*
- * A shallow depth limits the whole tag bitmap; before 6.12.43 and 6.17, each word of
- * it. The declarations are the same, so fairlane.ko tries it when it is loaded.
- */
-extern bool fl_shallow_per_word;
-
-static inline unsigned int fl_shallow_depth(struct request_queue *q, struct blk_mq_tags *tags,
-					    unsigned int percent)
-{
-	/* Not q->nr_requests, which is updated after depth_updated(). */
-	const struct sbitmap *sb = &tags->bitmap_tags.sb;
-	unsigned int depth = fl_shallow_per_word ? min(1U << sb->shift, sb->depth) : sb->depth;
-
-	return max(1U, depth * percent / 100U);
-}
-
-/* limit_depth() may be called before the hardware queue is chosen. */
-static inline struct blk_mq_hw_ctx *fl_alloc_hctx(struct blk_mq_alloc_data *data)
-{
-	return data->hctx ?: blk_mq_map_queue(data->q, data->cmd_flags, blk_mq_get_ctx(data->q));
-}
-
-/*
  * rq_qos_add() and rq_qos_del(), which are not exported, for one that nobody
  * looks for by its id. With fl_rqos_lock(), and the queue frozen: who walks the
  * list has a request or is about to make one, and so keeps the queue from that.
@@ -156,6 +142,40 @@ static inline void fl_rqos_del(struct rq_qos *rqos, struct request_queue *q)
 		*at = rqos->next;
 	fl_rqos_changed(q);
 }
+
+/*
+ * Writeback throttling, off while a scheduler of ours is chosen, as with BFQ: what
+ * is held back for a cgroup's share looks to it like a slow drive, and it would
+ * hold back everybody's writeback. One that was set by hand stays. The queue is
+ * frozen; @eq: our elevator, NULL: there is none.
+ */
+#ifdef FL_HAVE_WBT_DISK
+static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
+{
+	if (eq) /* keeps it off when the disk is registered again */
+		set_bit(ELEVATOR_FLAG_DISABLE_WBT, &eq->flags);
+	wbt_disable_default(q->disk);
+}
+
+static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
+{
+	if (eq)
+		clear_bit(ELEVATOR_FLAG_DISABLE_WBT, &eq->flags);
+	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
+		wbt_enable_default(q->disk);
+}
+#else
+static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
+{
+	wbt_disable_default(q);
+}
+
+static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
+{
+	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
+		wbt_enable_default(q);
+}
+#endif
 
 /* ---- vssd.ko -------------------------------------------------------------- */
 

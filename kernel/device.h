@@ -14,9 +14,10 @@
  *   fl_kflow   a cgroup on a request queue: the blkcg policy's data of a blkg.
  *              The block layer makes and frees it with the blkg, or when the
  *              scheduler comes and goes. A flow is attached while it is on
- *              dev->flows, known to the scheduler. A managed request pins its
- *              blkg, and so its flow; of a routed request the bios do that,
- *              which outlive it. Freed after an RCU grace period.
+ *              dev->flows, known to the scheduler. A request that holds a tag
+ *              in its name pins its blkg, and so does one that is managed; of
+ *              any other routed request the bios do that, which outlive it.
+ *              Freed after an RCU grace period.
  *   module     a scheduler in use pins its module, which pins fairlane.ko.
  *              The exit of fairlane.ko waits until the last flow is freed.
  */
@@ -39,11 +40,10 @@ struct fl_kdev {
 	struct fl_kflow *root; /* set once, when the policy is activated */
 	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
-	unsigned int async_depth; /* for alloc data's shallow_depth; a stale one is harmless */
 	bool dead; /* no flow may attach any more; under dev.lock */
+	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
 	/* Only of a scheduler that routes. */
 	struct fl_route *route; /* the driver's; NULL: an elevator. Set when made */
-	struct rq_qos rqos; /* holds tasks back before they take a tag; linked while routing */
 	struct fl_kvar *vars; /* files of the scheduler's variables */
 	struct attribute_group files; /* the same, as a group */
 	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
@@ -59,23 +59,6 @@ struct fl_kvar {
 struct fl_khwq {
 	struct blk_mq_hw_ctx *hctx;
 	struct fl_hwq hwq; /* followed by the scheduler's data */
-};
-
-/* What a cgroup's tasks hold of a hardware queue's scheduler tags. Lives as long as its queue. */
-struct fl_tags {
-	/*
-	 * Requests that its own tasks allocated, unlike fl_queue.held, which also
-	 * counts what others (writeback) do in its name. Written by whoever
-	 * allocates and frees; a stale read costs one tag more or less.
-	 */
-	atomic_t held;
-	wait_queue_head_t wait; /* tasks over their part */
-};
-
-/* Of one flow on one hardware queue; lives from its first use there as long as the flow. */
-struct fl_kqueue {
-	struct fl_tags tags;
-	struct fl_queue queue ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
 };
 
 struct fl_kflow {
@@ -100,11 +83,6 @@ static inline struct fl_kflow *to_fl_kflow(struct fl_flow *flow)
 	return container_of(flow, struct fl_kflow, flow);
 }
 
-static inline struct fl_tags *fl_queue_tags(struct fl_queue *queue)
-{
-	return &container_of(queue, struct fl_kqueue, queue)->tags;
-}
-
 extern struct blkcg_policy fl_policy;
 
 struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched,
@@ -112,26 +90,22 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 int fl_kdev_activate(struct fl_kdev *kdev);
 void fl_kdev_exit(struct fl_kdev *kdev);
 
-/* A flow that is not throttled may have so many in any case, without counting the free ones. */
-#define FL_TAGS_MIN 4
-
-struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index, bool may_sleep);
+struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp);
+struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index);
 
 /*
  * Where to charge what @kflow, which is pinned, sends on hardware queue @index: to its
  * queue, made if there is none, or else to that of an ancestor, which is pinned with it.
  */
-static inline struct fl_queue *fl_kflow_use(struct fl_kflow *kflow, unsigned int index,
-					    bool may_sleep)
+static inline struct fl_queue *fl_kflow_use(struct fl_kflow *kflow, unsigned int index)
 {
 	struct fl_queue *queue = fl_flow_queue(kflow->flow.dev->sched, &kflow->flow, index);
 
-	return likely(queue) ? queue : fl_kflow_use_slow(kflow, index, may_sleep);
+	return likely(queue) ? queue : fl_kflow_use_slow(kflow, index);
 }
 
-void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data);
-void fl_tags_wake(struct fl_queue *queue);
-void fl_tags_hold_back(struct fl_queue *queue);
+void fl_tags_attach(struct fl_kdev *kdev);
+void fl_tags_detach(struct fl_kdev *kdev);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_MAX_VARS 24

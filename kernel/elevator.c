@@ -8,13 +8,10 @@
  * FL_SCHED_NAME and FL_SCHED_ABOUT, and includes this file. The struct is
  * constant and in sight, so the calls below are direct, and inlined.
  *
- * elv.priv[0] of a managed request is the fl_queue that it is charged to: from
- * prepare, by the current task's cgroup, or from insert, by the bio's cgroup,
- * which may be another (writeback), to finish. The request pins that flow's
- * blkg meanwhile. The lowest bit says that the current task took the request
- * through the tag limit (tags.c). Without it the request came with the bio, and
- * the flow's own tasks do not wait for its tag. elv.priv[1] is the scheduler's
- * word.
+ * elv.priv[0] of a request is the fl_queue that it is charged to, by its bio's
+ * cgroup: from when it has a tag (tags.c) to finish. One that comes by another way
+ * holds no place: it is charged from insert to finish. Either pins the flow's blkg
+ * meanwhile. elv.priv[1] is the scheduler's word.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -23,81 +20,35 @@
 #include "device.h"
 #include FL_SCHED_FILE
 
-#define FL_LIMITED 1ul
-
-/* The request takes over the caller's reference on the flow's blkg. */
-static void fl_charge(struct request *rq, struct fl_queue *queue, unsigned long limited)
+/* What insert() finds without a flow. Under hwq->lock. */
+static struct fl_queue *fl_charge(struct request *rq, struct fl_hwq *hwq)
 {
+	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), rq->bio);
+	struct fl_queue *queue = fl_kflow_use(kflow, hwq->index);
+
+	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 	atomic_inc(&queue->held);
 	smp_mb__after_atomic(); /* against fl_flows_age() */
-	if (limited)
-		atomic_inc(&fl_queue_tags(queue)->held);
-	rq->elv.priv[0] = (void *)((unsigned long)queue | limited);
+	rq->elv.priv[0] = queue;
+	return queue;
 }
 
-/* Give back the charge, and the blkg that it pinned. Any context. */
+/* The converse; what holds places is charged until it gives these back. Any context. */
 static void fl_uncharge(struct request *rq)
 {
-	bool limited = (unsigned long)rq->elv.priv[0] & FL_LIMITED;
 	struct fl_queue *queue = fl_req_queue(rq);
 
-	if (!queue)
+	if (likely(rq->rq_flags & FL_RQF_PLACED) || !queue)
 		return;
 	rq->elv.priv[0] = NULL;
 	atomic_dec(&queue->held);
-	if (limited) {
-		struct fl_tags *tags = fl_queue_tags(queue);
-
-		/* A full barrier: a waiter sees the new count, or we see it waiting. */
-		atomic_dec_return(&tags->held);
-		if (unlikely(waitqueue_active(&tags->wait)))
-			fl_tags_wake(queue);
-	}
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
-}
-
-static void fl_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
-{
-	struct fl_kdev *kdev = data->q->elevator->elevator_data;
-
-	/* Kernel threads take no tag limit; so much they leave to everybody else. */
-	if (!op_is_sync(opf) || (current->flags & PF_KTHREAD))
-		data->shallow_depth = kdev->async_depth;
-	/* Others may wait for these, whoever issues them. */
-	if (!(opf & (REQ_META | REQ_SWAP)))
-		fl_tags_limit(kdev, data);
 }
 
 static void fl_prepare_request(struct request *rq)
 {
-	struct fl_kdev *kdev = rq->q->elevator->elevator_data;
-	struct blkcg_gq *blkg;
-	struct blkg_policy_data *pd;
-	struct fl_queue *queue;
-	struct fl_kflow *kflow;
-	struct fl_hwq *hwq;
-
 	rq->elv.priv[0] = NULL;
 	rq->elv.priv[1] = NULL;
-	if (blk_rq_is_passthrough(rq))
-		return; /* never inserted */
-	if (current->flags & PF_KTHREAD)
-		return; /* charged at insert, by the bio's cgroup */
-	rcu_read_lock();
-	blkg = blkg_lookup(css_to_blkcg(task_css(current, io_cgrp_id)), rq->q);
-	if (blkg_tryget(blkg)) {
-		pd = blkg_to_pd(blkg, &fl_policy);
-		kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
-		hwq = rq->mq_hctx->sched_data;
-		queue = kflow && kflow->kdev == kdev && kflow->attached ?
-				fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index) :
-				NULL;
-		if (queue)
-			fl_charge(rq, queue, FL_LIMITED);
-		else /* charged at insert */
-			blkg_put(blkg);
-	}
-	rcu_read_unlock();
 }
 
 /*
@@ -118,21 +69,15 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 			       fl_insert_flags flags)
 {
 	struct fl_hwq *hwq = hctx->sched_data;
-	struct fl_kdev *kdev = to_fl_kdev(hwq->dev);
 	struct request *rq, *next;
 
 	spin_lock(&hwq->lock);
 	list_for_each_entry_safe(rq, next, list, queuelist) {
-		struct fl_kflow *kflow = fl_bio_kflow(kdev, rq->bio);
-		struct fl_queue *queue = fl_kflow_use(kflow, hwq->index, false);
+		struct fl_queue *queue;
 
 		list_del_init(&rq->queuelist);
 		fl_manage(rq);
-		if (unlikely(fl_req_queue(rq) != queue)) {
-			fl_uncharge(rq);
-			blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
-			fl_charge(rq, queue, 0);
-		}
+		queue = fl_req_queue(rq) ?: fl_charge(rq, hwq);
 		trace_block_rq_insert(rq);
 		FL_SCHED.insert(queue, rq, fl_insert_at_head(flags));
 	}
@@ -201,21 +146,11 @@ static void fl_finish_request(struct request *rq)
 	fl_uncharge(rq);
 }
 
-static void fl_depth_updated(struct blk_mq_hw_ctx *hctx)
-{
-	struct fl_hwq *hwq = hctx->sched_data;
-
-	/* As Kyber: a quarter of the depth is for synchronous requests only. */
-	to_fl_kdev(hwq->dev)->async_depth = fl_shallow_depth(hctx->queue, hctx->sched_tags, 75);
-	sbitmap_queue_min_shallow_depth(&hctx->sched_tags->bitmap_tags, 1);
-}
-
 static int fl_init_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 {
 	struct fl_kdev *kdev = hctx->queue->elevator->elevator_data;
 
 	hctx->sched_data = kdev->dev.hwqs[index];
-	fl_depth_updated(hctx);
 	return 0;
 }
 
@@ -244,6 +179,10 @@ static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 	ret = fl_kdev_activate(kdev);
 	if (ret)
 		goto err_kdev;
+	fl_rqos_lock(q);
+	fl_tags_attach(kdev);
+	fl_rqos_unlock(q);
+	fl_wbt_off(q, eq);
 	blk_stat_enable_accounting(q); /* for io_start_time_ns */
 	blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
 	memalloc_noio_restore(noio);
@@ -262,9 +201,14 @@ err:
 static void fl_exit_sched(struct elevator_queue *e)
 {
 	struct fl_kdev *kdev = e->elevator_data;
+	struct request_queue *q = kdev->q;
 
-	blk_stat_disable_accounting(kdev->q);
+	blk_stat_disable_accounting(q);
+	fl_rqos_lock(q);
+	fl_tags_detach(kdev);
+	fl_rqos_unlock(q);
 	fl_kdev_exit(kdev);
+	fl_wbt_on(q, e);
 }
 
 static struct elv_fs_entry fl_attrs[FL_NR_ATTRS];
@@ -275,8 +219,6 @@ static struct elevator_type fl_elevator = {
 		.exit_sched = fl_exit_sched,
 		.init_hctx = fl_init_hctx,
 		.exit_hctx = fl_exit_hctx,
-		.depth_updated = fl_depth_updated,
-		.limit_depth = fl_limit_depth,
 		.prepare_request = fl_prepare_request,
 		.bio_merge = fl_bio_merge,
 		.insert_requests = fl_insert_requests,

@@ -9,6 +9,7 @@
 #include <linux/wait.h>
 
 #include "policy.h"
+#include "libfairlane/mechanisms/tag-limits.h"
 
 /* Flows that exist. The module's exit waits until there are none. */
 static atomic_t fl_nr_kflows = ATOMIC_INIT(0);
@@ -34,8 +35,7 @@ static void fl_kflow_free(struct fl_kflow *kflow)
 	unsigned int i;
 
 	for (i = 0; kflow->flow.queues && i < kflow->kdev->dev.nr_hwqs; i++)
-		if (kflow->flow.queues[i])
-			kfree(container_of(kflow->flow.queues[i], struct fl_kqueue, queue));
+		kfree(kflow->flow.queues[i]);
 	kfree(kflow->flow.queues);
 	kfree(kflow);
 }
@@ -54,25 +54,52 @@ static void fl_kflow_free_rcu(struct rcu_head *rcu)
 
 /* ---- A flow's queues: one for each hardware queue that it uses ------------- */
 
-static struct fl_kqueue *fl_kqueue_alloc(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
+static struct fl_queue *fl_kqueue_alloc(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
 {
 	struct fl_hwq *hwq = kflow->kdev->dev.hwqs[index];
-	struct fl_kqueue *kqueue =
-		kzalloc_node(offsetof(struct fl_kqueue, queue) + hwq->dev->sched->queue_size,
-			     gfp | __GFP_NOWARN,
+	struct fl_queue *queue =
+		kzalloc_node(hwq->dev->sched->queue_size, gfp | __GFP_NOWARN,
 			     container_of(hwq, struct fl_khwq, hwq)->hctx->numa_node);
 
-	if (!kqueue)
+	if (!queue)
 		return NULL;
-	init_waitqueue_head(&kqueue->tags.wait);
-	kqueue->queue.flow = &kflow->flow;
-	kqueue->queue.hwq = hwq;
-	return kqueue;
+	queue->flow = &kflow->flow;
+	queue->hwq = hwq;
+	return queue;
+}
+
+/* @kflow's queue for hardware queue @index, which its parent has already. */
+static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
+{
+	struct fl_dev *dev = &kflow->kdev->dev;
+	struct fl_flow *parent = kflow->flow.parent;
+	struct fl_queue *made = fl_kqueue_alloc(kflow, index, gfp | __GFP_ACCOUNT | __GFP_NORETRY);
+	struct fl_queue *queue;
+	unsigned long flags;
+
+	if (!made)
+		made = fl_kqueue_alloc(kflow, index, gfp);
+	if (!made)
+		return NULL;
+	fl_tags_init(made, parent ? fl_flow_queue(dev->sched, parent, index) : NULL);
+	spin_lock_irqsave(&dev->lock, flags);
+	queue = kflow->flow.queues[index];
+	if (!queue) {
+		queue = made;
+		made = NULL;
+		if (dev->sched->init_queue)
+			dev->sched->init_queue(queue);
+		smp_store_release(&kflow->flow.queues[index], queue);
+	}
+	spin_unlock_irqrestore(&dev->lock, flags);
+	kfree(made);
+	return queue;
 }
 
 /*
- * Make the flow's queue for hardware queue @index, unless somebody else does just
- * now; NULL when memory is short. Any context but under dev->lock.
+ * Make the flow's queue for hardware queue @index, and before it those of its
+ * ancestors, where a request takes places, too (tags.c), unless somebody else does
+ * just now; NULL when memory is short. Any context but under dev->lock.
  *
  * Whoever submits pays for it, which is the tenant, or a kernel thread, that pays
  * for nothing. A tenant at its memory limit gets its queue all the same, unaccounted
@@ -81,58 +108,44 @@ static struct fl_kqueue *fl_kqueue_alloc(struct fl_kflow *kflow, unsigned int in
  */
 struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
 {
-	struct fl_dev *dev = &kflow->kdev->dev;
-	struct fl_kqueue *kqueue = fl_kqueue_alloc(kflow, index, gfp | __GFP_ACCOUNT | __GFP_NORETRY);
-	struct fl_queue *queue;
-	unsigned long flags;
+	const struct fl_sched *sched = kflow->kdev->dev.sched;
 
-	if (!kqueue)
-		kqueue = fl_kqueue_alloc(kflow, index, gfp);
-	if (!kqueue)
-		return NULL;
-	spin_lock_irqsave(&dev->lock, flags);
-	queue = kflow->flow.queues[index];
-	if (!queue) {
-		queue = &kqueue->queue;
-		kqueue = NULL;
-		if (dev->sched->init_queue)
-			dev->sched->init_queue(queue);
-		smp_store_release(&kflow->flow.queues[index], queue);
+	for (;;) {
+		struct fl_flow *flow = &kflow->flow;
+		struct fl_queue *queue;
+
+		while (flow->parent && !fl_flow_queue(sched, flow->parent, index))
+			flow = flow->parent;
+		queue = fl_kflow_make_one(to_fl_kflow(flow), index, gfp);
+		if (!queue || flow == &kflow->flow)
+			return queue;
 	}
-	spin_unlock_irqrestore(&dev->lock, flags);
-	kfree(kqueue);
-	return queue;
 }
+EXPORT_SYMBOL_GPL(fl_kflow_make_queue);
 
 /*
- * The first use of hardware queue @index by @kflow. An allocation that may sleep does
- * not fail. So whoever may sleep comes here before the request is allocated:
- * fl_tags_limit() for tasks, the throttle hook for what is known by its bio. That
- * leaves REQ_NOWAIT, and a task that was moved to another CPU since. If memory is
- * short just then, the request is charged to the nearest ancestor, which is said in
- * the log, and so is what follows for a tenth of a second, or until one comes that
- * may sleep.
+ * @kflow has no queue there, although the tags' throttle hook makes one before a
+ * request is allocated, and what it may sleep for does not fail: it was a process
+ * that is just being killed for memory, or a task that was moved to another CPU
+ * since. If memory is short now, the request is charged to the nearest ancestor,
+ * which is said in the log, and so is what follows for a tenth of a second.
  */
-struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index, bool may_sleep)
+struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index)
 {
-	struct fl_dev *dev = &kflow->kdev->dev;
 	struct fl_flow *flow = &kflow->flow;
 	struct fl_queue *queue = NULL;
 
-	if (may_sleep) /* not to wait for I/O, which may have to pass here itself */
-		queue = fl_kflow_make_queue(kflow, index, GFP_NOIO);
-	else if (time_after_eq(jiffies, READ_ONCE(kflow->retry)))
-		queue = fl_kflow_make_queue(kflow, index, GFP_NOWAIT);
-	if (likely(queue))
-		return queue;
 	if (time_after_eq(jiffies, READ_ONCE(kflow->retry))) {
+		queue = fl_kflow_make_queue(kflow, index, GFP_NOWAIT);
+		if (likely(queue))
+			return queue;
 		WRITE_ONCE(kflow->retry, jiffies + HZ / 10);
 		pr_warn_ratelimited("fairlane: %s: no memory for a cgroup's queue: what it sends is charged to its parent meanwhile\n",
 				    kflow->kdev->q->disk->disk_name);
 	}
 	while (!queue) { /* the root has all */
 		flow = flow->parent;
-		queue = fl_flow_queue(dev->sched, flow, index);
+		queue = fl_flow_queue(kflow->kdev->dev.sched, flow, index);
 	}
 	return queue;
 }
@@ -273,28 +286,9 @@ struct blkcg_policy fl_policy = {
 };
 EXPORT_SYMBOL_GPL(fl_policy);
 
-bool fl_shallow_per_word;
-EXPORT_SYMBOL_GPL(fl_shallow_per_word);
-
-/* Of two words of 8 bits, at a shallow depth of 8: who limits each word, gives out more than 8. */
-static int __init fl_try_shallow(void)
-{
-	struct sbitmap_queue sbq;
-	int i;
-
-	if (sbitmap_queue_init_node(&sbq, 16, 3, false, GFP_KERNEL, NUMA_NO_NODE))
-		return -ENOMEM;
-	sbitmap_queue_min_shallow_depth(&sbq, 8);
-	for (i = 0; i < 16 && sbitmap_queue_get_shallow(&sbq, 8) >= 0; i++)
-		;
-	fl_shallow_per_word = i > 8;
-	sbitmap_queue_free(&sbq);
-	return 0;
-}
-
 static int __init fl_init(void)
 {
-	return fl_try_shallow() ?: blkcg_policy_register(&fl_policy);
+	return blkcg_policy_register(&fl_policy);
 }
 
 static void __exit fl_exit(void)

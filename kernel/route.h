@@ -52,6 +52,7 @@ struct fl_route_rq {
 	unsigned long priv; /* the scheduler's */
 	u32 bytes;
 	u8 op; /* enum fl_op */
+	bool held; /* counted in queue->held */
 };
 
 struct fl_route_ops {

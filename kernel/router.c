@@ -4,8 +4,8 @@
  * is for the others, and made a module in the same way.
  *
  * A request is charged to its bio's cgroup from start to done; its bios, which
- * end after that, pin the flow. rq->elv is not used: without an elevator it is
- * not ours. Requests without a bio (flushes) and passthrough requests go to
+ * end after that, pin the flow. rq->elv belongs to tags.c, unless there is an
+ * elevator. Requests without a bio (flushes) and passthrough requests go to
  * high, and are charged to nobody.
  */
 #include <linux/module.h>
@@ -24,24 +24,25 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	frq->queue = NULL;
 	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq)))
 		return FL_HIGH;
-	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), rq->mq_hctx->queue_num, false);
+	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), rq->mq_hctx->queue_num);
 	frq->queue = queue;
 	frq->op = fl_opf_op(rq->cmd_flags);
 	frq->bytes = blk_rq_bytes(rq);
-	atomic_inc(&queue->held);
-	smp_mb__after_atomic(); /* against fl_flows_age() */
+	frq->held = !(rq->rq_flags & FL_RQF_PLACED);
+	if (frq->held) {
+		atomic_inc(&queue->held);
+		smp_mb__after_atomic(); /* against fl_flows_age() */
+	}
 	spin_lock(&queue->hwq->lock);
 	class = FL_SCHED.route(queue, frq);
 	spin_unlock(&queue->hwq->lock);
 	return class;
 }
 
-static void fl_routed_end(struct fl_queue *queue)
+static void fl_routed_end(struct fl_route_rq *frq)
 {
-	/* A full barrier: a waiter sees the new count, or we see it waiting. */
-	atomic_dec_return(&queue->held);
-	if (unlikely(waitqueue_active(&fl_queue_tags(queue)->wait)))
-		fl_tags_wake(queue);
+	if (frq->held)
+		atomic_dec(&frq->queue->held);
 }
 
 static void fl_routed_done(struct fl_route_rq *frq)
@@ -50,7 +51,7 @@ static void fl_routed_done(struct fl_route_rq *frq)
 		return;
 	if (FL_SCHED.complete)
 		FL_SCHED.complete(frq->queue, frq, 0);
-	fl_routed_end(frq->queue);
+	fl_routed_end(frq);
 }
 
 static void fl_routed_undo(struct fl_route_rq *frq)
@@ -58,36 +59,8 @@ static void fl_routed_undo(struct fl_route_rq *frq)
 	if (!frq->queue)
 		return;
 	FL_SCHED.unroute(frq->queue, frq);
-	fl_routed_end(frq->queue);
+	fl_routed_end(frq);
 }
-
-/* Called before @bio gets a request: a flow in the low class must not hold all tags. May sleep. */
-static void fl_routed_throttle(struct rq_qos *rqos, struct bio *bio)
-{
-	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
-	struct request_queue *q = kdev->q;
-	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
-	struct fl_queue *queue = fl_kflow_use(fl_bio_kflow(kdev, bio), hctx->queue_num,
-					      !(bio->bi_opf & REQ_NOWAIT));
-
-	if (likely(!READ_ONCE(queue->throttled) && !current->plug &&
-		   atomic_read(&queue->held) < FL_TAGS_MIN))
-		return;
-	/* Others may wait for these, whoever issues them. */
-	if (!(bio->bi_opf & (REQ_META | REQ_SWAP)))
-		fl_tags_hold_back(queue);
-}
-
-/* The driver unregisters before its disk goes, so the block layer finds nothing to end here. */
-static void fl_routed_exit(struct rq_qos *rqos)
-{
-	WARN_ON_ONCE(1);
-}
-
-static fl_rqos_ops fl_routed_rqos = {
-	.throttle = fl_routed_throttle,
-	.exit = fl_routed_exit,
-};
 
 static int fl_routed_attach(struct fl_route *route)
 {
@@ -102,7 +75,9 @@ static int fl_routed_attach(struct fl_route *route)
 		fl_kdev_exit(kdev);
 		return ret;
 	}
-	fl_rqos_add(&kdev->rqos, q, &fl_routed_rqos);
+	fl_tags_attach(kdev);
+	if (!q->elevator)
+		fl_wbt_off(q, NULL);
 	route->data = kdev;
 	route->start = fl_routed_start;
 	route->done = fl_routed_done;
@@ -113,12 +88,15 @@ static int fl_routed_attach(struct fl_route *route)
 static void fl_routed_detach(struct fl_route *route)
 {
 	struct fl_kdev *kdev = route->data;
+	struct request_queue *q = kdev->q;
 
 	route->start = NULL;
 	route->done = NULL;
 	route->undo = NULL;
 	route->data = NULL;
-	fl_rqos_del(&kdev->rqos, kdev->q);
+	fl_tags_detach(kdev);
+	if (!q->elevator)
+		fl_wbt_on(q, NULL);
 	fl_kdev_exit(kdev);
 }
 

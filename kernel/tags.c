@@ -1,198 +1,189 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fairlane.ko: how cgroups share tags: leaf by leaf, not yet by the rule in
- * libfairlane/mechanisms/tag-limits.h. On each hardware queue 7/8 of the tags are
- * divided by share, and a flow that is below its part may take a tag. While more
- * than 1/4 of them are free, any flow that is not throttled may go beyond its part.
+ * fairlane.ko: how cgroups share tags, by the rule in
+ * libfairlane/mechanisms/tag-limits.h.
  *
- * A task whose cgroup is over its limit sleeps until the cgroup releases a
- * request, as it would for a tag. I/O that may not sleep (REQ_NOWAIT) gets the
- * smallest shallow depth instead. The cgroup of what a kernel thread submits is
- * not known at this point: all of it is held to the depth of asynchronous I/O,
- * and does not count against the tasks of the cgroup that it is done for.
- * Metadata and swapping are let through, since others may wait for them.
+ * The block layer's rq_qos hooks tell of each bio before it gets a request, and
+ * so before it takes a tag: the scheduler's or, with a scheduler that routes, the
+ * driver's own. The bio's cgroup is known there, whoever submits it: a task, the
+ * kernel's writeback, or a thread of dm-crypt, md or a loop device.
  *
- * A scheduler that routes has no scheduler tags. With it the driver's own tags
- * are shared, by the same rule. There the bio is known, and with it the cgroup,
- * whoever submits. What counts is what was sent to the drive, and what the
- * submitter's plug holds. This hook cannot refuse a request, so I/O that may not
- * sleep sleeps as well, as it does for the kernel's own users of the hook.
+ *   throttle  the bio takes its places, or its submitter sleeps until it has them
+ *   track     the request, with its tag, takes them over
+ *   cleanup   there was no tag after all (REQ_NOWAIT)
+ *   done      the request gives them back
+ *
+ * From throttle to track, bio->bi_cookie says on which hardware queue the places
+ * are. The request may turn out to be of another: the submitter may have moved to
+ * another CPU, or has a request from its plug. Then they move, too.
+ *
+ * Who sleeps here cannot be killed, as who waits for a tag cannot, and for the same
+ * reason: what it waits for are requests ahead of it, and these end, by the driver's
+ * timeout if need be. It holds no tag meanwhile, and sleeping flushes its plug.
+ * These hooks cannot refuse a bio. So one that may not sleep (REQ_NOWAIT) sleeps, as
+ * it does in those of wbt, io.cost and io.latency.
+ *
+ * Metadata and swapping take their places at once, since others may wait for them,
+ * and the cgroup's next requests wait instead.
  */
-#include <linux/kthread.h>
-#include <linux/sched.h>
+#include <linux/completion.h>
 
 #include "policy.h"
 #include "tracepoints.h"
+#include "libfairlane/mechanisms/tag-limits.h"
 
-static struct blk_mq_tags *fl_tags_of(struct blk_mq_hw_ctx *hctx)
+/* On the stack of who sleeps. */
+struct fl_sleeper {
+	struct fl_tag_wait wait;
+	struct completion granted;
+};
+
+void fl_tag_granted(struct fl_tag_wait *wait)
 {
-	return hctx->sched_tags ?: hctx->tags;
+	complete(&container_of(wait, struct fl_sleeper, wait)->granted);
 }
 
-static atomic_t *fl_tags_held(struct fl_queue *queue)
+/* nr_requests may change at any time; tags that all hardware queues share are divided. */
+static void fl_tags_update(struct fl_hwq *hwq, struct blk_mq_hw_ctx *hctx)
 {
-	return to_fl_kdev(queue->hwq->dev)->route ? &queue->held : &fl_queue_tags(queue)->held;
+	struct blk_mq_tags *tags = hctx->sched_tags ?: hctx->tags;
+	unsigned int nr = tags->bitmap_tags.sb.depth;
+
+	if (blk_mq_is_shared_tags(hctx->flags))
+		nr = max(1U, nr / hwq->dev->nr_hwqs);
+	if (unlikely(hwq->tags != nr))
+		WRITE_ONCE(hwq->tags, nr);
 }
 
-static int fl_tags_used(struct fl_queue *queue)
+static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio)
 {
-	struct fl_khwq *khwq = container_of(queue->hwq, struct fl_khwq, hwq);
+	struct fl_sleeper sleeper = {
+		.wait = {
+			.queue = queue,
+			.op = fl_opf_op(bio->bi_opf),
+			.bytes = bio->bi_iter.bi_size,
+		},
+		.granted = COMPLETION_INITIALIZER_ONSTACK(sleeper.granted),
+	};
 
-	return sbitmap_weight(&fl_tags_of(khwq->hctx)->bitmap_tags.sb);
-}
-
-/* How many requests @queue may hold now, given that it holds @held; at least one. */
-static int fl_tags_limit_of(struct fl_queue *queue, int held)
-{
-	struct blk_mq_hw_ctx *hctx = container_of(queue->hwq, struct fl_khwq, hwq)->hctx;
-	/* Shared ones are the tags of all hardware queues. */
-	unsigned int queues = blk_mq_is_shared_tags(hctx->flags) ? queue->hwq->dev->nr_hwqs : 1;
-
-	int depth = fl_tags_of(hctx)->bitmap_tags.sb.depth;
-	int part = ((u64)(depth - depth / 8) * READ_ONCE(queue->flow->share)) / FL_SHARE_ONE;
-
-	part /= (int)queues;
-	if (READ_ONCE(queue->throttled))
-		return max_t(int, 1, part);
-	part = max_t(int, FL_TAGS_MIN, part);
-	if (held < part)
-		return part;
-	return max_t(int, part, held + depth - fl_tags_used(queue) - depth / 4);
-}
-
-static struct fl_kflow *fl_current_kflow(struct fl_kdev *kdev)
-{
-	struct blkcg_gq *blkg;
-	struct fl_kflow *kflow;
-
-	if (current->flags & PF_KTHREAD)
-		return NULL;
-	blkg = blkg_lookup(css_to_blkcg(task_css(current, io_cgrp_id)), kdev->q);
-	kflow = blkg ? fl_kflow_of(blkg_to_pd(blkg, &fl_policy)) : NULL;
-	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : NULL;
-}
-
-/* How long to sleep at most after a wake-up was lost: see fl_tags_wait(). */
-#define FL_TAGS_WAIT msecs_to_jiffies(20)
-
-static void fl_tags_wait(struct fl_queue *queue)
-{
-	struct fl_tags *tags = fl_queue_tags(queue);
-	DEFINE_WAIT(wait);
-
-	for (;;) {
-		int held;
-
-		prepare_to_wait_exclusive(&tags->wait, &wait, TASK_UNINTERRUPTIBLE);
-		/*
-		 * A cgroup over its limit holds requests, and the release of
-		 * one wakes us. But the wake-up may go to a task that was
-		 * moved to another cgroup or hardware queue meanwhile: its
-		 * request is charged there, and no release follows here.
-		 * Hence the timeout.
-		 */
-		held = atomic_read(fl_tags_held(queue));
-		if (held < fl_tags_limit_of(queue, held))
-			break;
-		io_schedule_timeout(FL_TAGS_WAIT);
-	}
-	finish_wait(&tags->wait, &wait);
-}
-
-/* The flow's first request there. Leaves the RCU section that it is called in. */
-static void fl_tags_first_use(struct fl_kflow *kflow, struct blk_mq_alloc_data *data)
-{
-	struct blkcg_gq *blkg = pd_to_blkg(&kflow->pd);
-	bool got = blkg_tryget(blkg);
-
-	rcu_read_unlock();
-	if (!got)
+	if (likely(fl_tags_take(&sleeper.wait)))
 		return;
-	fl_kflow_use(kflow, fl_alloc_hctx(data)->queue_num, !(data->flags & BLK_MQ_REQ_NOWAIT));
-	data->nr_tags = 1;
-	blkg_put(blkg);
-}
-
-/*
- * Called before a request of the current task is allocated: the task waits
- * while its cgroup holds too many tags. May sleep, unless the request may not.
- */
-void fl_tags_limit(struct fl_kdev *kdev, struct blk_mq_alloc_data *data)
-{
-	struct fl_queue *queue = NULL;
-	struct fl_kflow *kflow;
-	struct blkcg_gq *blkg;
-	int held = 0, limit = 0;
-
-	rcu_read_lock();
-	kflow = fl_current_kflow(kdev);
-	if (kflow && !fl_flow_queue(kdev->dev.sched, &kflow->flow, fl_alloc_hctx(data)->queue_num)) {
-		fl_tags_first_use(kflow, data);
-		return; /* it holds nothing there yet */
-	}
-	if (kflow) {
-		queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, fl_alloc_hctx(data)->queue_num);
-		held = atomic_read(&fl_queue_tags(queue)->held);
-		limit = fl_tags_limit_of(queue, held);
-	}
-	if (held < limit || !kflow) {
-		if (kflow && data->nr_tags > limit - held)
-			data->nr_tags = limit - held;
-		rcu_read_unlock();
-		return;
-	}
-	if (data->flags & BLK_MQ_REQ_NOWAIT) {
-		data->shallow_depth = 1;
-		rcu_read_unlock();
-		return;
-	}
-	blkg = pd_to_blkg(&kflow->pd);
-	if (!blkg_tryget(blkg))
-		blkg = NULL;
-	rcu_read_unlock();
-	if (!blkg)
-		return;
-	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), fl_alloc_hctx(data)->queue_num, held);
-	fl_tags_wait(queue);
-	data->nr_tags = 1;
-	blkg_put(blkg);
-}
-EXPORT_SYMBOL_GPL(fl_tags_limit);
-
-/*
- * Called before a request of @queue's flow, which is pinned, takes a driver tag,
- * or the plug takes several: the task waits while the flow holds too many. May
- * sleep; the plug is flushed first.
- */
-void fl_tags_hold_back(struct fl_queue *queue)
-{
-	struct blk_plug *plug = current->plug;
-	int held = atomic_read(&queue->held) + (plug ? plug->rq_count : 0);
-	int limit = fl_tags_limit_of(queue, held);
-
-	if (held < limit) {
-		if (plug && plug->nr_ios > limit - held)
-			plug->nr_ios = limit - held;
-		return;
-	}
-	if (plug && plug->rq_count) { /* what is in it is charged once it is sent */
-		blk_finish_plug(plug);
-		blk_start_plug(plug);
-	}
 	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
-				held);
-	fl_tags_wait(queue);
+				atomic_read(&queue->own.taken));
+	wait_for_completion_io(&sleeper.granted);
 }
-EXPORT_SYMBOL_GPL(fl_tags_hold_back);
 
-/* @queue released a request and has waiters. Any context; its flow is pinned. */
-void fl_tags_wake(struct fl_queue *queue)
+/* That of @bio's own cgroup, made if there is none, with those above; NULL: out of memory. */
+static struct fl_queue *fl_bio_queue(struct fl_kdev *kdev, struct bio *bio, unsigned int index)
 {
-	struct fl_tags *tags = fl_queue_tags(queue);
-	int held = atomic_read(fl_tags_held(queue));
-	int room = fl_tags_limit_of(queue, held) - held;
+	struct fl_kflow *kflow = fl_bio_kflow(kdev, bio);
+	struct fl_queue *queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, index);
 
-	if (room > 0)
-		wake_up_nr(&tags->wait, room);
+	/* Not to wait for I/O, which may have to pass here itself. */
+	return likely(queue) ? queue : fl_kflow_make_queue(kflow, index, GFP_NOIO);
 }
-EXPORT_SYMBOL_GPL(fl_tags_wake);
+
+static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
+{
+	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct request_queue *q = kdev->q;
+	struct blk_mq_hw_ctx *hctx;
+	struct fl_queue *queue;
+
+	bio->bi_cookie = BLK_QC_T_NONE;
+	if (kdev->route && q->elevator)
+		return; /* somebody else's, which decides who has a tag */
+	if (!fl_has_elv(bio->bi_opf))
+		return;
+	if (current->plug)
+		current->plug->nr_ios = 1; /* no tag without a place */
+	hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
+	queue = fl_bio_queue(kdev, bio, hctx->queue_num);
+	if (unlikely(!queue))
+		return;
+	fl_tags_update(queue->hwq, hctx);
+	if (bio->bi_opf & (REQ_META | REQ_SWAP))
+		fl_tags_take_anyway(queue);
+	else
+		fl_tags_sleep(queue, bio);
+	bio->bi_cookie = hctx->queue_num;
+}
+
+/* Where @bio has its places, which it has no longer; NULL: it has none. */
+static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
+{
+	unsigned int index = bio->bi_cookie;
+
+	bio->bi_cookie = BLK_QC_T_NONE;
+	return index == BLK_QC_T_NONE ? NULL : fl_bio_queue(kdev, bio, index);
+}
+
+static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
+{
+	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct fl_queue *taken = fl_tags_taken(kdev, bio), *queue;
+
+	if (!taken)
+		return;
+	queue = fl_kflow_use(fl_bio_kflow(kdev, bio), rq->mq_hctx->queue_num);
+	if (unlikely(queue != taken)) {
+		fl_tags_take_anyway(queue);
+		fl_tags_give(taken);
+	}
+	/* The bios end before the request does. */
+	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+	rq->elv.priv[0] = queue;
+	rq->rq_flags |= FL_RQF_PLACED;
+}
+
+static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
+{
+	struct fl_queue *taken = fl_tags_taken(container_of(rqos, struct fl_kdev, rqos), bio);
+
+	if (taken)
+		fl_tags_give(taken);
+}
+
+/*
+ * Any context. A managed request has passed finish_request() before. May come twice
+ * for a request that flushes.
+ */
+static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
+{
+	struct fl_queue *queue = rq->elv.priv[0];
+
+	if (!(rq->rq_flags & FL_RQF_PLACED))
+		return;
+	rq->rq_flags &= ~FL_RQF_PLACED;
+	rq->elv.priv[0] = NULL;
+	fl_tags_give(queue);
+	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+}
+
+/* The scheduler leaves before its disk goes, so the block layer finds nothing to end here. */
+static void fl_tags_exit(struct rq_qos *rqos)
+{
+	WARN_ON_ONCE(1);
+}
+
+static fl_rqos_ops fl_tags_ops = {
+	.throttle = fl_tags_throttle,
+	.track = fl_tags_track,
+	.cleanup = fl_tags_cleanup,
+	.done = fl_tags_done,
+	.exit = fl_tags_exit,
+};
+
+/* From now on @kdev's cgroups share tags. The queue is frozen; see fl_rqos_add() for the lock. */
+void fl_tags_attach(struct fl_kdev *kdev)
+{
+	fl_rqos_add(&kdev->rqos, kdev->q, &fl_tags_ops);
+}
+EXPORT_SYMBOL_GPL(fl_tags_attach);
+
+/* The converse, under the same conditions. */
+void fl_tags_detach(struct fl_kdev *kdev)
+{
+	fl_rqos_del(&kdev->rqos, kdev->q);
+}
+EXPORT_SYMBOL_GPL(fl_tags_detach);

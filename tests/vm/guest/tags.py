@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""In a VM: what cgroups hold of a drive's tags, and what else might hold a tenant's writes back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import kit
+from kit import Cgroup, Fio
+
+DEBUGFS = Path("/sys/kernel/debug")
+WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by default
+ELEVATORS = ("mqfq", "mqflashfq")
+SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags, 640 requests/s
+ENOUGH = 5000
+
+
+def share_beside_300_groups(scheduler: str) -> float:
+    """What a tenant of weight 900 gets beside one of 100 that has 300 cgroups of one request each."""
+    with kit.drive(scheduler, **SLOW) as disk:
+        many, one = Cgroup(100).delegate(), Cgroup(900)
+        groups = [Cgroup(None, many) for _ in range(300)]
+        hog = Fio(disk, one, ioengine="libaio", iodepth=64, rw="randread", numjobs=4)
+        with kit.readers_of(disk, groups) as readers:
+            kit.wait_all_read(readers, "all of 300 get on")
+            begun, begun_one = kit.done(disk), one.requests(disk)
+            kit.wait_for(lambda: kit.done(disk) - begun >= ENOUGH, f"{ENOUGH} requests", limit_s=120)
+            share = (one.requests(disk) - begun_one) / (kit.done(disk) - begun)
+        hog.stop()
+        for group in (*groups, many, one):
+            group.remove()
+    kit.all_given_back()
+    return share
+
+
+def a_tenant_with_300_groups_gets_its_share() -> None:
+    shares = {scheduler: share_beside_300_groups(scheduler) for scheduler in ELEVATORS}
+    print({scheduler: f"{share:.3f}" for scheduler, share in shares.items()})
+    assert all(0.87 <= share <= 0.93 for share in shares.values()), f"due 0.9: {shares}"
+
+
+def writeback_throttling_is_off_meanwhile() -> None:
+    if not os.path.ismount(DEBUGFS):
+        subprocess.run(["mount", "-t", "debugfs", "none", DEBUGFS], check=True)
+    with kit.drive("none") as disk:
+        file = DEBUGFS / "block" / disk / "rqos/wbt/enabled"
+
+        def state() -> int:
+            return int(file.read_text())
+
+        assert state() == WBT_ON
+        for scheduler in kit.ALL_OURS:
+            kit.set_scheduler(disk, scheduler)
+            assert state() == WBT_OFF, scheduler
+        kit.set_scheduler(disk, "none")
+        assert state() == WBT_ON
+        kit.queue(disk, "wbt_lat_usec").write_text("3000")
+        kit.set_scheduler(disk, kit.OURS)
+        assert state() not in (WBT_ON, WBT_OFF), "what was set by hand stays"
+
+
+kit.sections(writeback_throttling_is_off_meanwhile, a_tenant_with_300_groups_gets_its_share)

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""A drive's tags are divided among cgroups, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlane.vm import kernels
+
+GuestRun = Callable[..., Any]  # see conftest.py
+
+
+def test_more_cgroups_than_tags(guest_run: GuestRun, kernel: str) -> None:
+    modules = kernels.build_modules(kernels.ensure(kernel))
+    script = Path(__file__).parent / "guest" / "tags.py"
+    print(guest_run(script, modules, kernel=kernel, timeout_s=600).check().stdout)
