@@ -15,6 +15,7 @@ WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by def
 ELEVATORS = ("mqfq", "mqflashfq")
 SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags, 640 requests/s
 ENOUGH = 5000
+BOTH_CPUS = {"cpus_allowed": "0,1", "cpus_allowed_policy": "split"}
 
 
 def share_beside_300_groups(scheduler: str) -> float:
@@ -22,7 +23,7 @@ def share_beside_300_groups(scheduler: str) -> float:
     with kit.drive(scheduler, **SLOW) as disk:
         many, one = Cgroup(100).delegate(), Cgroup(900)
         groups = [Cgroup(None, many) for _ in range(300)]
-        hog = Fio(disk, one, ioengine="libaio", iodepth=64, rw="randread", numjobs=4)
+        hog = Fio(disk, one, ioengine="libaio", iodepth=64, rw="randread", numjobs=4, **BOTH_CPUS)
         with kit.readers_of(disk, groups) as readers:
             kit.wait_all_read(readers, "all of 300 get on")
             begun, begun_one = kit.done(disk), one.requests(disk)
