@@ -183,6 +183,7 @@ static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
 	fl_tags_attach(kdev);
 	fl_rqos_unlock(q);
 	fl_wbt_off(q, eq);
+	fl_tell_of_flushes(q);
 	blk_stat_enable_accounting(q); /* for io_start_time_ns */
 	blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
 	memalloc_noio_restore(noio);
