@@ -45,7 +45,8 @@
  * too high in any case, and is lowered by an eighth.
  *
  * Shares hold all the time: only the floor varies, and who is held does not. The floor
- * begins at 32 reference requests, and takes about a third of a second to reach 128.
+ * begins at 32 reference requests, and takes about a quarter of a second to reach 128; with
+ * much noise, seconds.
  *
  * 3. When nobody is let go by it
  *
