@@ -41,9 +41,6 @@
  * has to be gained. A floor that is too low costs some throughput, one that is too high
  * loses shares.
  *
- * Where nobody waits for room, all that there is to do is in the drive. Then the floor is
- * too high in any case, and is lowered by an eighth.
- *
  * Shares hold all the time: only the floor varies, and who is held does not. The floor
  * begins at 32 reference requests, and takes about a quarter of a second to reach 128; with
  * much noise, seconds.
@@ -171,8 +168,6 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
 	floor->elasticity = elasticity;
 	step = elasticity - FL_FLOOR_ELASTICITY - floor->noise * floor->noise / 4096;
 	step = div64_s64(step * 64, 64 + floor->noise);
-	if (!floor->waited)
-		step = -128;
 	floor->middle += floor->middle * step / 1024;
 	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
 				FL_FLOOR_MAX);

@@ -67,7 +67,6 @@ struct model {
 	bool soft; /* half of the capacity at the knee, and slowly more */
 	double noise; /* at most, of each 20 ms */
 	bool pauses; /* does nothing for 40 ms, every 0.2 to 0.4 s */
-	bool no_more; /* all that there is to do is in the drive: nobody waits */
 };
 
 static struct fl_floor fl;
@@ -121,7 +120,7 @@ static double let_go_for(u64 ns, const struct model *m, double kept)
 		atomic64_add((s64)let_go, &fl.released);
 		let_go -= (s64)let_go;
 		part_done -= (u64)part_done;
-		atomic_set(&fl.limit.nr_waiting, !m->no_more);
+		atomic_set(&fl.limit.nr_waiting, 1);
 		atomic64_set(&fl.limit.pool, fl.limit.level - (s64)(in_drive * ONE));
 		fl_floor_look(&fl, now_ns, done, requests);
 		log_middle += log((double)fl.middle / ONE) * LOOK_NS / ns;
@@ -272,19 +271,6 @@ static void test_it_rises_within_seconds_in_spite_of_noise(void)
 		}
 }
 
-static void test_it_falls_where_nobody_waits_for_room(void)
-{
-	struct model m = { 1000, 100000, .soft = false };
-
-	begin();
-	let_go_for(3 * NSEC_PER_SEC, &m, 1);
-	CHECK(middle() > 900, "%g", middle());
-	m.no_more = true;
-	let_go_for(NSEC_PER_SEC, &m, 1);
-	CHECK(middle() < 300, "%g", middle());
-	fl_dev_destroy(dev);
-}
-
 /* ---- Room ---- */
 
 static void test_nobody_is_let_go_while_the_drive_has_more_than_the_floor(void)
@@ -394,7 +380,6 @@ static const struct test tests[] = {
 	{ "noise does not raise it on a soft curve", test_noise_does_not_raise_it_on_a_soft_curve },
 	{ "noise does not make trials succeed", test_noise_does_not_make_trials_succeed },
 	{ "it rises within seconds in spite of noise", test_it_rises_within_seconds_in_spite_of_noise },
-	{ "it falls where nobody waits for room", test_it_falls_where_nobody_waits_for_room },
 	{ "nobody is let go while the drive has more than the floor",
 	  test_nobody_is_let_go_while_the_drive_has_more_than_the_floor },
 	{ "what is given back wakes the one that has waited longest",
