@@ -5,13 +5,14 @@
  * What is sent to the drive takes room, and gives it back when it is done. The room is
  * the limit less what is in the drive, in any unit: requests, or their cost. Each hardware
  * queue has a part of it. Sending takes from that part and completing gives back to it,
- * both on the same CPU as a rule. A part may be less than none. Once it is more than a
- * batch, or less than minus a batch, it goes to a pool:
+ * both on the same CPU as a rule. A part may be negative. Once it is more than a batch, or
+ * less than minus a batch, it is moved to a pool, and the part becomes 0:
  *
  *	limit 64, batch 4    pool 7    queue 0: part 3, 20 in the drive    queue 1: -2, 36
  *
- * So the pool is right to within a batch for each hardware queue, which is 1/8 of the
- * limit in all, or a request each. Where the pool owes, parts pay at once.
+ * So the pool is off by at most a batch per hardware queue: in all 1/8 of the limit, or one
+ * request per queue if that is more. While the pool is negative, what is given back goes to
+ * it at once.
  *
  * While nobody asks for room, the limit may be loose: parts grow and shrink as they may,
  * and the pool is not touched. The first who asks makes it tight, and collects them.
@@ -55,6 +56,7 @@ struct fl_limit {
 	/* The room that no hardware queue has. */
 	atomic64_t pool ____cacheline_aligned_in_smp;
 	atomic_t nr_waiting; /* written under lock */
+	unsigned int waits; /* how often one began to wait; under lock, read by anyone */
 	spinlock_t lock; /* irq-safe; innermost */
 	struct list_head waiting; /* fl_room.node, the longest first */
 };
@@ -150,6 +152,7 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 			__fl_limit_collect(limit);
 		__fl_limit_hand_over(limit, room);
 		found = !room->waiting;
+		WRITE_ONCE(limit->waits, limit->waits + !found);
 	}
 	spin_unlock_irqrestore(&limit->lock, flags);
 	return found;

@@ -7,8 +7,8 @@
  * Or it cannot do more: it sends one request at a time, its rate is limited, its
  * hardware queue is full. Then the others wait in vain, and the drive runs dry.
  *
- * It does not have to be seen. A drive needs only so much at once to do all that it
- * can: the floor. As long as there is more in it than that, holding back costs
+ * The scheduler does not need to know which. A drive reaches full throughput with a
+ * certain amount in it at once: the floor. As long as there is more in it than that, holding back costs
  * nothing. As soon as there is less, those that are held are let go, in their
  * order, until the floor is reached again:
  *
@@ -26,17 +26,23 @@
  *
  * That differs from drive to drive, and with what it is asked to do. So it is
  * measured, while flows are let go by it: for a moment it is an eighth above its
- * middle, then for a moment an eighth below. What the drive does changes by some part
- * of that. Where it is all of it, the drive has too little to do; where it is none,
- * more in it is of no use. The middle moves to where it is a 25th. (This is the
- * elasticity of throughput with respect to the floor; TCP BBR finds the capacity
- * of a path in the same way.)
+ * middle, then for a moment an eighth below. How much does the throughput change,
+ * compared with the floor? If both change alike, the drive has too little to do. If the
+ * throughput does not change, more in the drive is useless. The middle moves to where the
+ * throughput changes a 40th as much as the floor. (This is the elasticity of throughput
+ * with respect to the floor; TCP BBR finds the capacity of a path in the same way.)
  *
  *	middle 64: 58 MiB/s at 56, 63 MiB/s at 72    a third: raise it by an eighth
- *	middle 130: 79.6 at 114, 80.0 at 146         a fiftieth: lower it, a little
+ *	middle 130: 79.8 at 114, 80.0 at 146         a hundredth: lower it, a little
+ *
+ * Throughput also varies by itself: the drive collects, a CPU is elsewhere, a window has few
+ * requests. That is noise, and each measured elasticity differs from the last one. The more
+ * they differ, the smaller the steps are, and the more has to be gained. For a floor that is
+ * too low costs some throughput, but one that is too high loses shares.
  *
  * Shares hold all the time: only the floor varies, and who is held does not. The floor
- * begins at 32 reference requests, and takes about a third of a second to reach 128.
+ * begins at 32 reference requests, and takes about a quarter of a second to reach 128; with
+ * much noise, seconds.
  *
  * 3. When nobody is let go by it
  *
@@ -44,8 +50,10 @@
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
  * may be a quarter more than there is. The floor rises to that only if more was done, of
  * both reads and writes, and those that are not held lost nothing: in a full drive they
- * lose a fifth. Who was let go in a trial gives that back, and gets no further ahead than
- * FL_FLOOR_AHEAD floors. Trials that were in vain become rare, down to one in 16 s.
+ * lose a fifth. That may be chance, so two trials in a row have to say the same; and until
+ * somebody waits at the new floor, it falls by an eighth at a time. A flow that was let go in
+ * a trial pays for that later, and gets at most FL_FLOOR_AHEAD floors ahead. After each trial
+ * that did not help, the next one comes later, up to 16 s.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
  * has a little less in it, is behind for good. It gets what it asks for, as without a
@@ -74,9 +82,8 @@
 /* What is less than 1 / this of all says nothing. */
 #define FL_FLOOR_COUNTS 16
 
-/* Fixed point, 10 bit: where the elasticity is this, the middle stays; the most that it falls. */
-#define FL_FLOOR_ELASTICITY 40
-#define FL_FLOOR_DOWN 128
+/* Fixed point, 10 bit: where the elasticity is this, the middle stays, if there is no noise. */
+#define FL_FLOOR_ELASTICITY 25
 
 /* A trial of a higher floor: so many windows, and how soon another one comes. */
 #define FL_FLOOR_TRIAL 3
@@ -93,9 +100,10 @@ struct fl_floor {
 
 	/* The rest is the caller's of fl_floor_look(), one at a time. */
 	s64 middle, spread;
-	s64 elasticity; /* moving average */
+	s64 elasticity, noise; /* the last one; how much it changes each time, moving average */
 	bool up, settled;
 	u64 since_ns, requests, seen_released; /* when the window began, and until then */
+	unsigned int seen_waits; /* limit.waits when the last step was made */
 	u64 done[2]; /* the cost of reads, and of all others */
 	u64 rate[2][2]; /* of these a second, in the last window below the middle, and above */
 	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
@@ -103,6 +111,8 @@ struct fl_floor {
 	s64 in_drive; /* and this was in the drive then */
 	s64 before; /* the middle before it */
 	u64 tried, tried_cost[2]; /* what was usual then */
+	bool was_of_use; /* the last one; the next one decides */
+	bool unproven; /* a trial raised the floor, and nobody has waited since */
 	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
 };
 
@@ -143,16 +153,26 @@ static inline s64 __fl_floor_elasticity(const struct fl_floor *floor)
 			least = min_t(s64, least, div64_s64(div64_s64(more * 1024, sum[i]) * floor->middle,
 							    floor->spread));
 	}
-	return max_t(s64, least, -512);
+	return max_t(s64, least, -1024);
 }
 
-/* Move the middle; it is no less than four requests, which cost @request on average. */
-static inline void __fl_floor_step(struct fl_floor *floor, s64 request)
+/*
+ * Move the middle, by what the elasticity is too much or too little; with a noise of 1/16 by
+ * half of that, with 3/16 by a quarter. @waited: somebody found no room since the last step.
+ * It is no less than four requests, which cost @request on average.
+ */
+static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool waited)
 {
-	s64 step;
+	s64 elasticity = __fl_floor_elasticity(floor);
+	s64 change = elasticity - floor->elasticity, step;
 
-	floor->elasticity += (__fl_floor_elasticity(floor) - floor->elasticity) / 2;
-	step = max_t(s64, (floor->elasticity - FL_FLOOR_ELASTICITY) / 2, -FL_FLOOR_DOWN);
+	floor->noise += (max_t(s64, change, -change) - floor->noise) / 8;
+	floor->elasticity = elasticity;
+	step = elasticity - FL_FLOOR_ELASTICITY - floor->noise * floor->noise / 12288;
+	step = div64_s64(step * 64, 64 + floor->noise);
+	floor->unproven = floor->unproven && !waited;
+	if (floor->unproven)
+		step = -128;
 	floor->middle += floor->middle * step / 1024;
 	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
 				FL_FLOOR_MAX);
@@ -199,11 +219,20 @@ static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept
 	WRITE_ONCE(floor->trials, floor->trials - 1);
 	if (floor->trials)
 		return;
-	if (!use)
+	if (!use || !floor->was_of_use)
 		floor->middle = floor->before;
+	else
+		floor->unproven = true;
+	floor->was_of_use = use && !floor->was_of_use;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
 				min_t(u64, 4 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
 	floor->next_trial_ns = now_ns + floor->trial_ns;
+}
+
+/* What is usual, a moving average, after @now. */
+static inline u64 __fl_floor_usual(u64 usual, u64 now)
+{
+	return usual ? (3 * usual + now) / 4 : now;
 }
 
 static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, const u64 done[2],
@@ -228,6 +257,8 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	s64 request = div64_u64(cost[0] + cost[1], max_t(u64, did, 1));
 	/* If few were let go by it, it was not the floor that decided what was in the drive. */
 	bool decided = FL_FLOOR_COUNTS * released > did;
+	bool waited = atomic_read(&floor->limit.nr_waiting) ||
+		      READ_ONCE(floor->limit.waits) != floor->seen_waits;
 	int i;
 
 	for (i = 0; i < 2; i++)
@@ -236,17 +267,18 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 		__fl_floor_tried(floor, now_ns, kept);
 	} else {
 		for (i = 0; i < 2; i++)
-			floor->usual_cost[i] = (floor->rate[floor->up][i] +
-						(floor->usual ? floor->usual_cost[i] :
-								floor->rate[floor->up][i])) / 2;
-		floor->usual = floor->usual ? (floor->usual + rate) / 2 : rate;
+			floor->usual_cost[i] = __fl_floor_usual(floor->usual_cost[i],
+								floor->rate[floor->up][i]);
+		floor->usual = __fl_floor_usual(floor->usual, rate);
 		if (floor->up && decided)
-			__fl_floor_step(floor, request);
+			__fl_floor_step(floor, request, waited);
 		else if (floor->up && 2 * floor->waited > floor->looks)
 			__fl_floor_try(floor, now_ns);
 	}
 	if (!released && !floor->waited)
 		fl_limit_loosen(&floor->limit);
+	if (floor->up)
+		floor->seen_waits = READ_ONCE(floor->limit.waits);
 	floor->up = floor->trials || !floor->up;
 	floor->settled = false;
 	floor->spread = max_t(s64, floor->middle / FL_FLOOR_SPREAD, request / 2);

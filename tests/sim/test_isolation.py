@@ -55,7 +55,7 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "mqflashfq": "who comes and goes takes a share from who stays",
+    "mqflashfq-long": "who comes and goes takes a share from who stays",
     "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
     "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
 }

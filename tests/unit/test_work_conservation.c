@@ -3,6 +3,7 @@
  * Work conservation (work-conservation.h): the floor finds what a drive needs at once, and
  * nobody waits for room that is there (room.h).
  */
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -64,12 +65,14 @@ static struct hwq *hwq_of(unsigned int i)
 struct model {
 	double knee, capacity; /* it needs so much at once to do so many requests a second */
 	bool soft; /* half of the capacity at the knee, and slowly more */
-	double noise;
+	double noise; /* at most, of each 20 ms */
+	bool pauses; /* does nothing for 40 ms, every 0.2 to 0.4 s */
 };
 
 static struct fl_floor fl;
 static u64 rng = 88172645463325252ull, now_ns, done[2], requests;
-static double part_done;
+static double part_done, let_go;
+static double mean_middle; /* geometric, over the last let_go_for() */
 
 static double noise(double most)
 {
@@ -90,7 +93,7 @@ static void begin(void)
 {
 	memset(&fl, 0, sizeof(fl));
 	now_ns = requests = done[0] = done[1] = 0;
-	part_done = 0;
+	part_done = let_go = 0;
 	dev = fl_dev_create(&fake, NR_HWQS, &host);
 	fl_floor_init(&fl, dev, offsetof(struct hwq, room), 0);
 }
@@ -98,8 +101,8 @@ static void begin(void)
 /* @kept requests are in the drive anyway; those that are held fill it up to the floor. Returns the rate. */
 static double let_go_for(u64 ns, const struct model *m, double kept)
 {
-	u64 end = now_ns + ns, before = requests;
-	double window = 0;
+	u64 end = now_ns + ns, before = requests, pause = now_ns;
+	double window = 0, log_middle = 0;
 
 	for (; now_ns < end; now_ns += LOOK_NS) {
 		double level = (double)fl.limit.level / ONE;
@@ -107,13 +110,22 @@ static double let_go_for(u64 ns, const struct model *m, double kept)
 
 		if (now_ns % (20 * NSEC_PER_MSEC) == 0)
 			window = noise(m->noise);
-		part_done += rate_of(m, in_drive) * (1 + window) * LOOK_NS / NSEC_PER_SEC;
+		if (m->pauses && now_ns >= pause + 40 * NSEC_PER_MSEC)
+			pause = now_ns + (u64)((260 + noise(100)) * NSEC_PER_MSEC);
+		if (!m->pauses || now_ns < pause)
+			part_done += rate_of(m, in_drive) * (1 + window) * LOOK_NS / NSEC_PER_SEC;
 		requests += (u64)part_done;
 		done[0] += (u64)part_done * ONE;
-		atomic64_add(level > kept ? (s64)part_done : 0, &fl.released);
+		let_go += level > kept ? (u64)part_done * (1 - kept / level) : 0;
+		atomic64_add((s64)let_go, &fl.released);
+		let_go -= (s64)let_go;
 		part_done -= (u64)part_done;
+		atomic_set(&fl.limit.nr_waiting, 1);
+		atomic64_set(&fl.limit.pool, fl.limit.level - (s64)(in_drive * ONE));
 		fl_floor_look(&fl, now_ns, done, requests);
+		log_middle += log((double)fl.middle / ONE) * LOOK_NS / ns;
 	}
+	mean_middle = exp(log_middle);
 	return (double)(requests - before) * NSEC_PER_SEC / ns;
 }
 
@@ -128,7 +140,7 @@ static void test_the_floor_finds_a_sharp_knee(void)
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(knees); i++) {
-		struct model m = { knees[i], 100000, false, 0 };
+		struct model m = { knees[i], 100000, .soft = false };
 
 		begin();
 		let_go_for(5 * NSEC_PER_SEC, &m, 1);
@@ -141,7 +153,7 @@ static void test_the_floor_finds_a_sharp_knee(void)
 /* A soft one has no knee: nearly all of the capacity, and not without bound. */
 static void test_the_floor_settles_on_a_soft_curve(void)
 {
-	struct model m = { 16, 100000, true, 0 };
+	struct model m = { 16, 100000, .soft = true };
 	double rate;
 
 	begin();
@@ -154,7 +166,7 @@ static void test_the_floor_settles_on_a_soft_curve(void)
 
 static void test_it_follows_the_drive(void)
 {
-	struct model m = { 64, 100000, false, 0 };
+	struct model m = { 64, 100000, .soft = false };
 	unsigned int i;
 
 	begin();
@@ -169,15 +181,94 @@ static void test_it_follows_the_drive(void)
 	fl_dev_destroy(dev);
 }
 
-static void test_noise_does_not_lead_it_astray(void)
+/* ---- Noise: the rate varies by itself, as in a drive that collects and a VM whose CPU is elsewhere ---- */
+
+static const struct model noisy[] = {
+	{ 64, 100000, .noise = 0.17 }, /* sigma 10 % */
+	{ 64, 100000, .noise = 0.52 }, /* 30 % */
+	{ 64, 100000, .noise = 0.52, .pauses = true },
+	{ 64, 3300, .noise = 0.17 },
+	{ 64, 3300, .noise = 0.52 },
+	{ 64, 3300, .noise = 0.52, .pauses = true },
+};
+
+#define SEEDS 6
+
+/* With @seed: 5 s to find it, and the middle over a minute. Returns the rate. */
+static double settle(const struct model *m, u64 seed, double kept)
 {
-	struct model m = { 64, 100000, false, 0.05 };
+	double rate;
 
 	begin();
-	let_go_for(5 * NSEC_PER_SEC, &m, 1);
-	CHECK(let_go_for(30 * NSEC_PER_SEC, &m, 1) > 0.93 * m.capacity, "the drive runs dry");
-	CHECK(middle() < 64 * 4, "%g", middle());
+	rng = 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+	let_go_for(5 * NSEC_PER_SEC, m, kept);
+	rate = let_go_for(60 * NSEC_PER_SEC, m, kept);
 	fl_dev_destroy(dev);
+	return rate;
+}
+
+static void test_noise_does_not_lead_it_astray(void)
+{
+	unsigned int i, seed;
+
+	for (i = 0; i < ARRAY_SIZE(noisy); i++)
+		for (seed = 1; seed <= SEEDS; seed++) {
+			double least = noisy[i].pauses ? 0.65 : 0.9; /* of which pauses take 0.13 */
+			double rate = settle(&noisy[i], seed, 1);
+
+			CHECK(mean_middle < 1.5 * 64, "drive %u, seed %u: %g", i, seed, mean_middle);
+			CHECK(rate > least * noisy[i].capacity, "drive %u, seed %u: %g", i, seed, rate);
+		}
+}
+
+/* In doubt it is lower, and costs throughput, not shares. */
+static void test_noise_does_not_raise_it_on_a_soft_curve(void)
+{
+	struct model m = { 16, 100000, .soft = true };
+	unsigned int i, seed;
+	double without;
+
+	settle(&m, 0, 1);
+	without = mean_middle;
+	for (i = 0; i < ARRAY_SIZE(noisy); i++)
+		for (seed = 1; seed <= SEEDS; seed++) {
+			m.capacity = noisy[i].capacity;
+			m.noise = noisy[i].noise;
+			m.pauses = noisy[i].pauses;
+			settle(&m, seed, 1);
+			CHECK(mean_middle < without, "drive %u, seed %u: %g, %g without", i, seed,
+			      mean_middle, without);
+		}
+}
+
+/* Those that are not held keep 100 in a drive that takes 64: a trial seems of use by chance only. */
+static void test_noise_does_not_make_trials_succeed(void)
+{
+	unsigned int i, seed;
+
+	for (i = 0; i < ARRAY_SIZE(noisy); i++)
+		for (seed = 1; seed <= SEEDS; seed++) {
+			settle(&noisy[i], seed, 100);
+			CHECK(mean_middle < 4 * 64, "drive %u, seed %u: %g", i, seed, mean_middle);
+		}
+}
+
+static void test_it_rises_within_seconds_in_spite_of_noise(void)
+{
+	static const struct model deep[] = {
+		{ 256, 100000, .noise = 0.17 },
+		{ 256, 3300, .noise = 0.17 },
+	};
+	unsigned int i, seed;
+
+	for (i = 0; i < ARRAY_SIZE(deep); i++)
+		for (seed = 1; seed <= SEEDS; seed++) {
+			begin();
+			rng = 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+			let_go_for((i ? 3 : 1) * NSEC_PER_SEC, &deep[i], 1);
+			CHECK(middle() > 128, "drive %u, seed %u: %g", i, seed, middle());
+			fl_dev_destroy(dev);
+		}
 }
 
 /* ---- Room ---- */
@@ -286,6 +377,9 @@ static const struct test tests[] = {
 	{ "the floor settles on a soft curve", test_the_floor_settles_on_a_soft_curve },
 	{ "it follows a drive that halves and doubles", test_it_follows_the_drive },
 	{ "noise does not lead it astray", test_noise_does_not_lead_it_astray },
+	{ "noise does not raise it on a soft curve", test_noise_does_not_raise_it_on_a_soft_curve },
+	{ "noise does not make trials succeed", test_noise_does_not_make_trials_succeed },
+	{ "it rises within seconds in spite of noise", test_it_rises_within_seconds_in_spite_of_noise },
 	{ "nobody is let go while the drive has more than the floor",
 	  test_nobody_is_let_go_while_the_drive_has_more_than_the_floor },
 	{ "what is given back wakes the one that has waited longest",
