@@ -129,9 +129,9 @@ typedef struct rq_qos_ops fl_rqos_ops;
 #endif
 
 /*
- * rq_qos_add() and rq_qos_del(), which are not exported, for one that nobody
- * looks for by its id. With fl_rqos_lock(), and the queue frozen: who walks the
- * list has a request or is about to make one, and so keeps the queue from that.
+ * Stand-ins for rq_qos_add() and rq_qos_del(), which are not exported. Nobody looks for
+ * ours by its id. Under fl_rqos_lock(), with the queue frozen: whoever walks the list
+ * holds a reference to the queue, and so cannot be there meanwhile.
  */
 static inline void fl_rqos_add(struct rq_qos *rqos, struct request_queue *q, fl_rqos_ops *ops)
 {

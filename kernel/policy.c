@@ -101,10 +101,10 @@ static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int i
  * ancestors, where a request takes places, too (tags.c), unless somebody else does
  * just now; NULL when memory is short. Any context but under dev->lock.
  *
- * Whoever submits pays for it, which is the tenant, or a kernel thread, that pays
- * for nothing. A tenant at its memory limit gets its queue all the same, unaccounted
- * and without that anybody is killed for it: else it could choose to have its I/O
- * charged to its parent. There are no more of them than it has cgroups.
+ * The memory is charged to the submitter: the tenant, or, for a kernel thread, nobody.
+ * A tenant at its memory limit still gets its queue, uncharged and without an OOM kill.
+ * Otherwise it could have its I/O charged to its parent by staying at that limit. There
+ * are no more of them than it has cgroups.
  */
 struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
 {
@@ -124,11 +124,11 @@ struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index,
 EXPORT_SYMBOL_GPL(fl_kflow_make_queue);
 
 /*
- * @kflow has no queue there, although the tags' throttle hook makes one before a
- * request is allocated, and what it may sleep for does not fail: it was a process
- * that is just being killed for memory, or a task that was moved to another CPU
- * since. If memory is short now, the request is charged to the nearest ancestor,
- * which is said in the log, and so is what follows for a tenth of a second.
+ * @kflow has no queue on that hardware queue. This is rare: the throttle hook (tags.c)
+ * makes one before the request is allocated, and may sleep for it. Either that failed,
+ * which happens to a process that is being killed for memory, or the task has moved to
+ * another CPU since. If there is no memory now, the request, and what follows for a
+ * tenth of a second, is charged to the nearest ancestor, with a message in the log.
  */
 struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index)
 {

@@ -17,9 +17,9 @@
  * are. The request may turn out to be of another: the submitter may have moved to
  * another CPU, or has a request from its plug. Then they move, too.
  *
- * Who sleeps here cannot be killed, as who waits for a tag cannot, and for the same
- * reason: what it waits for are requests ahead of it, and these end, by the driver's
- * timeout if need be. It holds no tag meanwhile, and sleeping flushes its plug.
+ * The sleep is uninterruptible, like the wait for a tag, and for the same reason: it
+ * waits only for earlier requests, and these end, at the latest by the driver's timeout.
+ * The sleeper holds no tag, and its plug is flushed before it sleeps.
  * These hooks cannot refuse a bio. So one that may not sleep (REQ_NOWAIT) sleeps, as
  * it does in those of wbt, io.cost and io.latency.
  *

@@ -181,7 +181,7 @@ class Backend(ABC):
 
     @abstractmethod
     def run(self, jobs: Sequence[Job], tell: Tell = ignore, done: Mapping[str, Run] = {}) -> Completing:
-        """Run the jobs one after the other, and yield each once, as soon as it is finished.
+        """Run the jobs, in any order or at once, and yield each once, as soon as it is finished.
 
         `done` has runs of earlier jobs that these may need. What had to be measured for a knob is yielded, too: jobs
         that were not asked for, before the first that needs them.

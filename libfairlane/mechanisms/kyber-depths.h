@@ -10,9 +10,9 @@
  * percentile of 3/4 of the target leaves 3/4 of the depth. A domain that misses its target
  * gets more.
  *
- * One thing is added. A depth so small that a flow cannot spend what is its own would
- * take its share. So a depth that kept somebody waiting while others had spent theirs is
- * doubled, and stays for ten periods.
+ * One thing is added. If a depth is too small for a flow to spend its tokens, the flow
+ * loses share. So if a flow waited for a place while others had already spent their tokens,
+ * the depth is doubled and stays for ten periods.
  */
 #ifndef FAIRLANE_KYBER_DEPTHS_H
 #define FAIRLANE_KYBER_DEPTHS_H

@@ -19,10 +19,10 @@
  *
  * Of the 300, each has one request at most that waits for one of the 12 places.
  *
- *   Whole places   are a flow's due: while it has fewer than that at the level
- *                  above, its requests go first. A part is seldom whole, and
- *                  that of one cgroup of 300 is less than one place.
- *   The rest       is taken in turn, in the order of virtual time: a place
+ *   Whole places   A flow is entitled to its part, rounded down to whole places.
+ *                  While it has fewer at the level above, its requests go first.
+ *                  For one cgroup of 300 that rounds down to none.
+ *   The rest       Taken in turn, in the order of virtual time: a place
  *                  brings a flow further by the price of the request, divided
  *                  by its weight. So neither many requests nor large ones gain.
  *
@@ -30,8 +30,8 @@
  * part while a flow above it has a seventh of its places free, or the hardware queue
  * a quarter of its tags.
  *
- * Counts are kept for each hardware queue, as tags are. A flow's own requests count
- * below its ancestors, but not below itself.
+ * Counts are kept for each hardware queue, as tags are. A flow's own requests count in
+ * `own` of the flow, and in `below` of each of its ancestors.
  */
 #ifndef FAIRLANE_TAG_LIMITS_H
 #define FAIRLANE_TAG_LIMITS_H

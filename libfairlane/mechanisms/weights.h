@@ -90,17 +90,6 @@ static inline void __fl_flow_update_parts(struct fl_flow *flow)
 	}
 }
 
-/* The share of @flow and all that is below it; of one that is not the root. */
-static inline u32 fl_flow_subtree_share(const struct fl_flow *flow)
-{
-	u64 share = FL_SHARE_ONE;
-
-	for (; flow->parent; flow = flow->parent)
-		if (flow->parent->active_weight)
-			share = div64_u64(share * flow->weight, flow->parent->active_weight);
-	return share;
-}
-
 /*
  * The weight of an active flow as a fraction of FL_WEIGHT_MAX, in units of
  * FL_SHARE_ONE, as a share is. Unlike a share it does not change with every flow

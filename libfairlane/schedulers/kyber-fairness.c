@@ -31,9 +31,9 @@
  *
  * Refills come (1) when a period (100 ms) has passed or (2) as soon as every
  * active flow has spent its tokens. Each time, the predicted total is divided
- * by share. What a flow has left it may keep, up to one grant. Here both come 16
- * times as often, with a 16th of the total each time: a round. So flows on different
- * hardware queues, which do not alternate, are not apart by more than that.
+ * by share. What a flow has left it may keep, up to one grant. We refill 16 times as
+ * often, with a 16th of the total each time: a round. Flows on different hardware queues
+ * do not take turns, so they drift apart, but by no more than a round's tokens.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
@@ -68,11 +68,11 @@
  * it goes by the average number of tokens used and by the time that flows were
  * throttled. Its Algorithm 1 is not in the printed paper. Here it is:
  *
- *     rate   what the drive did in the round, scaled to a period. Averaged with
- *            the previous rate, except that a period that ended with tokens
- *            unspent counts in full if it says less: too much harms shares, too
- *            little harms nobody. If the period ended so though the drive did all
- *            that was handed out, the total was too little: an eighth more
+ *     rate   what the drive did in the round, scaled to a period, and averaged with
+ *            the previous rate. If the period ended with tokens unspent, there are
+ *            two exceptions. A lower rate is taken over at once: too high a total
+ *            costs shares. And if the drive did all that was handed out, the total
+ *            was too low: an eighth more
  *     total  15/16 of the rate; at most twice and at least half of what it was
  *
  * The margin of 1/16 is what makes rounds end by spending.
@@ -256,7 +256,7 @@ static void kf_grant(struct kf_dev *kf, struct fl_flow *flow)
 			continue;
 		kfl->seen_handed_out = kf->handed_out;
 		if (flow->parent)
-			kf_add(kf, &kfl->below, fl_flow_subtree_share(flow), handed_out);
+			kf_add(kf, &kfl->below, fl_flow_part(flow), handed_out);
 		if (!flow->busy)
 			continue;
 		WRITE_ONCE(flow->share, fl_flow_share(flow));

@@ -392,8 +392,8 @@ static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
 
 /*
  * Flows were let go, since others do not keep the drive busy. What those did not use
- * meanwhile they have lost, but for a floor's worth and a few steps. All of them are brought
- * nearer by as much, so that among themselves they stay as they are. But in a trial
+ * meanwhile they lose, except for a floor's worth and a few steps. The virtual times of all
+ * of them move forward by the same amount, so that their order does not change. In a trial
  * they lose nothing.
  */
 static void mf_forget(struct mf_dev *mf)
