@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.vm import kernels
+from fairlane.vm import kernels, lab_kernel
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
@@ -50,6 +50,11 @@ TORTURES = {
     "on-vssd": ON_VSSD,
     "vssd": ("vssd",),
 }
+# What takes a kernel that fails on request, or that looks for what would go unseen; these have all that it takes.
+CHECKED = {
+    "above": ("above",),
+    "faults": ("faults",),
+}
 # What is not long, and done less often; the others differ little from these.
 BRIEF = (
     *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq"),
@@ -62,9 +67,19 @@ PARAMS = [
         for kernel in kernels.VERSIONS
         for name in TORTURES
     ),
+    *(
+        pytest.param(checker.name, name, False, id=f"{checker.name}-{name}", marks=pytest.mark.checked)
+        for checker in lab_kernel.CHECKERS
+        for name in (*TORTURES, *CHECKED)
+    ),
 ]
 
 What = tuple[str, str, bool]
+
+
+def words(name: str, briefly: bool) -> tuple[str, ...]:
+    """What torture.py is told."""
+    return (*(["+briefly"] if briefly else []), *(TORTURES | CHECKED)[name])
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +90,13 @@ def outcomes(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[di
         for item in request.session.items
         if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
     ]
-    modules = {kernel: kernels.build_modules(kernels.ensure(kernel)) for kernel in sorted({on for on, *_ in asked})}
+    modules = {kernel: kernels.build_modules(lab_kernel.find(kernel)) for kernel in sorted({on for on, *_ in asked})}
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
         yield {
             (kernel, name, briefly): pool.apply_async(
                 guest_run,
-                (SCRIPTS / "torture.py", modules[kernel], *(["+briefly"] if briefly else []), *TORTURES[name]),
-                {"kernel": kernel, "timeout_s": TIMEOUT_S},
+                (SCRIPTS / "torture.py", modules[kernel], *words(name, briefly)),
+                {"kernel": kernel, "timeout_s": TIMEOUT_S * (kernels.SLOWER if kernels.checks(kernel) else 1)},
             )
             for kernel, name, briefly in asked
         }

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import random
 import time
+import traceback
 from contextlib import ExitStack
 
 import kit
@@ -82,4 +85,38 @@ def two_hundred() -> None:
     kit.all_given_back()
 
 
-kit.sections(moved_and_removed, two_hundred)
+def more_than_a_thousand() -> None:
+    """Twelve tenants with a hundred cgroups each; walkers go through all of them, and each has I/O in flight there."""
+    with kit.drive(completion_nsec=1_000_000) as disk:
+        tenants = [Cgroup(weight).delegate() for weight in range(50, 650, 50)]
+        groups = [Cgroup(100, tenant) for tenant in tenants for _ in range(100)]
+        pids = [walk(disk, groups[start:] + groups[:start]) for start in range(0, len(groups), 150)]
+        for pid in pids:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "a read failed"
+        counted = [group.requests(disk) for group in groups]
+        assert min(counted) == max(counted) == len(pids), f"each cgroup's reads are its own: {set(counted)}"
+        for group in (*groups, *tenants):
+            group.remove()
+    kit.all_given_back()
+
+
+def walk(disk: str, groups: list[Cgroup]) -> int:
+    """A process that reads a block in each of them."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        buffer = mmap.mmap(-1, kit.BLOCK)
+        fd = os.open(f"/dev/{disk}", os.O_RDONLY | os.O_DIRECT)
+        for number, group in enumerate(groups):
+            (group.path / "cgroup.procs").write_text("0")
+            os.preadv(fd, [buffer], number * kit.BLOCK)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+kit.sections(moved_and_removed, two_hundred, more_than_a_thousand)
