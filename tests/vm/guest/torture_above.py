@@ -78,7 +78,7 @@ def encrypted_volume_with_a_file_system() -> None:
             wbt(disk)
             CPU.write_text("1")
             for fio in fios:
-                fio.finish(kit.LIMIT_S)
+                fio.finish()
         print("writeback:", int(heavy.stat(disk)["wbytes"]), int(light.stat(disk)["wbytes"]), "bytes")
         run("umount", folder)
         run("fsck.ext4", "-f", "-n", secret)

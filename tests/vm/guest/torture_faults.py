@@ -172,7 +172,7 @@ def the_drive_requeues() -> None:
                 kit.set_scheduler(disk, scheduler)
                 CPU.write_text("1")
                 for fio in fios:
-                    fio.finish(kit.LIMIT_S)
+                    fio.finish()
         for cgroup in cgroups:
             cgroup.remove()
     kit.all_given_back()
