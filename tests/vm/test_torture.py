@@ -31,16 +31,18 @@ EACH = (
     "interface:one_request_at_a_time",
 )
 
+CGROUPS = "cgroups:moved_and_removed,two_hundred"
+
 ON_VSSD = (
     "+vssd",
     "switching",
-    "cgroups",
+    CGROUPS,
     "data:every_scheduler_in_turn,flushes_fua_and_discards,file_system_with_writeback",
 )
 
 
 TORTURES = {
-    "switching-cgroups": ("switching", "cgroups"),
+    "switching-cgroups": ("switching", CGROUPS),
     "data-interface": ("data", "interface"),
     "kyber-fairness": EACH,
     "mqflashfq": ("@mqflashfq", *EACH),
@@ -54,6 +56,7 @@ TORTURES = {
 CHECKED = {
     "above": ("above",),
     "faults": ("faults",),
+    "many": ("cgroups:more_than_a_thousand",),
 }
 # What is not long, and done less often; the others differ little from these.
 BRIEF = (
