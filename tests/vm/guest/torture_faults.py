@@ -90,6 +90,8 @@ def reads(disk: str, cgroup: Path) -> Callable[[], None]:
             except OSError as error:
                 if error.errno not in EXPECTED:
                     raise
+            except MemoryError:
+                pass
 
     return work
 
