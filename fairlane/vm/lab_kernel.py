@@ -58,8 +58,8 @@ class Recipe:
 LAB = Recipe("lab", "6.1", ("lab",), 1090)
 # What finds errors in our code. The two cannot be in one kernel.
 CHECKERS = (
-    Recipe("kasan", "6.12", ("lab", "check", "kasan"), 1500),
-    Recipe("kcsan", "6.12", ("lab", "check", "kcsan"), 1500),
+    Recipe("kasan", "6.12", ("lab", "check", "kasan"), 1800),
+    Recipe("kcsan", "6.12", ("lab", "check", "kcsan"), 1800),
 )
 RECIPES = {recipe.name: recipe for recipe in (LAB, *CHECKERS)}
 
