@@ -31,7 +31,7 @@ EACH = (
     "interface:one_request_at_a_time",
 )
 
-CGROUPS = "cgroups:moved_and_removed,two_hundred"
+CGROUPS = "cgroups:moved_and_removed,a_reader_in_each"
 
 ON_VSSD = (
     "+vssd",
