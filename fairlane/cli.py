@@ -20,8 +20,8 @@ from fairlane.experiment.traces import FORMATS
 from fairlane.isolbench.suite import PARTS
 from fairlane.vm import kernels, lab_kernel, qemu
 
-KERNELS = (*kernels.VERSIONS, lab_kernel.NAME)
-KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.NAME} when --knobs names one that Debian's kernels lack"
+KERNELS = (*kernels.VERSIONS, *lab_kernel.RECIPES)
+KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.LAB.name} when --knobs names one that Debian's kernels lack"
 Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
 
@@ -182,6 +182,11 @@ def _kernel(command: Add) -> None:
         "kernel", kernel.main, "Build the lab kernel for VMs: it has the I/O controls that Debian's kernels lack."
     )
     sub.add_argument("action", choices=("build",), help="build it, with our modules, unless that is done")
+    sub.add_argument(
+        "--check",
+        action="store_true",
+        help="instead, the two that check our modules as they run: kasan (memory, locks, RCU) and kcsan (data races)",
+    )
 
 
 def _profiles(command: Add) -> None:

@@ -15,7 +15,7 @@ static int fl_set_default_weight(struct blkcg *blkcg, u64 weight)
 	if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
 		return -ERANGE;
 	spin_lock_irq(&blkcg->lock);
-	fl_blkcg_of(blkcg)->weight = weight;
+	WRITE_ONCE(fl_blkcg_of(blkcg)->weight, weight);
 	hlist_for_each_entry(blkg, &blkcg->blkg_list, blkcg_node) {
 		struct fl_kflow *kflow = fl_kflow_of(blkg_to_pd(blkg, &fl_policy));
 
@@ -56,7 +56,7 @@ static int fl_set_device_weight(struct blkcg *blkcg, char *buf)
 		goto out;
 	/* conf_prep holds the queue's lock, with interrupts off. */
 	spin_lock(&blkcg->lock);
-	kflow->weight = weight;
+	WRITE_ONCE(kflow->weight, weight);
 	fl_kflow_set_weight(kflow, weight ? weight : fl_blkcg_of(blkcg)->weight);
 	spin_unlock(&blkcg->lock);
 	ret = 0;
@@ -95,9 +95,10 @@ static u64 fl_prfill_weight(struct seq_file *sf, struct blkg_policy_data *pd, in
 {
 	struct fl_kflow *kflow = fl_kflow_of(pd);
 	const char *name = fl_dev_name(pd_to_blkg(pd));
+	u32 weight = READ_ONCE(kflow->weight);
 
-	if (name && kflow->weight)
-		seq_printf(sf, "%s %u\n", name, kflow->weight);
+	if (name && weight)
+		seq_printf(sf, "%s %u\n", name, weight);
 	return 0;
 }
 
@@ -105,7 +106,7 @@ static int fl_weight_show(struct seq_file *sf, void *v)
 {
 	struct blkcg *blkcg = css_to_blkcg(seq_css(sf));
 
-	seq_printf(sf, "default %u\n", fl_blkcg_of(blkcg)->weight);
+	seq_printf(sf, "default %u\n", READ_ONCE(fl_blkcg_of(blkcg)->weight));
 	blkcg_print_blkgs(sf, blkcg, fl_prfill_weight, &fl_policy, 0, false);
 	return 0;
 }

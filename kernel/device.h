@@ -65,7 +65,7 @@ struct fl_kflow {
 	struct blkg_policy_data pd;
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
-	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Under blkcg->lock */
+	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Written under blkcg->lock */
 	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
 	u64 got; /* share of the last second; written by the timer */

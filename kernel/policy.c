@@ -208,7 +208,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 			return;
 		kflow->flow.parent = &parent->flow;
 	}
-	kflow->flow.weight = fl_blkcg_of(blkg->blkcg)->weight;
+	/* One written meanwhile is applied by pd_online. */
+	kflow->flow.weight = READ_ONCE(fl_blkcg_of(blkg->blkcg)->weight);
 
 	spin_lock_irqsave(&kdev->dev.lock, flags);
 	if (!kdev->dead && (!parent || parent->attached)) {

@@ -8,7 +8,7 @@
 /* A cgroup, whatever drives it uses. */
 struct fl_blkcg {
 	struct blkcg_policy_data cpd;
-	u32 weight; /* the cgroup's default; under blkcg->lock */
+	u32 weight; /* the cgroup's default; written under blkcg->lock, shown without */
 };
 
 static inline struct fl_blkcg *fl_blkcg_of(struct blkcg *blkcg)

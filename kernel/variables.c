@@ -4,6 +4,7 @@
  * queue/iosched/ for an elevator, in fairlane/ for a scheduler that routes.
  */
 #include <linux/kernel.h>
+#include <linux/mutex.h>
 #include <linux/slab.h>
 
 #include "policy.h"
@@ -31,18 +32,22 @@ static ssize_t fl_var_store(struct fl_kdev *kdev, const struct fl_var *var, cons
 /*
  * prices: the price list, as fl_prices_parse() takes it. Replaced while the
  * queue is frozen, with no request in flight, so that each is charged and given
- * back at the same prices.
+ * back at the same prices. Two may have it frozen at once, and a reader need not.
  */
+static DEFINE_MUTEX(fl_prices_lock);
+
 static ssize_t fl_prices_show(struct fl_kdev *kdev, char *page)
 {
 	int op, i, len = 0;
 
+	mutex_lock(&fl_prices_lock);
 	for (op = FL_READ; op <= FL_WRITE; op++) {
 		len += sysfs_emit_at(page, len, "%s", op == FL_READ ? "read" : "write");
 		for (i = 0; i < FL_PRICE_SIZES; i++)
 			len += sysfs_emit_at(page, len, " %u", kdev->dev.prices.price[op][i]);
 		len += sysfs_emit_at(page, len, "\n");
 	}
+	mutex_unlock(&fl_prices_lock);
 	return len;
 }
 
@@ -53,7 +58,9 @@ static ssize_t fl_prices_store(struct fl_kdev *kdev, const char *page, size_t co
 	if (!fl_prices_parse(&prices, page))
 		return -EINVAL;
 	blk_mq_freeze_queue(kdev->q);
+	mutex_lock(&fl_prices_lock);
 	kdev->dev.prices = prices;
+	mutex_unlock(&fl_prices_lock);
 	blk_mq_unfreeze_queue(kdev->q);
 	return count;
 }

@@ -108,7 +108,7 @@ class Vm(Backend):
 
 def kernel_for(names: Sequence[str]) -> str:
     """The kernel that has all of these knobs, as --kernel has it."""
-    return lab_kernel.NAME if any(knobs.TABLE[name].lab for name in names) else qemu.KERNEL
+    return lab_kernel.LAB.name if any(knobs.TABLE[name].lab for name in names) else qemu.KERNEL
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def ready(kernel_version: str, shared: Path, tell: Tell) -> Boot:
     def say(text: str) -> None:
         tell(Progress(text, 0.0))
 
-    kernel = lab_kernel.ensure(say) if kernel_version == lab_kernel.NAME else kernels.ensure(kernel_version, say)
+    kernel = lab_kernel.find(kernel_version, say)
     modules = kernels.build_modules(kernel, say)
     if qemu.known_accel() is None:
         say("trying whether KVM works here")

@@ -67,6 +67,15 @@ def checks() -> Iterator[Check]:
     lab = lab_kernel.cached()
     detail = lab.release if lab else "not built; only --kernel lab, and knobs that Debian's kernels lack, need it"
     yield Check("lab kernel", lab is not None, detail, "fairlane kernel build (5 min)", needed=False)
+    checkers = [recipe.name for recipe in lab_kernel.CHECKERS if lab_kernel.cached(recipe)]
+    detail = ", ".join(checkers) or "not built; only pytest -m checked needs them"
+    yield Check(
+        "checking kernels",
+        len(checkers) == len(lab_kernel.CHECKERS),
+        detail,
+        "fairlane kernel build --check (15 min)",
+        needed=False,
+    )
     yield _kvm(found)
     yield from _simulator()
     yield from _host_backend()

@@ -11,13 +11,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.vm import dmesg
-from fairlane.vm.kernels import MODULES
+from fairlane.vm.kernels import MODULES, SLOWER, checks
 
 MARK = "@fairlane "  # starts a line, with JSON after it, by which the guest talks to the host
 UP = MARK + "up"
@@ -26,9 +27,11 @@ STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # what wrap leaves in the shared
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
 INSMOD_S = 60.0
+YOUNG_S = 6.0  # kmemleak does not report what is younger than 5 s
 
 CGROUPS = Path("/sys/fs/cgroup")
 VIRTIO_PORTS = Path("/sys/class/virtio-ports")
+KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 
 
 def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
@@ -40,7 +43,7 @@ def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
         status = subprocess.run(command, check=False, env={**os.environ, "FAIRLANE_SHARED": str(shared)}).returncode
     except (FairlaneError, OSError) as error:
         tell({"error": str(error)})
-    log = kernel_log()
+    log = [*kernel_log(), *leaks()]
     (shared / DMESG).write_text("".join(f"{line}\n" for line in log))
     temp = shared / f"{STATUS}.part"
     temp.write_text(json.dumps({"status": status, "bad_dmesg": dmesg.bad(log)}))
@@ -68,7 +71,7 @@ def prepare(modules: Path | None) -> None:
     (CGROUPS / "cgroup.subtree_control").write_text("+io +cpu\n")
     hung_task = Path("/proc/sys/kernel/hung_task_timeout_secs")
     if hung_task.exists():
-        hung_task.write_text(f"{HUNG_TASK_S}\n")
+        hung_task.write_text(f"{HUNG_TASK_S * (SLOWER if checks(os.uname().release) else 1)}\n")
     for name in SCHEDULERS:
         proc.modprobe(name)
     if modules:
@@ -79,6 +82,16 @@ def prepare(modules: Path | None) -> None:
 
 def kernel_log() -> list[str]:
     return proc.output(["dmesg"], what="reading the kernel's log", limit_s=30).splitlines()
+
+
+def leaks() -> list[str]:
+    """What kmemleak, where the kernel has it, says of memory to which nothing points any more."""
+    if not KMEMLEAK.exists():
+        return []
+    for _ in range(2):  # an object is reported when its contents were the same at the scan before
+        time.sleep(YOUNG_S)
+        KMEMLEAK.write_text("scan")
+    return KMEMLEAK.read_text().splitlines()
 
 
 def tell(message: dict[str, Any]) -> None:

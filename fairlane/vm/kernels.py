@@ -33,11 +33,18 @@ FETCH_S = 1200
 UNPACK_S = 300
 BUILD_S = 300
 
+CHECKERS = ("kasan", "kcsan")  # what in a release's name says that this kernel checks itself, see lab_kernel.py
+SLOWER = 6  # than others such a kernel may be, where there is a limit to a wait
+
 Say = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def checks(release: str) -> bool:
+    return release.endswith(CHECKERS)
 
 
 @dataclass(frozen=True)

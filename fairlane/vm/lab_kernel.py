@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The lab kernel: Linux 6.1 built here, from Debian's source, with I/O controls that Debian's own kernels leave out.
+"""Kernels built here from Debian's source: `lab`, and those that check our code, `kasan` and `kcsan`.
 
-kernel/lab.config says what is in it, and nothing else is. It lies beside Debian's kernels in the cache, under a name
-made from that file, so that a change of the file makes another kernel. What the cache holds is complete.
+lab has I/O controls that Debian's own kernels leave out. The files kernel/*.config say what is in a kernel, and nothing
+else is. It lies beside Debian's kernels in the cache, under a name made from those files, so that a change of one makes
+another kernel. What the cache holds is complete.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane import places, proc
@@ -22,52 +24,77 @@ from fairlane.errors import FairlaneError
 from fairlane.vm import kernels
 from fairlane.vm.kernels import Kernel, Say
 
-NAME = "lab"
-VERSION = "6.1"
-CONFIG = places.ROOT / "kernel" / "lab.config"
+CONFIGS = places.ROOT / "kernel"
 CC = "gcc-12"  # what Debian builds its kernels with; our modules must be built with the same
 TOOLS = {"flex": "flex", "bison": "bison", "bc": "bc", "make": "make", CC: CC, "xz": "xz-utils"}
-STEPS = 1090  # files that make says it compiled; only progress depends on it
 COMPILE_S, STEP_S = 3600.0, 600.0
-GIB = 3  # of disk space while it is built; 150 MiB stay
+GIB = 3  # of disk space while one is built; 150 MiB stay
 
 
-def cached() -> Kernel | None:
-    """The lab kernel of today's kernel/lab.config, if it was built."""
-    root = _folder() / _digest()
-    found = sorted((root / "boot").glob("vmlinuz-*"))
-    return Kernel(found[-1].name.removeprefix("vmlinuz-"), root) if found else None
+@dataclass(frozen=True)
+class Recipe:
+    """What a kernel is made from."""
+
+    name: str
+    version: str  # of Linux
+    layers: tuple[str, ...]  # kernel/LAYER.config, each laid over those before it
+    steps: int  # files that make says it compiled; only progress depends on it
+
+    @property
+    def configs(self) -> list[Path]:
+        return [CONFIGS / f"{layer}.config" for layer in self.layers]
+
+    @property
+    def folder(self) -> Path:
+        return kernels.cache_dir() / self.name
+
+    @property
+    def root(self) -> Path:
+        """Where it is when it is built."""
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in self.configs))
+        return self.folder / digest.hexdigest()[:12]
 
 
-def ensure(say: Say = kernels.to_stderr, deb: Path | None = None) -> Kernel:
-    """The lab kernel, built if it is not there; deb: a linux-source-6.1 package that is here already."""
-    if kernel := cached():
+LAB = Recipe("lab", "6.1", ("lab",), 1090)
+# What finds errors in our code. The two cannot be in one kernel.
+CHECKERS = (
+    Recipe("kasan", "6.12", ("lab", "check", "kasan"), 1800),
+    Recipe("kcsan", "6.12", ("lab", "check", "kcsan"), 1800),
+)
+RECIPES = {recipe.name: recipe for recipe in (LAB, *CHECKERS)}
+
+
+def find(name: str, say: Say = kernels.to_stderr) -> Kernel:
+    """A kernel by what --kernel calls it: one of ours, built if it is not there, or Debian's of that version."""
+    return ensure(say, RECIPES[name]) if name in RECIPES else kernels.ensure(name, say)
+
+
+def cached(recipe: Recipe = LAB) -> Kernel | None:
+    """The kernel that today's files would make, if it was built."""
+    found = sorted((recipe.root / "boot").glob("vmlinuz-*"))
+    return Kernel(found[-1].name.removeprefix("vmlinuz-"), recipe.root) if found else None
+
+
+def ensure(say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Kernel:
+    """The kernel, built if it is not there."""
+    if kernel := cached(recipe):
         return kernel
     _check_tools()
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with kernels.locked(folder / ".lock", COMPILE_S, say), proc.unwinding_signals():
-        if kernel := cached():
+    recipe.folder.mkdir(parents=True, exist_ok=True)
+    with kernels.locked(recipe.folder / ".lock", COMPILE_S, say), proc.unwinding_signals():
+        if kernel := cached(recipe):
             return kernel
-        free = shutil.disk_usage(folder).free / (1 << 30)
+        free = shutil.disk_usage(recipe.folder).free / (1 << 30)
         if free < GIB:
             raise FairlaneError(
-                f"{folder}: {free:.1f} GiB free, and building the lab kernel takes {GIB}; free some, or set"
+                f"{recipe.folder}: {free:.1f} GiB free, and building a kernel takes {GIB}; free some, or set"
                 " FAIRLANE_CACHE to a folder with room"
             )
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as temp:
-            _build(Path(temp), deb, say).rename(folder / _digest())
-    kernel = cached()
+        with tempfile.TemporaryDirectory(dir=recipe.folder, prefix=".build-") as temp:
+            _build(recipe, Path(temp), say).rename(recipe.root)
+    kernel = cached(recipe)
     assert kernel
     return kernel
-
-
-def _folder() -> Path:
-    return kernels.cache_dir() / NAME
-
-
-def _digest() -> str:
-    return hashlib.sha256(CONFIG.read_bytes()).hexdigest()[:12]
 
 
 def _check_tools() -> None:
@@ -75,7 +102,7 @@ def _check_tools() -> None:
     if not (Path("/usr/include/libelf.h").exists() and Path("/usr/include/gelf.h").exists()):
         missing.append("libelf-dev")
     if missing:
-        raise FairlaneError(f"building the lab kernel needs more tools; run `apt-get install {' '.join(missing)}`")
+        raise FairlaneError(f"building a kernel needs more tools; run `apt-get install {' '.join(missing)}`")
 
 
 def fraction(said: str) -> float:
@@ -87,21 +114,45 @@ def fraction(said: str) -> float:
 # --- Building ---
 
 
-def _build(temp: Path, deb: Path | None, say: Say) -> Path:
+def _build(recipe: Recipe, temp: Path, say: Say) -> Path:
     """Returns the folder of the finished kernel, which is to be moved into its place."""
-    source = _unpack(deb or kernels.fetch_source(VERSION, temp, say), temp, say)
-    say("configuring the lab kernel")
-    _make(source, "allnoconfig", f"KCONFIG_ALLCONFIG={CONFIG}", what="configuring the lab kernel")
-    if lost := lost_options(CONFIG.read_text(), (source / ".config").read_text()):
-        raise FairlaneError(f"{CONFIG}: Linux {VERSION} does not take {', '.join(lost)}; correct the file")
-    _compile(source, say)
-    release = _make(source, "-s", "kernelrelease", what="asking for the kernel's release").split()[-1]
+    source = _unpack(kernels.fetch_source(recipe.version, temp, say), temp, say)
+    _configure(recipe, source, say)
+    _compile(recipe, source, say)
     root = temp / "root"
+    _install(recipe, source, root, say)
+    return root
+
+
+def _configure(recipe: Recipe, source: Path, say: Say) -> None:
+    say(f"configuring the {recipe.name} kernel")
+    wanted = source / f"{recipe.name}.config"
+    wanted.write_text(merged(recipe))
+    _make(source, "allnoconfig", f"KCONFIG_ALLCONFIG={wanted}", what=f"configuring the {recipe.name} kernel")
+    if lost := lost_options(wanted.read_text(), (source / ".config").read_text()):
+        files = ", ".join(path.name for path in recipe.configs)
+        raise FairlaneError(f"{files}: Linux {recipe.version} does not take {', '.join(lost)}; correct the file")
+
+
+def merged(recipe: Recipe) -> str:
+    """The lines of the recipe's files; of those for one option, the last."""
+    lines: dict[str, str] = {}
+    for path in recipe.configs:
+        for line in path.read_text().splitlines():
+            if option := re.match(r"(?:# )?(CONFIG_\w+)(?:=| is not set$)", line):
+                lines[option[1]] = line
+    lines["CONFIG_LOCALVERSION"] = f'CONFIG_LOCALVERSION="-fairlane-{recipe.name}"'
+    return "".join(f"{line}\n" for line in lines.values())
+
+
+def _install(recipe: Recipe, source: Path, root: Path, say: Say) -> None:
+    what = f"installing the {recipe.name} kernel's modules"
+    release = _make(source, "-s", "kernelrelease", what="asking for the kernel's release").split()[-1]
     (root / "boot").mkdir(parents=True)
     shutil.copy(source / "arch/x86/boot/bzImage", root / "boot" / f"vmlinuz-{release}")
     shutil.copy(source / ".config", root / "boot" / f"config-{release}")
-    say("installing the lab kernel's modules and headers")
-    _make(source, "modules_install", f"INSTALL_MOD_PATH={root}", what="installing the lab kernel's modules")
+    say(f"{what} and headers")
+    _make(source, "modules_install", f"INSTALL_MOD_PATH={root}", what=what)
     for link in ("build", "source"):
         (root / "lib/modules" / release / link).unlink(missing_ok=True)
     kernel = Kernel(release, root)
@@ -109,7 +160,6 @@ def _build(temp: Path, deb: Path | None, say: Say) -> Path:
     kernel.block_src.mkdir()
     for header in (source / "block").glob("*.h"):
         shutil.copy(header, kernel.block_src)
-    return root
 
 
 def _unpack(deb: Path, temp: Path, say: Say) -> Path:
@@ -134,9 +184,11 @@ def _unpack(deb: Path, temp: Path, say: Say) -> Path:
 
 
 def lost_options(wanted: str, got: str) -> list[str]:
-    """The lines CONFIG_X=y of one configuration that the other has not."""
+    """The lines of one configuration that the other has not; what is not set may be missing."""
     lines = set(got.splitlines())
-    return [line for line in wanted.splitlines() if line.startswith("CONFIG_") and line not in lines]
+    unset = [line.removeprefix("# ").split()[0] for line in wanted.splitlines() if line.endswith(" is not set")]
+    lost = [line for line in wanted.splitlines() if line.startswith("CONFIG_") and line not in lines]
+    return lost + [f"# {option} is not set" for option in unset if f"{option}=y" in lines]
 
 
 def _env() -> dict[str, str]:
@@ -149,7 +201,7 @@ def _make(source: Path, *args: str, what: str) -> str:
     return proc.output(["make", "-C", source, f"CC={CC}", *args], what=what, limit_s=STEP_S, env=_env())
 
 
-def _compile(source: Path, say: Say) -> None:
+def _compile(recipe: Recipe, source: Path, say: Say) -> None:
     jobs = os.cpu_count() or 1
     argv: list[str | Path] = ["make", "-C", source, f"-j{jobs}", f"CC={CC}", "bzImage", "modules"]
     said: list[str] = []
@@ -159,20 +211,20 @@ def _compile(source: Path, say: Say) -> None:
         nonlocal count, shown
         said.append(text)
         count += bool(re.match(r" +(CC|AS|AR|LD|HOSTCC)\b", text))
-        percent = min(99, 100 * count // STEPS)
+        percent = min(99, 100 * count // recipe.steps)
         if percent // 5 > shown:
             shown = percent // 5
-            say(f"compiling the lab kernel with {jobs} jobs: {percent} %")
+            say(f"compiling the {recipe.name} kernel with {jobs} jobs: {percent} %")
 
     end = time.monotonic() + COMPILE_S
     try:
         with proc.group(argv, env=_env(), merge=True) as process:
             status = proc.lines(process, line, lambda: end)
     except proc.TimedOut:
-        raise FairlaneError(f"compiling the lab kernel: not done within {COMPILE_S:.0f} s") from None
+        raise FairlaneError(f"compiling the {recipe.name} kernel: not done within {COMPILE_S:.0f} s") from None
     if status:
         wrong = [text for text in said if "rror" in text] or said
-        raise FairlaneError(f"compiling the lab kernel: make failed (exit status {status}){proc.tail(wrong)}")
+        raise FairlaneError(f"compiling the {recipe.name} kernel: make failed (exit status {status}){proc.tail(wrong)}")
 
 
 # --- What a module is built against ---

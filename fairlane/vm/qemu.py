@@ -103,7 +103,7 @@ def talk(
     timeout_s: float,
     qemu_opts: Sequence[str] = (),
     accelerator: str | None = None,
-    boot_s: float = BOOT_S,
+    boot_s: float | None = None,
     boots: int = BOOTS,
     cpus: int = CPUS,
     modules: Path | None = None,
@@ -112,13 +112,16 @@ def talk(
     """Boot the kernel and run argv in it as root, with `shared` writable at the same path as here.
 
     Each line that argv prints on stdout is yielded as it comes. Our modules in `modules` are loaded first.
-    A boot may take boot_s, the next one longer, and `boots` are tried; timeout_s counts from then on. Raises VmError
-    when there is no end to report; leaves dmesg.txt in `shared`.
+    A boot may take boot_s (default: BOOT_S, longer where the kernel checks itself), the next one longer, and `boots`
+    are tried; timeout_s counts from then on. Raises VmError when there is no end to report; leaves dmesg.txt in
+    `shared`.
     """
     shared = shared.resolve()
     if re.search(r"[\s,=]", str(shared)):
         raise FairlaneError(f"{shared}: a folder that a VM shares may hold no space, comma or equals sign in its path")
     (shared / STATUS).unlink(missing_ok=True)
+    if boot_s is None:
+        boot_s = BOOT_S * (kernels.SLOWER if kernels.checks(kernel.release) else 1)
     guest = [sys.executable, "-m", "fairlane.vm.guest", "wrap", str(shared), str(modules or ""), *argv]
     command = _command(guest, kernel, shared, accelerator or accel(kernel), cpus, qemu_opts)
     # Should we be killed outright, `timeout` still ends QEMU.

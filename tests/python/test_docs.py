@@ -118,6 +118,8 @@ def check(command: str) -> None:
             assert bash("-e", f"make -n {' '.join(words)}").returncode == 0 or "KDIR=" in command, command
         case "python", ["-m", module, *_]:
             assert importlib.util.find_spec(module), command
+        case "python", [script, *_]:
+            assert script.endswith(".py"), command
         case "pip" | "pytest", _:
             pass
         case name, _ if program.startswith("build/unit/"):

@@ -22,16 +22,16 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def fake_build(temp: Path, _deb: Path | None, say: kernels.Say) -> Path:
-    say("compiling the lab kernel with 2 jobs: 50 %")
+def fake_build(recipe: lab_kernel.Recipe, temp: Path, say: kernels.Say) -> Path:
+    say(f"compiling the {recipe.name} kernel with 2 jobs: 50 %")
     root = temp / "root"
     (root / "boot").mkdir(parents=True)
-    (root / "boot" / "vmlinuz-6.1.9-fairlane-lab").touch()
+    (root / "boot" / f"vmlinuz-{recipe.version}.9-fairlane-{recipe.name}").touch()
     return root
 
 
 def test_it_has_what_debian_s_kernels_lack() -> None:
-    lines = lab_kernel.CONFIG.read_text().splitlines()
+    lines = lab_kernel.merged(lab_kernel.LAB).splitlines()
     assert {"CONFIG_BLK_CGROUP_IOLATENCY=y", "CONFIG_BLK_CGROUP_IOPRIO=y"} <= set(lines)
     assert [knob.name for knob in knobs.TABLE.values() if knob.lab] == ["io.prio.class", "io.latency"]
 
@@ -54,9 +54,26 @@ def test_another_configuration_is_another_kernel(cache: Path, tmp_path: Path, mo
     monkeypatch.setattr(lab_kernel, "_build", fake_build)
     lab_kernel.ensure(lambda _text: None)
     other = tmp_path / "lab.config"
-    other.write_text(lab_kernel.CONFIG.read_text() + "CONFIG_X=y\n")
-    monkeypatch.setattr(lab_kernel, "CONFIG", other)
+    other.write_text(lab_kernel.merged(lab_kernel.LAB) + "CONFIG_X=y\n")
+    monkeypatch.setattr(lab_kernel, "CONFIGS", tmp_path)
     assert lab_kernel.cached() is None
+
+
+def test_a_kernel_that_checks_is_one_of_its_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_kernel, "_check_tools", lambda: None)
+    monkeypatch.setattr(lab_kernel, "_build", fake_build)
+    built = [lab_kernel.find(recipe.name, lambda _text: None) for recipe in lab_kernel.CHECKERS]
+    assert [kernel.release for kernel in built] == ["6.12.9-fairlane-kasan", "6.12.9-fairlane-kcsan"]
+    assert lab_kernel.cached() is None
+
+
+def test_the_last_file_of_a_recipe_has_the_last_word() -> None:
+    lines = lab_kernel.merged(lab_kernel.RECIPES["kasan"]).splitlines()
+    assert {"CONFIG_PREEMPT=y", "# CONFIG_PREEMPT_VOLUNTARY is not set"} <= set(lines)
+    assert "CONFIG_PREEMPT_VOLUNTARY=y" not in lines
+    wanted = ("KASAN", "PROVE_LOCKING", "PROVE_RCU", "DEBUG_ATOMIC_SLEEP", "DEBUG_KMEMLEAK")
+    assert {f"CONFIG_{option}=y" for option in wanted} <= set(lines)
+    assert "CONFIG_KCSAN=y" in lab_kernel.merged(lab_kernel.RECIPES["kcsan"]).splitlines()
 
 
 def test_an_interrupted_build_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +96,14 @@ def test_a_missing_tool_is_named_with_what_to_do(cache: Path, monkeypatch: pytes
 def test_a_full_disk_is_found_before_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_kernel, "_check_tools", lambda: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(9, 8, 1 << 30))
-    with pytest.raises(FairlaneError, match=r"1\.0 GiB free, and building the lab kernel takes 3"):
+    with pytest.raises(FairlaneError, match=r"1\.0 GiB free, and building a kernel takes 3"):
         lab_kernel.ensure(lambda _text: None)
 
 
 def test_an_option_that_linux_does_not_take_is_named() -> None:
     assert lab_kernel.lost_options("# x\nCONFIG_A=y\nCONFIG_B=m\n", "CONFIG_A=y\nCONFIG_B=y\n") == ["CONFIG_B=m"]
+    assert lab_kernel.lost_options("# CONFIG_A is not set\n", "CONFIG_A=y\n") == ["# CONFIG_A is not set"]
+    assert lab_kernel.lost_options("# CONFIG_A is not set\n", "") == []
 
 
 def test_headers_are_what_a_module_is_built_against(tmp_path: Path) -> None:

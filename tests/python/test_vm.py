@@ -233,3 +233,29 @@ GOOD = """\
 def test_dmesg_is_told_apart() -> None:
     assert dmesg.bad(BAD.splitlines()) == BAD.splitlines()
     assert dmesg.bad(GOOD.splitlines()) == []
+
+
+RACE = """\
+[   12.1] ==================================================================
+[   12.1] BUG: KCSAN: data-race in dequeue / enqueue
+[   12.1] write to 0xffff888103f4c2a8 of 8 bytes by task 412 on cpu 1:
+[   12.1]  enqueue+0x10/0x20{}
+[   12.1]  blk_mq_submit_bio+0x10/0x20
+[   12.1] read to 0xffff888103f4c2a8 of 8 bytes by interrupt on cpu 0:
+[   12.1]  dequeue+0x10/0x20
+[   12.1]{}
+[   12.1] ==================================================================
+"""
+
+
+def test_a_data_race_counts_when_code_of_ours_has_part_in_it() -> None:
+    ours = RACE.format(" [kyber_fairness]", "").splitlines()
+    assert dmesg.bad(ours) == [ours[1]]
+    assert dmesg.bad(RACE.format("", "").splitlines()) == [], "Linux knows of its own"
+    assert dmesg.bad(RACE.format(" [null_blk]", "").splitlines()) == []
+    other = RACE.format("", " Oops: 0002 [#1]")
+    assert len(dmesg.bad(other.splitlines())) == 1, "what another CPU says meanwhile"
+
+
+def test_lost_memory_counts() -> None:
+    assert dmesg.bad(["unreferenced object 0xffff888103f4c2a8 (size 64):", "  comm fio, pid 412"]) != []

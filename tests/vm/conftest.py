@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.vm import guest, kernels, qemu
+from fairlane.vm import guest, kernels, lab_kernel, qemu
 
 NVME_BYTES = 1 << 30
 NVME_QUEUES = 4
@@ -66,7 +66,7 @@ def run_guest(
     modules: bool = True,
 ) -> Outcome:
     """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError."""
-    image = kernels.ensure(kernel)
+    image = lab_kernel.find(kernel)
     shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
     stdout: list[str] = []
     with ExitStack() as stack:

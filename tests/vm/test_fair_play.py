@@ -64,6 +64,6 @@ def test_so_did_latency_targets_for_io_cost(tmp_path: Path) -> None:
 
 @pytest.mark.long  # the lab kernel may have to be built
 def test_so_did_that_of_the_knobs_that_debian_s_kernels_lack(tmp_path: Path) -> None:
-    found = run(LAB, tmp_path, lab_kernel.NAME)
+    found = run(LAB, tmp_path, lab_kernel.LAB.name)
     assert found.unavailable == {}
     assert {run.knob: run.counters["settings_read_back"] for run in found.runs} == LAB

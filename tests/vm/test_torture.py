@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.vm import kernels
+from fairlane.vm import kernels, lab_kernel
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
@@ -31,16 +31,18 @@ EACH = (
     "interface:one_request_at_a_time",
 )
 
+CGROUPS = "cgroups:moved_and_removed,a_reader_in_each"
+
 ON_VSSD = (
     "+vssd",
     "switching",
-    "cgroups",
+    CGROUPS,
     "data:every_scheduler_in_turn,flushes_fua_and_discards,file_system_with_writeback",
 )
 
 
 TORTURES = {
-    "switching-cgroups": ("switching", "cgroups"),
+    "switching-cgroups": ("switching", CGROUPS),
     "data-interface": ("data", "interface"),
     "kyber-fairness": EACH,
     "mqflashfq": ("@mqflashfq", *EACH),
@@ -49,6 +51,12 @@ TORTURES = {
     "mqfq": ("@mqfq", *EACH),
     "on-vssd": ON_VSSD,
     "vssd": ("vssd",),
+}
+# What takes a kernel that fails on request, or that looks for what would go unseen; these have all that it takes.
+CHECKED = {
+    "above": ("above",),
+    "faults": ("faults",),
+    "many": ("cgroups:more_than_a_thousand",),
 }
 # What is not long, and done less often; the others differ little from these.
 BRIEF = (
@@ -62,9 +70,19 @@ PARAMS = [
         for kernel in kernels.VERSIONS
         for name in TORTURES
     ),
+    *(
+        pytest.param(checker.name, name, False, id=f"{checker.name}-{name}", marks=pytest.mark.checked)
+        for checker in lab_kernel.CHECKERS
+        for name in (*TORTURES, *CHECKED)
+    ),
 ]
 
 What = tuple[str, str, bool]
+
+
+def words(name: str, briefly: bool) -> tuple[str, ...]:
+    """What torture.py is told."""
+    return (*(["+briefly"] if briefly else []), *(TORTURES | CHECKED)[name])
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +93,13 @@ def outcomes(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[di
         for item in request.session.items
         if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
     ]
-    modules = {kernel: kernels.build_modules(kernels.ensure(kernel)) for kernel in sorted({on for on, *_ in asked})}
+    modules = {kernel: kernels.build_modules(lab_kernel.find(kernel)) for kernel in sorted({on for on, *_ in asked})}
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
         yield {
             (kernel, name, briefly): pool.apply_async(
                 guest_run,
-                (SCRIPTS / "torture.py", modules[kernel], *(["+briefly"] if briefly else []), *TORTURES[name]),
-                {"kernel": kernel, "timeout_s": TIMEOUT_S},
+                (SCRIPTS / "torture.py", modules[kernel], *words(name, briefly)),
+                {"kernel": kernel, "timeout_s": TIMEOUT_S * (kernels.SLOWER if kernels.checks(kernel) else 1)},
             )
             for kernel, name, briefly in asked
         }

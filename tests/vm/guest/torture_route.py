@@ -247,6 +247,36 @@ def data_and_flushes() -> None:
     kit.all_given_back()
 
 
+def prices_by_two_at_once() -> None:
+    """Two who write different lists, and one who reads: each list that is read is one of theirs."""
+    texts = [f"read{f' {price}' * 12}\nwrite{f' {price}' * 12}\n" for price in (4096, 9999)]
+    stop, wrong = threading.Event(), []
+    with drive() as disk:
+        cgroup = Cgroup(100)
+        fio = Fio(disk, cgroup, ioengine="libaio", iodepth=16, rw="randrw")
+        all_get_on(disk, [cgroup], "at first")
+        file(disk, "prices").write_text(texts[0])
+
+        def work(text: str | None) -> None:
+            while not stop.is_set():
+                if text:
+                    file(disk, "prices").write_text(text)
+                elif (said := file(disk, "prices").read_text()) not in texts:
+                    wrong.append(said)
+
+        threads = [threading.Thread(target=work, args=(text,)) for text in (*texts, None)]
+        for thread in threads:
+            thread.start()
+        time.sleep(10)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        fio.stop()
+        cgroup.remove()
+    assert not wrong, f"a list that nobody wrote:\n{wrong[0]}"
+    kit.all_given_back()
+
+
 def reloaded_and_removed() -> None:
     for turn in range(2):
         with drive() as disk:
@@ -280,5 +310,6 @@ kit.sections(
     moved_and_removed,
     tags_are_shared,
     data_and_flushes,
+    prices_by_two_at_once,
     reloaded_and_removed,
 )
