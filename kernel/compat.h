@@ -29,18 +29,6 @@
 /* Requests that prepare_request() has seen, and finish_request() will see. */
 #define FL_RQF_MANAGED RQF_ELVPRIV
 
-/*
- * A FUA write for a drive that knows FUA is not managed, and bypasses us; but
- * if the driver requeues it, it is inserted all the same.
- */
-static inline void fl_manage(struct request *rq)
-{
-	if (likely(rq->rq_flags & RQF_ELVPRIV))
-		return;
-	memset(&rq->elv, 0, sizeof(rq->elv));
-	rq->rq_flags |= RQF_ELVPRIV;
-}
-
 /* One that flushes has no elv: it needs the room for its steps. */
 #define fl_has_elv(opf) (!op_is_flush(opf))
 
@@ -58,10 +46,25 @@ static inline void fl_tell_of_flushes(struct request_queue *q)
 
 #else
 #define FL_RQF_MANAGED RQF_USE_SCHED
-#define fl_manage(rq) ((void)(rq)) /* all that are inserted are */
 #define fl_has_elv(opf) true
 #define fl_tell_of_flushes(q) ((void)(q))
 #endif
+
+/*
+ * For one that is inserted without prepare_request(), which no finish_request() would
+ * follow: a bio may get a request that its plug has kept for a passthrough command. On
+ * 6.1 a FUA write, which bypasses us, is inserted when the driver requeues it.
+ */
+static inline void fl_manage(struct request *rq)
+{
+	if (likely(rq->rq_flags & FL_RQF_MANAGED))
+		return;
+	if (!(rq->rq_flags & FL_RQF_PLACED))
+		rq->elv.priv[0] = NULL;
+	rq->elv.priv[1] = NULL;
+	rq->elv.icq = NULL;
+	rq->rq_flags |= FL_RQF_MANAGED;
+}
 
 #ifdef FL_HAVE_BLK_INSERT_T
 typedef blk_insert_t fl_insert_flags;

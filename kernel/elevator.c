@@ -134,10 +134,14 @@ static void fl_release(struct request *rq)
 		FL_SCHED.release(fl_req_queue(rq), rq);
 }
 
-/* It will be inserted again: it stays charged, and gives back its place in the drive. */
+/*
+ * It will be inserted again: it stays charged, and gives back its place in the drive.
+ * One that the driver has prepared is sent again past the elevator, and keeps its place.
+ */
 static void fl_requeue_request(struct request *rq)
 {
-	fl_release(rq);
+	if (!(rq->rq_flags & RQF_DONTPREP))
+		fl_release(rq);
 }
 
 static void fl_finish_request(struct request *rq)

@@ -78,7 +78,7 @@ static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int i
 	unsigned long flags;
 
 	if (!made)
-		made = fl_kqueue_alloc(kflow, index, gfp);
+		made = fl_kqueue_alloc(kflow, index, gfp | __GFP_NORETRY);
 	if (!made)
 		return NULL;
 	fl_tags_init(made, parent ? fl_flow_queue(dev->sched, parent, index) : NULL);
@@ -125,9 +125,8 @@ EXPORT_SYMBOL_GPL(fl_kflow_make_queue);
 
 /*
  * @kflow has no queue on that hardware queue. This is rare: the throttle hook (tags.c)
- * makes one before the request is allocated, and may sleep for it. Either that failed,
- * which happens to a process that is being killed for memory, or the task has moved to
- * another CPU since. If there is no memory now, the request, and what follows for a
+ * makes one before the request is allocated. Either that failed, which happens when all
+ * memory is short, or the task has moved to another CPU since. If there is no memory now, the request, and what follows for a
  * tenth of a second, is charged to the nearest ancestor, with a message in the log.
  */
 struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index)

@@ -23,8 +23,11 @@
  * These hooks cannot refuse a bio. So one that may not sleep (REQ_NOWAIT) sleeps, as
  * it does in those of wbt, io.cost and io.latency.
  *
- * Metadata and swapping take their places at once, since others may wait for them,
- * and the cgroup's next requests wait instead.
+ * The root's requests take their places at once, since others may wait for them. So do
+ * metadata and swapping, which are charged to the root, whoever submits them.
+ *
+ * Tags that all hardware queues share (BLK_MQ_F_TAG_HCTX_SHARED) are divided once, with
+ * the places of hardware queue 0.
  */
 #include <linux/completion.h>
 
@@ -43,19 +46,41 @@ void fl_tag_granted(struct fl_tag_wait *wait)
 	complete(&container_of(wait, struct fl_sleeper, wait)->granted);
 }
 
-/* nr_requests may change at any time; tags that all hardware queues share are divided. */
+/* nr_requests may change at any time. */
 static void fl_tags_update(struct fl_hwq *hwq, struct blk_mq_hw_ctx *hctx)
 {
 	struct blk_mq_tags *tags = hctx->sched_tags ?: hctx->tags;
 	unsigned int nr = tags->bitmap_tags.sb.depth;
 
-	if (blk_mq_is_shared_tags(hctx->flags))
-		nr = max(1U, nr / hwq->dev->nr_hwqs);
 	if (unlikely(hwq->tags != nr))
 		WRITE_ONCE(hwq->tags, nr);
 }
 
-static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio)
+/* Where those who send on hardware queue @index take places: tags that all share are the first one's. */
+static unsigned int fl_tags_index(struct fl_kdev *kdev, unsigned int index)
+{
+	return blk_mq_is_shared_tags(kdev->q->tag_set->flags) ? 0 : index;
+}
+
+static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
+{
+	struct fl_dev *dev = queue->hwq->dev;
+
+	return fl_flow_queue(dev->sched, queue->flow,
+			     fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
+}
+
+/* The places may be those of requests that @bio's submitter itself has to poll for. */
+static void fl_tags_poll(struct blk_mq_hw_ctx *hctx, struct completion *granted)
+{
+	schedule_timeout_uninterruptible(1); /* flushes the plug, which may hold some of them */
+	while (!try_wait_for_completion(granted)) {
+		hctx->queue->mq_ops->poll(hctx, NULL);
+		cond_resched();
+	}
+}
+
+static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
 {
 	struct fl_sleeper sleeper = {
 		.wait = {
@@ -70,7 +95,11 @@ static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio)
 		return;
 	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
 				atomic_read(&queue->own.taken));
-	wait_for_completion_io(&sleeper.granted);
+	if (hctx->type == HCTX_TYPE_POLL)
+		fl_tags_poll(hctx, &sleeper.granted);
+	else /* by and by, so that a low weight is not taken for a hung task */
+		while (!wait_for_completion_io_timeout(&sleeper.granted, HZ))
+			;
 }
 
 /* That of @bio's own cgroup, made if there is none, with those above; NULL: out of memory. */
@@ -89,6 +118,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	struct request_queue *q = kdev->q;
 	struct blk_mq_hw_ctx *hctx;
 	struct fl_queue *queue;
+	unsigned int index;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
 	if (kdev->route && q->elevator)
@@ -98,18 +128,19 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	if (current->plug)
 		current->plug->nr_ios = 1; /* no tag without a place */
 	hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
-	queue = fl_bio_queue(kdev, bio, hctx->queue_num);
+	index = fl_tags_index(kdev, hctx->queue_num);
+	queue = fl_bio_queue(kdev, bio, index);
 	if (unlikely(!queue))
 		return;
 	fl_tags_update(queue->hwq, hctx);
-	if (bio->bi_opf & (REQ_META | REQ_SWAP))
+	if (!queue->up) /* the root's, metadata and swapping among them */
 		fl_tags_take_anyway(queue);
 	else
-		fl_tags_sleep(queue, bio);
-	bio->bi_cookie = hctx->queue_num;
+		fl_tags_sleep(queue, bio, hctx);
+	bio->bi_cookie = index;
 }
 
-/* Where @bio has its places, which it has no longer; NULL: it has none. */
+/* The queue at which @bio has its places, which it has no longer; NULL: it has none. */
 static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
 {
 	unsigned int index = bio->bi_cookie;
@@ -126,8 +157,8 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	if (!taken)
 		return;
 	queue = fl_kflow_use(fl_bio_kflow(kdev, bio), rq->mq_hctx->queue_num);
-	if (unlikely(queue != taken)) {
-		fl_tags_take_anyway(queue);
+	if (unlikely(fl_tags_queue(queue) != taken)) {
+		fl_tags_take_anyway(fl_tags_queue(queue));
 		fl_tags_give(taken);
 	}
 	/* The bios end before the request does. */
@@ -144,10 +175,7 @@ static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 		fl_tags_give(taken);
 }
 
-/*
- * Any context. A managed request has passed finish_request() before. May come twice
- * for a request that flushes.
- */
+/* Any context. May come twice for a request that flushes. */
 static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 {
 	struct fl_queue *queue = rq->elv.priv[0];
@@ -156,7 +184,7 @@ static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 		return;
 	rq->rq_flags &= ~FL_RQF_PLACED;
 	rq->elv.priv[0] = NULL;
-	fl_tags_give(queue);
+	fl_tags_give(fl_tags_queue(queue));
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }
 

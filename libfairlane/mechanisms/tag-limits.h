@@ -194,6 +194,7 @@ static inline bool __fl_places_take(struct fl_tag_wait *wait, struct list_head *
 	if (likely(list_empty(&places->due) && (due || list_empty(&places->turns)) &&
 		   __fl_places_free(wait))) {
 		atomic_inc(&places->taken);
+		smp_mb__after_atomic(); /* against fl_flows_age() */
 		return true;
 	}
 	spin_lock_irqsave(&places->lock, flags);
@@ -252,6 +253,7 @@ static inline bool fl_tags_take(struct fl_tag_wait *wait)
 static inline void fl_tags_take_anyway(struct fl_queue *queue)
 {
 	atomic_inc(&queue->own.taken);
+	smp_mb__after_atomic(); /* against fl_flows_age() */
 	for (queue = queue->up; queue; queue = queue->up)
 		atomic_inc(&queue->below.taken);
 }

@@ -639,7 +639,9 @@ static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 
 	}
 }
 
-/* A request's word has the bytes that NOQ or NOS count for it. */
+/* A request's word has the bytes that NOQ or NOS count for it, and whether it is in the drive. */
+#define MF_SENT 1ul
+
 static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
 {
 	u64 bytes = fl_req_bytes(rq);
@@ -647,7 +649,7 @@ static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
 	list_del_init(fl_req_node(rq));
 	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - *fl_req_priv(rq));
 	WRITE_ONCE(mhq->sent_bytes, mhq->sent_bytes + bytes);
-	*fl_req_priv(rq) = bytes;
+	*fl_req_priv(rq) = bytes | MF_SENT;
 	if (list_empty(&mq->rqs[MF_RQ]) && list_empty(&mq->rqs[MF_WQ]))
 		list_del_init(&mq->ready);
 	mf_not_held(mq);
@@ -744,9 +746,12 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 bytes = *fl_req_priv(rq);
+	u64 bytes = *fl_req_priv(rq) & ~MF_SENT;
 	u64 cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
 
+	if (!(*fl_req_priv(rq) & MF_SENT))
+		return; /* it never was, or has been released */
+	*fl_req_priv(rq) = 0;
 	atomic64_inc(&mhq->done);
 	atomic64_add(bytes, &mhq->done_bytes);
 	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);

@@ -28,6 +28,7 @@ struct blkcg_policy; struct blkg_policy_data; struct blkg_conf_ctx; struct queue
 typedef struct blkg_policy_data *(blkcg_pol_alloc_pd_fn)(struct gendisk *, struct blkcg *, gfp_t);
 int blkcg_activate_policy(struct gendisk *, const struct blkcg_policy *);
 void blkg_conf_init(struct blkg_conf_ctx *, char *);
+void wbt_disable_default(struct gendisk *);
 struct gendisk *__blk_mq_alloc_disk(struct blk_mq_tag_set *, struct queue_limits *, void *, struct lock_class_key *);
 """
 WITHOUT_MUTEX = NEW.replace("struct mutex rq_qos_mutex;", "int x;")
@@ -36,7 +37,7 @@ WITHOUT_MUTEX = NEW.replace("struct mutex rq_qos_mutex;", "int x;")
 def features(folder: Path, block: str) -> subprocess.CompletedProcess[str]:
     (folder / "linux").mkdir()
     (folder / "linux/blkdev.h").write_text(LINUX)
-    for name in ("linux/blk-mq.h", "elevator.h", "blk-cgroup.h", "blk-mq.h", "blk-rq-qos.h"):
+    for name in ("linux/blk-mq.h", "elevator.h", "blk-cgroup.h", "blk-mq.h", "blk-rq-qos.h", "blk-wbt.h"):
         (folder / name).write_text("")
     (folder / "blk.h").write_text(block)
     argv = ["sh", str(ROOT / "kernel/features.sh"), "cc", "-std=gnu11", "-nostdinc", f"-I{folder}"]
@@ -51,7 +52,7 @@ def found(folder: Path, block: str) -> set[str]:
 
 ALL = {
     *("BLK_INSERT_T", "PD_ALLOC_DISK", "POLICY_OF_DISK", "CONF_INIT"),
-    *("RQOS_CONST_OPS", "RQOS_DISK", "RQOS_MUTEX", "DISK_WITH_LIMITS"),
+    *("RQOS_CONST_OPS", "RQOS_DISK", "RQOS_MUTEX", "WBT_DISK", "DISK_WITH_LIMITS"),
 }
 
 

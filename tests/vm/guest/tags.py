@@ -63,4 +63,20 @@ def writeback_throttling_is_off_meanwhile() -> None:
         assert state() not in (WBT_ON, WBT_OFF), "what was set by hand stays"
 
 
-kit.sections(writeback_throttling_is_off_meanwhile, a_tenant_with_300_groups_gets_its_share)
+def who_polls_waits_for_its_own_requests() -> None:
+    """It asks for more than its places, and the requests that hold them end only when it polls."""
+    with kit.drive("none", poll_queues=1) as disk:
+        for scheduler in kit.ALL_OURS:
+            kit.set_scheduler(disk, scheduler)
+            cgroup = Cgroup(100)
+            fio = Fio(disk, cgroup, ioengine="io_uring", hipri=1, iodepth=256, rw="randread", size="32m", loops=1)
+            assert fio.finish() == 8192, scheduler
+            cgroup.remove()
+    kit.all_given_back()
+
+
+kit.sections(
+    writeback_throttling_is_off_meanwhile,
+    who_polls_waits_for_its_own_requests,
+    a_tenant_with_300_groups_gets_its_share,
+)
