@@ -179,9 +179,9 @@ struct fl_sched {
 	struct list_head *(*merge_list)(struct fl_queue *queue, enum fl_op op);
 
 	/*
-	 * @rq gives back what dispatch() took for it: once for each dispatch,
-	 * after complete() or, when the drive would not take it, before it is
-	 * inserted again. No lock, any context.
+	 * @rq gives back what dispatch() took for it: after complete() or, when the
+	 * drive would not take it, before it is inserted again. If it has nothing
+	 * to give back, nothing happens. No lock, any context.
 	 */
 	void (*release)(struct fl_queue *queue, struct fl_req *rq);
 

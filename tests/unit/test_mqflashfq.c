@@ -713,6 +713,26 @@ static void test_flashfq_heavy_tenant_at_queue_depth_1(void)
 	drive_exit(&d);
 }
 
+/* As when a driver has it sent again past the scheduler: it is released then, and at its end. */
+static void test_who_gives_back_twice_gives_back_once(void)
+{
+	struct fl_req rq = { .op = FL_READ, .bytes = 4096 };
+	struct fl_flow *flow;
+	u64 outstanding = 1;
+
+	queue_in_host(&fl_mqflashfq);
+	flow = fl_flow_create(d.dev, NULL, 100);
+	fl_submit(d.dev, 0, flow, &rq);
+	CHECK(fl_next(d.dev, 0) == &rq, "alone, it goes at once");
+	fl_mqflashfq.release(rq.queue, &rq);
+	fl_done(&rq);
+	fl_tick(d.dev);
+	CHECK(fl_get(d.dev, "outstanding_bytes", &outstanding) && !outstanding, "%lld bytes in the drive",
+	      (long long)outstanding);
+	fl_flow_destroy(flow);
+	drive_exit(&d);
+}
+
 static const struct test tests[] = {
 	{ "virtual time wraps, and does not overflow", test_virtual_time_wraps },
 	{ "cgroups share by weight when the queue is in the drive", test_cgroups_share_by_weight },
@@ -739,6 +759,7 @@ static const struct test tests[] = {
 	  test_a_drive_that_waits_for_its_tenants_is_not_held_back },
 	{ "an idle tenant leaves its share and has it back",
 	  test_an_idle_tenant_leaves_its_share_and_has_it_back },
+	{ "who gives back twice gives back once", test_who_gives_back_twice_gives_back_once },
 	{ "idling forgives no debt", test_idling_forgives_no_debt },
 	{ "virtual times of backlogged flows stay together",
 	  test_backlogged_flows_stay_together },
