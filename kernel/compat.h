@@ -159,39 +159,35 @@ static inline void fl_rqos_del(struct rq_qos *rqos, struct request_queue *q)
 	fl_rqos_changed(q);
 }
 
+#ifdef FL_HAVE_WBT_DISK
+#define fl_wbt_of(q) ((q)->disk)
+/* Keeps it off when the disk is registered again. */
+#define fl_wbt_keep_off(eq, off) assign_bit(ELEVATOR_FLAG_DISABLE_WBT, &(eq)->flags, off)
+#else
+#define fl_wbt_of(q) (q)
+#define fl_wbt_keep_off(eq, off) ((void)(eq))
+#endif
+
 /*
  * Writeback throttling, off while a scheduler of ours is chosen, as with BFQ: what
  * is held back for a cgroup's share looks to it like a slow drive, and it would
  * hold back everybody's writeback. One that was set by hand stays. The queue is
  * frozen; @eq: our elevator, NULL: there is none.
  */
-#ifdef FL_HAVE_WBT_DISK
 static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
 {
-	if (eq) /* keeps it off when the disk is registered again */
-		set_bit(ELEVATOR_FLAG_DISABLE_WBT, &eq->flags);
-	wbt_disable_default(q->disk);
+	if (eq)
+		fl_wbt_keep_off(eq, true);
+	wbt_disable_default(fl_wbt_of(q));
 }
 
 static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
 {
 	if (eq)
-		clear_bit(ELEVATOR_FLAG_DISABLE_WBT, &eq->flags);
+		fl_wbt_keep_off(eq, false);
 	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
-		wbt_enable_default(q->disk);
+		wbt_enable_default(fl_wbt_of(q));
 }
-#else
-static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
-{
-	wbt_disable_default(q);
-}
-
-static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
-{
-	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
-		wbt_enable_default(q);
-}
-#endif
 
 /* ---- vssd.ko -------------------------------------------------------------- */
 

@@ -90,7 +90,6 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 int fl_kdev_activate(struct fl_kdev *kdev);
 void fl_kdev_exit(struct fl_kdev *kdev);
 
-struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp);
 struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index);
 
 /*

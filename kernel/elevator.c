@@ -9,8 +9,8 @@
  * constant and in sight, so the calls below are direct, and inlined.
  *
  * elv.priv[0] of a request is the fl_queue that it is charged to, by its bio's
- * cgroup: from when it has a tag (tags.c) to finish. One that comes by another way
- * holds no place: it is charged from insert to finish. Either pins the flow's blkg
+ * cgroup: from when it has a tag until it gives its places back (tags.c). One that comes
+ * by another way holds no place: it is charged from insert to finish. Either pins the flow's blkg
  * meanwhile. elv.priv[1] is the scheduler's word.
  */
 #include <linux/module.h>

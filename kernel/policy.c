@@ -121,7 +121,6 @@ struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index,
 			return queue;
 	}
 }
-EXPORT_SYMBOL_GPL(fl_kflow_make_queue);
 
 /*
  * @kflow has no queue on that hardware queue. This is rare: the throttle hook (tags.c)

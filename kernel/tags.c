@@ -152,13 +152,14 @@ static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
 static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
-	struct fl_queue *taken = fl_tags_taken(kdev, bio), *queue;
+	struct fl_queue *taken = fl_tags_taken(kdev, bio), *queue, *at;
 
 	if (!taken)
 		return;
 	queue = fl_kflow_use(fl_bio_kflow(kdev, bio), rq->mq_hctx->queue_num);
-	if (unlikely(fl_tags_queue(queue) != taken)) {
-		fl_tags_take_anyway(fl_tags_queue(queue));
+	at = fl_tags_queue(queue);
+	if (unlikely(at != taken)) {
+		fl_tags_take_anyway(at);
 		fl_tags_give(taken);
 	}
 	/* The bios end before the request does. */

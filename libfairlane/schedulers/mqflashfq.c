@@ -746,12 +746,13 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 bytes = *fl_req_priv(rq) & ~MF_SENT;
-	u64 cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
+	u64 bytes = *fl_req_priv(rq), cost;
 
-	if (!(*fl_req_priv(rq) & MF_SENT))
+	if (!(bytes & MF_SENT))
 		return; /* it never was, or has been released */
 	*fl_req_priv(rq) = 0;
+	bytes &= ~MF_SENT;
+	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
 	atomic64_inc(&mhq->done);
 	atomic64_add(bytes, &mhq->done_bytes);
 	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);

@@ -290,18 +290,23 @@ class Reader:
 
     def reap(self) -> None:
         """It was killed and ends: none of its requests is lost. Nothing else may have ended it."""
-        status: list[int] = []
+        assert exit_code(self.pid, "a killed reader ends") == -signal.SIGKILL, "a read failed"
 
-        def ended() -> bool:
-            pid, how = os.waitpid(self.pid, os.WNOHANG)
-            status.append(how)
-            return pid != 0
 
-        try:
-            wait_for(ended, "a killed reader ends")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{stuck()}") from None
-        assert os.waitstatus_to_exitcode(status[-1]) == -signal.SIGKILL, "a read failed"
+def exit_code(pid: int, what: str) -> int:
+    """Of a child, once it has ended; minus the signal that ended it."""
+    status: list[int] = []
+
+    def ended() -> bool:
+        done, how = os.waitpid(pid, os.WNOHANG)
+        status.append(how)
+        return done != 0
+
+    try:
+        wait_for(ended, what)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{stuck()}") from None
+    return os.waitstatus_to_exitcode(status[-1])
 
 
 def wait_all_read(readers: list[Reader], what: str) -> None:

@@ -72,18 +72,7 @@ def spare() -> None:
 
 def reap(pids: list[int]) -> None:
     for pid in pids:
-        found: list[int] = []
-
-        def ended(pid: int = pid, found: list[int] = found) -> bool:
-            done, how = os.waitpid(pid, os.WNOHANG)
-            found.append(how)
-            return done != 0
-
-        try:
-            kit.wait_for(ended, "who does I/O comes to an end")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{kit.stuck()}") from None
-        code = os.waitstatus_to_exitcode(found[-1])
+        code = kit.exit_code(pid, "who does I/O comes to an end")
         assert code == 0, f"an error that was not asked for: {code}; see above"
 
 
