@@ -29,7 +29,10 @@ BUSY_DEPTH = 64  # outstanding I/Os of each tenant, at least, when it is to use 
 # io.cost's speeds that are tried, relative to that at which its model is as fast as the drive was under the load.
 SPEEDS = (0.98, 0.96, 0.94, 0.91, 0.87)
 FAIR = 0.04  # the largest error of a share at which io.cost is in control of the device
-TARGETS = (4, 8, 16)  # latency targets that are tried, relative to the mean
+# The part of that speed at which the drive's latencies are measured for the targets. Closer to what the drive can do,
+# they are those of its own queue, and no target made of them keeps vrate below that.
+UNHURRIED = 0.9
+TARGETS = (4, 8, 16)  # latency targets that are tried, relative to those means
 KEPT = 0.9  # of the throughput without them, that they are to leave
 DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of writes at the drive
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
@@ -136,11 +139,17 @@ class Measuring:
         return found[1:]
 
     def _io_cost_targets(self, job: Job, what: Scenario, tuned: Tuned, by_model: Run) -> Tuned:
-        """The tightest latency targets that cost neither throughput nor shares: multiples of the drive's means at that
-        speed."""
+        """The tightest latency targets that cost neither throughput nor shares: multiples of the drive's means a little
+        below that speed."""
+        slower = replace(tuned, speed=tuned.speed * UNHURRIED)
+        about = f"{slower.speed:.0%} of its model, for latencies"
+        unhurried = self._attempt(job, what, Variant("io.cost", "io.cost"), slower, "unhurried", about)
+        if REFUSED in unhurried.counters:
+            raise FairlaneError(f"io.cost-qos cannot be set for {what.name}: {unhurried.counters[REFUSED]}")
         found: tuple[bool, float, Tuned] | None = None
         for times in TARGETS:
-            tried = replace(tuned, targets_us={way: mean * times for way, mean in by_model.counters[DRIVE_US].items()})
+            targets_us = {way: mean * times for way, mean in unhurried.counters[DRIVE_US].items()}
+            tried = replace(tuned, targets_us=targets_us, load=busy(what).tenants)
             about = f"targets of {times} times the mean"
             run = self._attempt(job, what, Variant("io.cost-qos", "io.cost-qos"), tried, f"targets-{times}", about)
             if REFUSED in run.counters:

@@ -88,15 +88,28 @@ class Watched:
         _, qos = self.io_cost.setting(self.setting)
         if why := seen.wrong(qos, _steady(self.setting.scenario)):
             self.wrong.append(why)
+        usage_us = {name: last.used[name] - used for name, used in first.used.items()}
+        charged = sum(usage_us.values()) / 1e6 / max(last.when - first.when, 1e-6) / (seen.mean / 100)
+        if self._targets_are_for_this_load and charged < io_cost.CHARGED:
+            self.wrong.append(
+                f"io.cost held nobody back: tenants used {charged:.0%} of the time that cost.vrate gave them, so its"
+                " latency targets are too loose"
+            )
         return found | {
             DRIVE_US: last.times.means_us(first.times),
             "io.cost": {
                 "vrate": asdict(seen),
                 "range": [qos.low, qos.high],
-                "usage_us": {name: last.used[name] - used for name, used in first.used.items()},
+                "usage_us": usage_us,
+                "charged": charged,
                 "speed": config["speed"],
             },
         }
+
+    @property
+    def _targets_are_for_this_load(self) -> bool:
+        tuned = self.setting.need.io_cost
+        return bool(tuned and tuned.load == self.setting.scenario.tenants and self.io_cost and self.io_cost.settles)
 
     def _within(self, window: tuple[float, float]) -> list[_Look]:
         return [look for look in self.looks if window[0] <= look.when <= window[1]]

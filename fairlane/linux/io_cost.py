@@ -33,6 +33,7 @@ FIXED = 100.0  # percent: where vrate begins, and with min and max at it, stays
 QOS_PERCENT = 99  # the percentile that the latency targets are for
 QOS_LOW, QOS_HIGH = 50.0, 150.0  # percent that vrate may follow the targets to, as isol-bench's authors allow it
 TOLERANCE = 0.5  # percent of vrate; the kernel prints two decimals
+CHARGED = 0.9  # of the time that vrate allows: what busy tenants are charged at least, if io.cost holds anybody back
 MOVING = 0.1  # relative change of the mean vrate from the first to the last third of a run
 SECONDS, WARMUP = 2.0, 1.0  # for each coefficient
 COEFFICIENTS = {  # name: (pattern, block size, queue depth of each job)
@@ -125,6 +126,7 @@ class Tuned:
     speed: float  # of the model, at which shares hold
     why: str  # how that speed was found
     targets_us: Mapping[str, float] | None = None  # P99 of "read" and "write" that QoS is to hold; None: not looked for
+    load: tuple[TenantSpec, ...] = ()  # that the targets were found under, with all tenants busy
 
     def by_model(self, part: float = 1.0) -> tuple[Model, Qos]:
         """At that part of the speed. The kernel's own targets, which set nothing but the length of its period, are

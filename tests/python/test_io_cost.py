@@ -3,6 +3,7 @@
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,14 @@ def test_a_run_s_counters_are_what_the_drive_and_io_cost_did_in_it(
     look(watched, 60, vrate=80.0)
     watched.counters({"speed": "as found"}, load)
     assert watched.refused and "cost.vrate was 80.0 to 100.0 %, not 100.0 to 100.0 %" in watched.refused
+    set_for_it = replace(setting, need=Need(replace(TUNED, load=tenants)))
+    for reads, held_back in ((40, False), (10**6, True)):
+        qos = Watched(knobs.TABLE["io.cost-qos"], set_for_it, lambda _part: None)
+        look(qos, 0)
+        time.sleep(0.002)
+        look(qos, reads)
+        qos.counters({"speed": "as found"}, load)
+        assert bool(qos.refused and "io.cost held nobody back" in qos.refused) is not held_back
     none = Watched(knobs.TABLE["none"], setting, lambda _part: None)
     look(none, 70)
     assert none.counters({}, load) == {"settings_read_back": None}, "nobody needs more of another knob"
