@@ -155,7 +155,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	static const char *const ops[FL_NR_OPS] = { "r", "w", "d", "o" };
 	struct fl_kflow *kflow = fl_kflow_of(pd);
 	const char *name = fl_dev_name(pd_to_blkg(pd));
-	u64 ios[FL_NR_OPS] = {}, bytes[FL_NR_OPS] = {}, cost = 0, throttled = 0;
+	u64 ios[FL_NR_OPS] = {}, bytes[FL_NR_OPS] = {}, cost = 0, throttled = 0, ahead = 0;
 	unsigned int i;
 	int op;
 
@@ -171,6 +171,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 			bytes[op] += READ_ONCE(q->bytes[op]);
 		}
 		cost += READ_ONCE(q->cost);
+		ahead += READ_ONCE(q->ahead_bytes);
 		throttled += READ_ONCE(q->throttled_ns);
 	}
 	seq_printf(sf, "%s", name);
@@ -184,7 +185,8 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
 	for (op = 0; op < FL_OTHER; op++)
 		seq_printf(sf, " %sbytes=%llu", ops[op], bytes[op]);
-	seq_printf(sf, " cost=%llu throttled_usec=%llu", cost, div_u64(throttled, NSEC_PER_USEC));
+	seq_printf(sf, " cost=%llu throttled_usec=%llu metabytes=%llu", cost,
+		   div_u64(throttled, NSEC_PER_USEC), ahead);
 	fl_print_routed(sf, kflow);
 	seq_putc(sf, '\n');
 	return 0;

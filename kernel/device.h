@@ -111,15 +111,21 @@ int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_NR_ATTRS (FL_MAX_VARS + 2) /* with prices and a terminator */
 
 /* The flow of @bio's cgroup, or the root's; either stays while the bio or the scheduler does. */
-static inline struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
+static inline struct fl_kflow *fl_bio_payer(struct fl_kdev *kdev, struct bio *bio)
 {
 	struct blkg_policy_data *pd = NULL;
 	struct fl_kflow *kflow;
 
-	if (bio && bio->bi_blkg && !bio_issue_as_root_blkg(bio))
+	if (bio && bio->bi_blkg)
 		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
 	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
 	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
+}
+
+/* The one that sends @bio: the root, if others may wait for it (metadata, swapping). */
+static inline struct fl_kflow *fl_bio_kflow(struct fl_kdev *kdev, struct bio *bio)
+{
+	return bio && bio_issue_as_root_blkg(bio) ? kdev->root : fl_bio_payer(kdev, bio);
 }
 
 /* ---- The services of env.h ---- */

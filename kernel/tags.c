@@ -24,7 +24,8 @@
  * it does in those of wbt, io.cost and io.latency.
  *
  * The root's requests take their places at once, since others may wait for them. So do
- * metadata and swapping, which are charged to the root, whoever submits them.
+ * metadata and swapping, which go as the root's, whoever submits them. Their own cgroup
+ * pays for them with its next requests.
  *
  * Tags that all hardware queues share (BLK_MQ_F_TAG_HCTX_SHARED) are divided once, with
  * the places of hardware queue 0.
@@ -149,6 +150,16 @@ static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
 	return index == BLK_QC_T_NONE ? NULL : fl_bio_queue(kdev, bio, index);
 }
 
+/* The root sends @bio, and its own cgroup pays. What is merged into @rq later is free. */
+static void fl_charge_ahead(struct fl_kdev *kdev, struct request *rq, struct bio *bio)
+{
+	struct fl_kflow *payer = fl_bio_payer(kdev, bio);
+
+	if (payer != kdev->root)
+		fl_queue_charge(fl_kflow_use(payer, rq->mq_hctx->queue_num),
+				fl_opf_op(bio->bi_opf), bio->bi_iter.bi_size);
+}
+
 static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
@@ -162,6 +173,8 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 		fl_tags_take_anyway(at);
 		fl_tags_give(taken);
 	}
+	if (unlikely(bio_issue_as_root_blkg(bio)))
+		fl_charge_ahead(kdev, rq, bio);
 	/* The bios end before the request does. */
 	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 	rq->elv.priv[0] = queue;

@@ -122,6 +122,7 @@ struct fl_queue {
 	u64 requests[FL_NR_OPS]; /* dispatched */
 	u64 bytes[FL_NR_OPS];
 	u64 cost; /* charged */
+	u64 ahead_bytes; /* of requests that the root sent for it, see charge() */
 	/* By the class that route() chose. */
 	u64 routed[FL_NR_CLASSES], routed_cost[FL_NR_CLASSES];
 	u64 throttled_ns; /* time with requests staged and no right to send them */
@@ -135,7 +136,7 @@ struct fl_var {
 };
 
 /*
- * init_dev, init_flow, exit_flow, init_queue, merge_list, release, complete, tick
+ * init_dev, init_flow, exit_flow, init_queue, merge_list, release, complete, charge, tick
  * and virtual_time may be NULL: the scheduler has nothing to do there. After
  * exit_flow() the host makes the flow inactive.
  */
@@ -191,6 +192,13 @@ struct fl_sched {
 	 */
 	void (*complete)(struct fl_queue *queue, struct fl_req *rq, u64 now_ns);
 
+	/*
+	 * The root sends, without waiting, what the flow should pay for: metadata that
+	 * others may need, or what the flow swaps. The flow pays with its next requests, and
+	 * need not be active. NULL: that is free. Under hwq->lock.
+	 */
+	void (*charge)(struct fl_queue *queue, enum fl_op op, u32 bytes);
+
 	/* Periodic work. Returns ns until it wants to be called again, 0 when idle. */
 	u64 (*tick)(struct fl_dev *dev);
 
@@ -222,6 +230,21 @@ static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u
 	WRITE_ONCE(queue->requests[op], queue->requests[op] + 1);
 	WRITE_ONCE(queue->bytes[op], queue->bytes[op] + fl_req_bytes(rq));
 	WRITE_ONCE(queue->cost, queue->cost + cost);
+}
+
+/*
+ * The root sends @bytes for @queue's flow: see charge(). For the host, which calls
+ * this once for each such request; takes hwq->lock.
+ */
+static inline void fl_queue_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	const struct fl_sched *sched = queue->hwq->dev->sched;
+
+	spin_lock(&queue->hwq->lock);
+	WRITE_ONCE(queue->ahead_bytes, queue->ahead_bytes + bytes);
+	if (sched->charge)
+		sched->charge(queue, op, bytes);
+	spin_unlock(&queue->hwq->lock);
 }
 
 static inline u64 *fl_var_ptr(struct fl_dev *dev, const struct fl_var *var)

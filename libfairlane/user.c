@@ -229,7 +229,17 @@ bool fl_flow_weight(struct fl_flow *flow, u32 weight)
 	return true;
 }
 
-static struct fl_queue *fl_charge(unsigned int index, struct fl_flow *flow, struct fl_req *rq)
+struct fl_flow *fl_root(struct fl_dev *dev)
+{
+	return fl_user(dev)->root;
+}
+
+void fl_charge(struct fl_flow *flow, unsigned int index, enum fl_op op, u32 bytes)
+{
+	fl_queue_charge(fl_flow_use(flow, index), op, bytes);
+}
+
+static struct fl_queue *fl_begin(unsigned int index, struct fl_flow *flow, struct fl_req *rq)
 {
 	struct fl_queue *queue = fl_flow_use(flow, index);
 
@@ -244,7 +254,7 @@ static struct fl_queue *fl_charge(unsigned int index, struct fl_flow *flow, stru
 enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
 		       struct fl_req *rq)
 {
-	struct fl_queue *queue = fl_charge(index, flow, rq);
+	struct fl_queue *queue = fl_begin(index, flow, rq);
 	enum fl_class class;
 
 	spin_lock(&queue->hwq->lock);
@@ -256,7 +266,7 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)
 {
-	struct fl_queue *queue = fl_charge(index, flow, rq);
+	struct fl_queue *queue = fl_begin(index, flow, rq);
 
 	spin_lock(&queue->hwq->lock);
 	dev->sched->insert(queue, rq, false);

@@ -70,6 +70,14 @@ bool fl_flow_weight(struct fl_flow *flow, u32 weight);
  */
 struct fl_queue *fl_flow_use(struct fl_flow *flow, unsigned int index);
 
+/* Requests of nobody's, or that must not wait since others wait for them: never held back. */
+struct fl_flow *fl_root(struct fl_dev *dev);
+/*
+ * A request of @bytes goes to hardware queue @index as the root's, but for @flow's sake, which
+ * is to pay for it with its own next ones: metadata, say.
+ */
+void fl_charge(struct fl_flow *flow, unsigned int index, enum fl_op op, u32 bytes);
+
 /* Stage @rq of @flow on hardware queue @index; op, bytes and arrival_ns are filled in. */
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq);
 /*

@@ -309,6 +309,14 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 	return class;
 }
 
+static void d2_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	struct d2_flow *d2f = to_d2_flow(queue->flow);
+	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
+
+	atomic64_add(fl_vt_advance(cost, READ_ONCE(d2f->reciprocal)), &d2f->vt);
+}
+
 /* The drive did not take @rq after all. If its flow holds gvt, the next request sets that right. */
 static void d2_unroute(struct fl_queue *queue, struct fl_req *rq)
 {
@@ -731,6 +739,7 @@ const struct fl_sched fl_d2fq = {
 	.exit_flow = d2_exit_flow,
 	.route = d2_route,
 	.unroute = d2_unroute,
+	.charge = d2_charge,
 	.tick = d2_tick,
 	.virtual_time = d2_virtual_time,
 	.vars = d2_vars,

@@ -250,15 +250,34 @@ static void ff_update_shares(struct ff_dev *ff)
 
 /* ---- Arrival ------------------------------------------------------------------ */
 
-/* The drive would not take @rq after all: it is charged when it goes again. Under dev->lock. */
-static void ff_give_back(struct ff_dev *ff, struct ff_flow *ffl, struct fl_req *rq)
+/* @ffl is at @vt now, not after a dispatch. Under dev->lock. */
+static void ff_move(struct ff_dev *ff, struct ff_flow *ffl, u64 vt)
 {
-	*fl_req_priv(rq) = 0;
-	ffl->vt -= fl_vt_advance(ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq)), ffl->reciprocal);
+	ffl->vt = vt;
 	if (!list_empty(&ffl->node)) {
 		list_del_init(&ffl->node);
 		ff_sort_in(ff, ffl);
 	}
+}
+
+/* The drive would not take @rq after all: it is charged when it goes again. Under dev->lock. */
+static void ff_give_back(struct ff_dev *ff, struct ff_flow *ffl, struct fl_req *rq)
+{
+	u64 cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
+
+	*fl_req_priv(rq) = 0;
+	ff_move(ff, ffl, ffl->vt - fl_vt_advance(cost, ffl->reciprocal));
+}
+
+static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	struct ff_dev *ff = to_ff_dev(queue->hwq->dev);
+	struct ff_flow *ffl = to_ff_flow(queue->flow);
+	unsigned long flags;
+
+	spin_lock_irqsave(&ff->dev.lock, flags);
+	ff_move(ff, ffl, ffl->vt + fl_vt_advance(ff_cost(ff, op, bytes), ffl->reciprocal));
+	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 
 /* @ffl has its first request to be staged. Under dev->lock. */
@@ -580,6 +599,7 @@ const struct fl_sched fl_flashfq = {
 	.insert = ff_insert,
 	.dispatch = ff_dispatch,
 	.has_work = ff_has_work,
+	.charge = ff_charge,
 	.merge_list = ff_merge_list,
 	.release = ff_release,
 	.tick = ff_tick,

@@ -538,11 +538,11 @@ static bool kf_drive_runs_dry(struct kf_dev *kf, struct kf_hwq *khq)
 	return true;
 }
 
-static u64 kf_price(struct kf_dev *kf, struct fl_req *rq)
+static u64 kf_price(struct kf_dev *kf, enum fl_op op, u32 bytes)
 {
-	u64 cost = fl_cost(&kf->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
+	u64 cost = fl_cost(&kf->dev.prices, op, bytes);
 
-	if (fl_req_op(rq) == FL_WRITE)
+	if (op == FL_WRITE)
 		cost = (cost * READ_ONCE(kf->write_price)) >> KF_PRICE_SHIFT;
 	return cost;
 }
@@ -574,7 +574,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 			return NULL;
 		rq = fl_req_of(kq->rqs[op].next);
 		list_del_init(fl_req_node(rq));
-		cost = kf_price(kf, rq);
+		cost = kf_price(kf, op, fl_req_bytes(rq));
 		*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
 		kf_pay(kq, cost);
 		fl_limit_sent(&kf->kyber.depth[op], &khq->kyber.room[op], 1);
@@ -651,6 +651,12 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		list_add_tail(fl_req_node(rq), &kq->rqs[op]);
 	if (list_empty(&kq->ready[op]) && !queue->throttled)
 		list_add_tail(&kq->ready[op], &khq->fresh[op]);
+}
+
+/* Debt, if it has no tokens. */
+static void kf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	kf_pay(to_kf_queue(queue), kf_price(to_kf_dev(queue->hwq->dev), op, bytes));
 }
 
 static struct list_head *kf_merge_list(struct fl_queue *queue, enum fl_op op)
@@ -857,6 +863,7 @@ const struct fl_sched fl_kyber_fairness = {
 	.insert = kf_insert,
 	.dispatch = kf_dispatch,
 	.has_work = kf_has_work,
+	.charge = kf_charge,
 	.merge_list = kf_merge_list,
 	.complete = kf_complete,
 	.release = kf_release,

@@ -729,6 +729,14 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		WRITE_ONCE(mhq->held, false); /* test again */
 }
 
+static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	struct mf_queue *mq = to_mf_queue(queue);
+	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
+
+	atomic64_add(fl_vt_advance(cost, mf_reciprocal(mq)), &READ_ONCE(mf_entity(mq)->slot)->vt);
+}
+
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 {
 	return &to_mf_queue(queue)->rqs[mf_which(op)];
@@ -869,6 +877,7 @@ const struct fl_sched fl_mqflashfq = {
 	.insert = mf_insert,
 	.dispatch = mf_dispatch,
 	.has_work = mf_has_work,
+	.charge = mf_charge,
 	.merge_list = mf_merge_list,
 	.complete = mf_complete,
 	.release = mf_release,

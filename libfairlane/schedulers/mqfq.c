@@ -405,6 +405,14 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	mq_set_leaf(md, mhq);
 }
 
+static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	struct mq_flow *mfl = to_mq_flow(queue->flow);
+	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
+
+	atomic64_add(fl_vt_advance(cost, READ_ONCE(mfl->reciprocal)), &mfl->finish);
+}
+
 static void mq_unthrottle(struct mq_queue *mq)
 {
 	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - mq->throttled_since_ns);
@@ -610,6 +618,7 @@ const struct fl_sched fl_mqfq = {
 	.init_queue = mq_init_queue,
 	.insert = mq_insert,
 	.dispatch = mq_dispatch,
+	.charge = mq_charge,
 	.has_work = mq_has_work,
 	.merge_list = mq_merge_list,
 	.release = mq_release,

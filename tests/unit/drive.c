@@ -252,6 +252,7 @@ static void arrive(struct drive *d, struct fl_req *rq)
 {
 	struct request *r = container_of(rq, struct request, rq);
 	struct tenant *t = r->tenant;
+	struct fl_flow *flow = t->flow;
 
 	if (t->stop_ns && now_ns >= t->stop_ns) {
 		free(r);
@@ -260,11 +261,15 @@ static void arrive(struct drive *d, struct fl_req *rq)
 	rq->op = percent(t) < t->writes_pct ? FL_WRITE : FL_READ;
 	rq->bytes = t->bytes;
 	rq->arrival_ns = now_ns;
+	if (t->ahead_pct && percent(t) < t->ahead_pct) {
+		flow = fl_root(d->dev);
+		fl_charge(t->flow, r->hwq, rq->op, rq->bytes);
+	}
 	if (d->dev->sched->route)
 		list_add_tail(fl_req_node(rq),
-			      &d->classes[fl_route(d->dev, r->hwq, t->flow, rq)][r->hwq]);
+			      &d->classes[fl_route(d->dev, r->hwq, flow, rq)][r->hwq]);
 	else
-		fl_submit(d->dev, r->hwq, t->flow, rq);
+		fl_submit(d->dev, r->hwq, flow, rq);
 }
 
 static void done(struct drive *d, struct event *ev)

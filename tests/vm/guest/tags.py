@@ -10,6 +10,8 @@ from pathlib import Path
 import kit
 from kit import Cgroup, Fio
 
+from fairlane import proc
+
 DEBUGFS = Path("/sys/kernel/debug")
 WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by default
 ELEVATORS = ("mqfq", "kyber-fairness", "mqflashfq")
@@ -76,8 +78,39 @@ def who_polls_waits_for_its_own_requests() -> None:
     kit.all_given_back()
 
 
+def metadata_is_charged_to_who_reads_it() -> None:
+    """The root sends it, so that nobody waits for a tenant's turn; io.fairlane.stat says for whom."""
+    with kit.drive("none", size=96 << 20, memory_backed=1) as disk:
+        folder = kit.folder("metadata")
+
+        def run(*argv: str | Path) -> None:
+            proc.output(argv, what=str(argv[0]), limit_s=kit.LIMIT_S)
+
+        run("mkfs.ext4", "-q", "-F", "-b", "1024", "-E", "lazy_itable_init=0,lazy_journal_init=0", f"/dev/{disk}")
+        run("mount", f"/dev/{disk}", folder)
+        for i in range(60):
+            folder.joinpath(str(i)).mkdir()
+            for j in range(20):
+                folder.joinpath(str(i), str(j)).touch()
+        for scheduler in kit.ALL_OURS:
+            kit.set_scheduler(disk, scheduler)
+            run("umount", folder)  # and forgets all
+            run("mount", f"/dev/{disk}", folder)
+            cgroup, before = Cgroup(100), kit.counts(disk)["reads"]
+            run("sh", "-c", f"echo $$ > {cgroup.path}/cgroup.procs && ls -lR {folder}")
+            reads, said = kit.counts(disk)["reads"] - before, cgroup.stat(disk)
+            assert said["metabytes"] >= 1024 * reads / 4 > 0, f"{scheduler}: {reads} reads, {said}"
+            run("umount", folder)
+            cgroup.remove()
+            run("mount", f"/dev/{disk}", folder)
+        kit.set_scheduler(disk, "none")
+        run("umount", folder)
+    kit.all_given_back()
+
+
 kit.sections(
     writeback_throttling_is_off_meanwhile,
     who_polls_waits_for_its_own_requests,
+    metadata_is_charged_to_who_reads_it,
     a_tenant_with_300_groups_gets_its_share,
 )
