@@ -171,7 +171,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 			bytes[op] += READ_ONCE(q->bytes[op]);
 		}
 		cost += READ_ONCE(q->cost);
-		ahead += READ_ONCE(q->ahead_bytes);
+		ahead += atomic64_read(&q->ahead_bytes);
 		throttled += READ_ONCE(q->throttled_ns);
 	}
 	seq_printf(sf, "%s", name);

@@ -90,6 +90,8 @@ static void fl_update_got(struct fl_kdev *kdev)
 	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
 		struct fl_kflow *kflow = to_fl_kflow(flow);
 
+		if (!kflow->used && !kflow->got) /* most of many cgroups: leave their memory alone */
+			continue;
 		WRITE_ONCE(kflow->got,
 			   total ? mul_u64_u64_div_u64(kflow->used, FL_SHARE_ONE, total) : 0);
 		kflow->used = 0;

@@ -10,6 +10,7 @@
  *
  *   throttle  the bio takes its places, or its submitter sleeps until it has them
  *   track     the request, with its tag, takes them over
+ *   merge     the bio became a part of a request that there is, and needs none
  *   cleanup   there was no tag after all (REQ_NOWAIT)
  *   done      the request gives them back
  *
@@ -150,11 +151,14 @@ static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
 	return index == BLK_QC_T_NONE ? NULL : fl_bio_queue(kdev, bio, index);
 }
 
-/* The root sends @bio, and its own cgroup pays. What is merged into @rq later is free. */
+/* If the root sends @bio, as a part of @rq, its own cgroup pays. */
 static void fl_charge_ahead(struct fl_kdev *kdev, struct request *rq, struct bio *bio)
 {
-	struct fl_kflow *payer = fl_bio_payer(kdev, bio);
+	struct fl_kflow *payer;
 
+	if (likely(!bio_issue_as_root_blkg(bio)))
+		return;
+	payer = fl_bio_payer(kdev, bio);
 	if (payer != kdev->root)
 		fl_queue_charge(fl_kflow_use(payer, rq->mq_hctx->queue_num),
 				fl_opf_op(bio->bi_opf), bio->bi_iter.bi_size);
@@ -173,12 +177,20 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 		fl_tags_take_anyway(at);
 		fl_tags_give(taken);
 	}
-	if (unlikely(bio_issue_as_root_blkg(bio)))
-		fl_charge_ahead(kdev, rq, bio);
+	fl_charge_ahead(kdev, rq, bio);
 	/* The bios end before the request does. */
 	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 	rq->elv.priv[0] = queue;
 	rq->rq_flags |= FL_RQF_PLACED;
+}
+
+/* @bio needs no tag, as it became a part of @rq. Maybe under hwq->lock. */
+static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *bio)
+{
+	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+
+	if (!kdev->route || !kdev->q->elevator)
+		fl_charge_ahead(kdev, rq, bio);
 }
 
 static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
@@ -211,6 +223,7 @@ static void fl_tags_exit(struct rq_qos *rqos)
 static fl_rqos_ops fl_tags_ops = {
 	.throttle = fl_tags_throttle,
 	.track = fl_tags_track,
+	.merge = fl_tags_merge,
 	.cleanup = fl_tags_cleanup,
 	.done = fl_tags_done,
 	.exit = fl_tags_exit,

@@ -122,7 +122,7 @@ struct fl_queue {
 	u64 requests[FL_NR_OPS]; /* dispatched */
 	u64 bytes[FL_NR_OPS];
 	u64 cost; /* charged */
-	u64 ahead_bytes; /* of requests that the root sent for it, see charge() */
+	atomic64_t ahead_bytes; /* of requests that the root sent for it, see charge() */
 	/* By the class that route() chose. */
 	u64 routed[FL_NR_CLASSES], routed_cost[FL_NR_CLASSES];
 	u64 throttled_ns; /* time with requests staged and no right to send them */
@@ -195,7 +195,7 @@ struct fl_sched {
 	/*
 	 * The root sends, without waiting, what the flow should pay for: metadata that
 	 * others may need, or what the flow swaps. The flow pays with its next requests, and
-	 * need not be active. NULL: that is free. Under hwq->lock.
+	 * need not be active. NULL: that is free. Any context, with or without hwq->lock.
 	 */
 	void (*charge)(struct fl_queue *queue, enum fl_op op, u32 bytes);
 
@@ -232,19 +232,14 @@ static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u
 	WRITE_ONCE(queue->cost, queue->cost + cost);
 }
 
-/*
- * The root sends @bytes for @queue's flow: see charge(). For the host, which calls
- * this once for each such request; takes hwq->lock.
- */
+/* The root sends @bytes for @queue's flow: see charge(). For the host, once for each such request. */
 static inline void fl_queue_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	const struct fl_sched *sched = queue->hwq->dev->sched;
 
-	spin_lock(&queue->hwq->lock);
-	WRITE_ONCE(queue->ahead_bytes, queue->ahead_bytes + bytes);
+	atomic64_add(bytes, &queue->ahead_bytes);
 	if (sched->charge)
 		sched->charge(queue, op, bytes);
-	spin_unlock(&queue->hwq->lock);
 }
 
 static inline u64 *fl_var_ptr(struct fl_dev *dev, const struct fl_var *var)

@@ -656,7 +656,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 /* Debt, if it has no tokens. */
 static void kf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
-	kf_pay(to_kf_queue(queue), kf_price(to_kf_dev(queue->hwq->dev), op, bytes));
+	kf_spend(to_kf_flow(queue->flow), kf_price(to_kf_dev(queue->hwq->dev), op, bytes));
 }
 
 static struct list_head *kf_merge_list(struct fl_queue *queue, enum fl_op op)
