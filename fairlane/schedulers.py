@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,26 @@ def read(path: Path) -> tuple[Scheduler, ...]:
     return tuple(Scheduler(name, host == "ROUTER", role, about) for name, host, role, about in rows)
 
 
+def code() -> dict[str, str]:
+    """What figures depend on besides the scenario: a digest of each scheduler's source, and of all that they share."""
+    own = {each.name: LIST.parent / f"{each.name}.c" for each in SCHEDULERS}
+    shared = [
+        path
+        for folder in ("libfairlane", "kernel", "sim", "ssd")
+        for path in sorted((ROOT / folder).rglob("*.[ch]"))
+        if path not in own.values()
+    ]
+    return {name: _digest([file]) for name, file in own.items()} | {SHARED: _digest(shared)}
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+SHARED = "what the schedulers share"
 SCHEDULERS = read(LIST)
 NAMES = tuple(each.name for each in SCHEDULERS)
 ROUTING = tuple(each.name for each in SCHEDULERS if each.routes)

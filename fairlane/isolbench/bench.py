@@ -8,12 +8,12 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__
+from fairlane import __version__, schedulers
 from fairlane.backends import table
 from fairlane.backends.job import Backend, Job, Needs, Options
 from fairlane.errors import FairlaneError
@@ -42,6 +42,7 @@ class Plan:
     kernel: str | None  # of the VM
     version: str = __version__
     destroy_data: str | None = None  # a permission, which another start of the same run may lack
+    code: Mapping[str, str] = field(default_factory=dict)  # of our schedulers
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,13 @@ def prepare(parts: Sequence[str], names: Sequence[str] | None, backend: Backend,
     if not backend.idle:
         units = [unit for unit in units if not unit.tuning.idle]
     plan = Plan(
-        tuple(parts), tuple(asked), backend.on, how.name, backend.kernel, destroy_data=backend.asked.destroy_data
+        tuple(parts),
+        tuple(asked),
+        backend.on,
+        how.name,
+        backend.kernel,
+        destroy_data=backend.asked.destroy_data,
+        code=schedulers.code(),
     )
     bench = Bench(plan, backend, units, Store(out))
     _open(bench)
@@ -129,6 +136,9 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     if before.get("scale") != now["scale"]:
         was, now_is = ("given" if plan.get("scale") == "quick" else "not given" for plan in (before, now))
         found.append(f"--quick was {was}, is {now_is}")
+    was, is_now = before.get("code", {}), now["code"]
+    if other := [name for name in (*now["knobs"], schedulers.SHARED) if was.get(name) != is_now.get(name)]:
+        found.append(f"it was begun with another source of {', '.join(other)}")
     if not found and before.get("units") != now["units"]:
         found.append("its units are others: the scenarios, the drive's profile or price list, or the CPUs")
     return found

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlane import cli
+from fairlane import cli, schedulers
 from fairlane.backends import host, vm
 from fairlane.backends.host import Host
 from fairlane.backends.job import Job, Options, from_json, to_json
@@ -547,6 +547,10 @@ def test_another_run_is_told_in_the_words_of_the_command_line(
     )
     assert "(--knobs was flashfq,mqfq, is flashfq)" in differ("sim", "flashfq", part="d3,d4")
     assert "(--quick was given, is not given)" in differ("sim", "flashfq", "mqfq", part="d3,d4", quick=False)
+    with monkeypatch.context() as changed:
+        code = schedulers.code()
+        changed.setattr(schedulers, "code", lambda: code | {"mqfq": "other", "kyber-fairness": "other"})
+        assert "(it was begun with another source of mqfq)" in differ("sim", "flashfq", "mqfq", part="d3,d4")
     monkeypatch.setattr(suite, "SIM_CORES", 2)
     assert "(its units are others: the scenarios" in differ("sim", "flashfq", "mqfq", part="d3,d4")
 
