@@ -16,7 +16,7 @@ def main(args: argparse.Namespace) -> int:
     backend.check_place()
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    what = bench.prepare(parts, names, backend, args.quick, args.out)
+    what = bench.prepare(parts, names, backend, args.quick, args.out, args.prices)
     told = terminal.console(stderr=True)
     todo = len(what.todo)
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fairlane import __version__, schedulers
 from fairlane.backends import table
 from fairlane.backends.job import Backend, Job, Needs, Options
 from fairlane.errors import FairlaneError
+from fairlane.experiment import price_lists
 from fairlane.experiment.model import Variant
 from fairlane.experiment.results import PLAN, Results
 from fairlane.files import write_json
@@ -28,7 +29,14 @@ from fairlane.isolbench.verdict import Mark
 from fairlane.progress import Progress
 
 VERDICT = "verdict.json"
-ASKED = {"parts": "--suite", "knobs": "--knobs", "on": "--on", "kernel": "--kernel", "version": "the version"}
+ASKED = {
+    "parts": "--suite",
+    "knobs": "--knobs",
+    "on": "--on",
+    "kernel": "--kernel",
+    "prices": "--prices",
+    "version": "the version",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Plan:
     scale: str
     kernel: str | None  # of the VM
     version: str = __version__
+    prices: str | None = None  # the drive's price list, instead of the one in profiles/prices
     destroy_data: str | None = None  # a permission, which another start of the same run may lack
     code: Mapping[str, str] = field(default_factory=dict)  # of our schedulers
 
@@ -64,13 +73,22 @@ class Bench:
         words = ["fairlane", "bench", "--suite", ",".join(plan.parts), "--knobs", ",".join(plan.knobs), "--on", plan.on]
         words += ["--quick"] if plan.scale == "quick" else []
         words += ["--kernel", plan.kernel] if plan.kernel else []
+        words += ["--prices", plan.prices] if plan.prices else []
         words += ["--destroy-data", plan.destroy_data] if plan.destroy_data else []
         return shlex.join([*words, "--out", str(self.store.folder)])
 
 
-def prepare(parts: Sequence[str], names: Sequence[str] | None, backend: Backend, quick: bool, out: Path) -> Bench:
-    """Check what was asked for and open the run folder; nothing is started yet."""
+def prepare(
+    parts: Sequence[str],
+    names: Sequence[str] | None,
+    backend: Backend,
+    quick: bool,
+    out: Path,
+    prices: str | None = None,
+) -> Bench:
+    """Check what was asked for and open the run folder; nothing is started yet. prices: a price list's name or file."""
     suite.check_parts(parts)
+    costs = price_lists.load(prices) if prices else None
     if names is not None:
         backend.check_knobs(names)
     parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
@@ -80,12 +98,15 @@ def prepare(parts: Sequence[str], names: Sequence[str] | None, backend: Backend,
     units = suite.units(parts, asked, how, backend.drives())
     if not backend.idle:
         units = [unit for unit in units if not unit.tuning.idle]
+    if costs:
+        units = [replace(unit, scenario=replace(unit.scenario, prices=costs)) for unit in units]
     plan = Plan(
         tuple(parts),
         tuple(asked),
         backend.on,
         how.name,
         backend.kernel,
+        prices=prices,
         destroy_data=backend.asked.destroy_data,
         code=schedulers.code(),
     )

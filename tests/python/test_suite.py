@@ -21,6 +21,7 @@ from fairlane.backends.sim import Simulator
 from fairlane.backends.table import named
 from fairlane.backends.vm import Vm
 from fairlane.errors import FairlaneError
+from fairlane.experiment import price_lists
 from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench, suite, suite_figures, verdict
@@ -553,6 +554,16 @@ def test_another_run_is_told_in_the_words_of_the_command_line(
         assert "(it was begun with another source of mqfq)" in differ("sim", "flashfq", "mqfq", part="d3,d4")
     monkeypatch.setattr(suite, "SIM_CORES", 2)
     assert "(its units are others: the scenarios" in differ("sim", "flashfq", "mqfq", part="d3,d4")
+
+
+def test_a_price_list_can_be_named(tmp_path: Path) -> None:
+    what = bench.prepare(["d2"], ["mqfq"], named("sim"), True, tmp_path / "own", "p3700")
+    assert {unit.scenario.prices for unit in what.units} == {price_lists.load("p3700")}
+    assert "--prices p3700" in what.command
+    usual = bench.prepare(["d2"], ["mqfq"], named("sim"), True, tmp_path / "usual")
+    assert {unit.scenario.prices for unit in usual.units} == {price_lists.load("p4500")}
+    with pytest.raises(FairlaneError, match="nope"):
+        bench.prepare(["d2"], ["mqfq"], named("sim"), True, tmp_path / "none", "nope")
 
 
 def test_a_drive_that_does_not_exist_is_said_before_anything_of_the_folder(
