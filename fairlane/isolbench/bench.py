@@ -186,6 +186,7 @@ def job(bench: Bench, unit: Unit) -> Job:
         unit.scenario,
         Variant(unit.knob, unit.knob),
         bench.store.raw / unit.id,
+        repeat=unit.repeat,
         tuning=unit.tuning,
         needs=Needs(unit.baseline, unit.alone, suite.standard(bench.units[-1].scenario)),
     )

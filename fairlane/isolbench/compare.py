@@ -133,7 +133,7 @@ class Comparison:
     @property
     def lone(self) -> str:
         """How many units only one of them has, as a sentence."""
-        first, second = ({unit.id for unit in side.evidence.units} for side in self.sides)
+        first, second = ({unit.id for unit in side.evidence.ran} for side in self.sides)
         return (
             f"{len(first & second)} units are in both; {len(first - second)} are only in A, {len(second - first)} only"
             " in B."
@@ -142,7 +142,7 @@ class Comparison:
     @property
     def units(self) -> list[Rows]:
         first, second = ({row["id"]: row for row in verdict.rows(side.evidence)} for side in self.sides)
-        loads = [{unit.id: unit.scenario.tenants for unit in side.evidence.units} for side in self.sides]
+        loads = [{unit.id: unit.scenario.tenants for unit in side.evidence.ran} for side in self.sides]
         found = []
         for part in self.parts:
             both = [(row, second[id]) for id, row in first.items() if row["part"] == part and id in second]

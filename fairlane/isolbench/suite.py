@@ -34,6 +34,7 @@ LIGHT = 100  # the weight of tenants without priority; HEAVY is that of one with
 BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
 SIM_CORES = 16  # of a simulated host
+CONTROL_PERIODS = 5  # of a knob, before it is measured
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ class Scale:
     sizes: tuple[int, ...]  # d2: bytes, against 4 KiB
     settings: int  # d3: how many of a knob's settings
     bursts: tuple[float, ...]  # d4: s
+    repeats: int = 1  # of every unit; a figure is their median
 
 
 def scale(quick: bool, backend: Backend) -> Scale:
     cores, pace = backend.cores, backend.pace
     if quick:
         batch = (1, pace.batch_per_core * cores)
-        return Scale("quick", *pace.quick, (1, 16), batch, (2, 16), (64 * KIB, 256 * KIB), 3, (0.2, 1.0))
+        return Scale("quick", *pace.quick, (1, 16), batch, (2, 16), (64 * KIB, 256 * KIB), 3, (0.2, 1.0), 3)
     powers = tuple(2**n for n in range(9))
     return Scale(
         "full",
@@ -66,6 +68,7 @@ def scale(quick: bool, backend: Backend) -> Scale:
         (64 * KIB, 256 * KIB),
         8,
         (0.001, 0.01, 0.1, 1.0, 5.0),
+        5,
     )
 
 
@@ -82,12 +85,14 @@ class Unit:
     tuning: Tuning = BY_WEIGHT
     baseline: str | None = None  # the unit that says how much this load moves under `none`
     alone: str | None = None  # the unit in which the tenant with priority is alone
+    repeat: int = 0  # the two above are those of the same repeat
 
     @property
     def id(self) -> str:
         """Also the name of its file."""
         where = "" if self.x is None else f"-{self.x:g}"
         text = f"{self.part}-{self.experiment}{where}.{self.knob}.{self.setting}"
+        text += f".r{self.repeat}" if self.repeat else ""
         return "".join(c if c.isalnum() or c in ".-" else "_" for c in text)
 
     @property
@@ -112,7 +117,10 @@ def from_json(data: Mapping[str, Any]) -> Unit:
 
 
 def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[Profile, Profile]) -> list[Unit]:
-    """Everything to run, in the order to run it in: within an experiment, the knobs take turns."""
+    """Everything to run, in the order to run it in.
+
+    All of it once, then all again; within an experiment, the knobs take turns.
+    """
     names = list(dict.fromkeys((BASELINE, *knobs)))
     makers = {"d1": _overhead, "d2": _fairness, "d3": _tradeoff, "d4": _bursts}
     found: dict[str, Unit] = {}
@@ -120,8 +128,21 @@ def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[P
         if part in parts:
             fast, slow = drive
             for unit in makers[part](names, how, fast if part == "d1" else slow):
-                found.setdefault(unit.id, unit)
-    return list(found.values())
+                found.setdefault(unit.id, replace(unit, scenario=_long_enough(unit)))
+    return [_repeated(unit, repeat) for repeat in range(how.repeats) for unit in found.values()]
+
+
+def _long_enough(unit: Unit) -> Scenario:
+    """What a knob finds out under load, it has found out when measuring begins."""
+    warmup = max(unit.scenario.warmup, CONTROL_PERIODS * TABLE[unit.knob].period_s)
+    return replace(unit.scenario, warmup=warmup)
+
+
+def _repeated(unit: Unit, repeat: int) -> Unit:
+    def same(unit_id: str | None) -> str | None:
+        return f"{unit_id}.r{repeat}" if unit_id and repeat else unit_id
+
+    return replace(unit, repeat=repeat, baseline=same(unit.baseline), alone=same(unit.alone))
 
 
 def check_parts(parts: Sequence[str]) -> None:
@@ -221,7 +242,7 @@ def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit
 
 def saturating(tenant: TenantSpec) -> TenantSpec:
     """A load of the same requests that the drive is fully busy with: it tells what one of them costs."""
-    return _greedy(tenant.name, rw=tenant.rw, bs=tenant.bs)
+    return _greedy(tenant.name, rw=tenant.rw, bs=tenant.bs, jobs=8, iodepth=64 if tenant.bs <= 64 * KIB else 16)
 
 
 def alone_id(tenant: TenantSpec, part: str) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean
 from typing import Any
@@ -13,6 +13,7 @@ from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING
 from fairlane.experiment.figures import jain, share_error
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
+from fairlane.linux.knob import BY_WEIGHT
 from fairlane.linux.knobs import HEAVY
 
 TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
@@ -36,7 +37,7 @@ class Tradeoff:
 
     setting: str
     total: float  # of all tenants, relative to none
-    gain: float  # of the way from none to being alone
+    gain: float  # of the way from none to being alone; none, if priority is not asked for
     value: float | None  # -P99 in us, or bytes/s of the tenant with priority; None: nothing of it was completed
     bytes_per_s: float
 
@@ -53,12 +54,19 @@ class Burst:
 
 
 class Evidence:
-    """The units' results, and the figures in them."""
+    """The units' results, and the figures in them: those of the first repeat, and in `every` those of each."""
 
     def __init__(self, units: Sequence[Unit], results: Mapping[str, Results]) -> None:
-        self.units = [unit for unit in units if unit.id in results]
+        first = [unit for unit in units if not unit.repeat]
+        self.units = [unit for unit in first if unit.id in results]
+        self.ran = [unit for unit in units if unit.id in results]  # in any repeat
         self.missing = [unit for unit in units if unit.id not in results]
         self.results = results
+        self.every = [self]
+        for repeat in sorted({unit.repeat for unit in units} - {0}):
+            again = {unit.id: replace(unit, repeat=repeat).id for unit in first}
+            found = {unit_id: results[same] for unit_id, same in again.items() if same in results}
+            self.every.append(Evidence([unit for unit in first if unit.id in found], found))
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
         self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
         self.unavailable = {k: why for r in results.values() for k, why in r.unavailable.items()}
@@ -91,8 +99,8 @@ class Evidence:
     def warnings(self) -> list[str]:
         """What makes the verdict doubtful, in sentences."""
         found: dict[str, tuple[float, str]] = {}
-        for unit in self.units:
-            run, base = self.run(unit.id), self.base(unit)
+        for each, unit in ((repeat, unit) for repeat in self.every for unit in repeat.units):
+            run, base = each.run(unit.id), each.base(unit)
             alike = len({(t.rw, t.bs) for t in unit.scenario.tenants}) == 1
             if run is None or base is None or not alike or unit.experiment == "alone" or not base.total_bytes_per_s:
                 continue
@@ -114,11 +122,11 @@ class Evidence:
             if self.run(unit.alone) and self._span(unit.experiment) is None
         ]
         for knob in self.knobs:
-            silent = [burst for burst in self.bursts(knob) if burst.response_s is None]
             found += [
-                f"Under {knob}, no request of the burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant"
-                " was completed, so it is not judged."
-                for burst in silent
+                f"A burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant is shorter than one of its"
+                f" requests takes, and is not judged under {knob}."
+                for burst in self.bursts(knob)
+                if burst.response_s is None
             ]
             found += self.set_elsewhere(knob)
         return found
@@ -190,7 +198,8 @@ class Evidence:
             value = _priority(run, experiment)
             gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None else 0.0
             total = run.total_bytes_per_s
-            found.append(Tradeoff(unit.setting, total / base.total_bytes_per_s, gain, value, total))
+            asked = unit.tuning != BY_WEIGHT or len({t.weight for t in unit.scenario.tenants}) > 1
+            found.append(Tradeoff(unit.setting, total / base.total_bytes_per_s, gain if asked else 0.0, value, total))
         return found
 
     def _span(self, experiment: str) -> tuple[float, float] | None:
@@ -220,7 +229,9 @@ class Evidence:
             seconds = round(prio.stop - prio.start, 6)
             mine = next(t for t in run.tenants if t.name == PRIO)
             if seconds < UNTIL_WINDOW_S:
-                found.append(Burst(unit.experiment, seconds, by_latency(mine, alone.tenants[0], due), None, due))
+                found.append(
+                    Burst(unit.experiment, seconds, by_latency(mine, alone.tenants[0], due, seconds), None, due)
+                )
                 continue
             during, usual = (_moved(r, prio.start, prio.stop) for r in (run, base))
             found.append(
@@ -283,15 +294,18 @@ def until(series: Series, start: float, stop: float, due: float) -> float:
     return NEVER
 
 
-def by_latency(burst: Tenant, alone: Tenant, due: float) -> float | None:
-    """s until a burst that is too short for a rate has what it is due, or None when none of its requests was completed.
+def by_latency(burst: Tenant, alone: Tenant, due: float, seconds: float) -> float | None:
+    """s until a burst that is too short for a rate has what it is due. When none of its requests was completed: NEVER,
+    or None if it is so short that none can be.
 
     As many of its requests are out as when it is alone, so that its rate is less by as much as they take longer. When
     that is less than `due`, it had waited for what it wanted until the last of them was done.
     """
     mean, slowest, usual = burst.lat_us.get("mean"), burst.lat_us.get("max"), alone.lat_us.get("mean")
-    if not mean or slowest is None or usual is None:
+    if usual is None:
         return None
+    if not mean or slowest is None:
+        return NEVER if usual < 1e6 * seconds else None
     return 0.0 if alone.bytes_per_s * usual / mean >= due else slowest / 1e6
 
 

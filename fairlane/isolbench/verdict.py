@@ -8,8 +8,8 @@ a mark that rests on nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import mean
+from dataclasses import asdict, dataclass, replace
+from statistics import mean, median
 from typing import Any
 
 from fairlane.experiment.results import Run
@@ -17,6 +17,7 @@ from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, latency
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
+MIXED = "~"  # its repeats disagree
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,21 @@ class Judged:
     """A limit, and what a knob has of that figure."""
 
     limit: Limit
-    value: float | None
+    value: float | None  # the median of the repeats'
     grade: int | None
     note: str = ""
+    spread: tuple[float, float] | None = None  # the least and the most of the repeats'
 
     @property
     def text(self) -> str:
         if self.value is None:
             return self.note or "unknown"
-        return "never" if self.value == NEVER else self.limit.form.format(self.value)
+        said = self._shown(self.value)
+        low, high = map(self._shown, self.spread or (self.value, self.value))
+        return said if low == high else f"{said} ({low} to {high})"
+
+    def _shown(self, value: float) -> str:
+        return "never" if value == NEVER else self.limit.form.format(value)
 
 
 @dataclass(frozen=True)
@@ -83,21 +90,32 @@ class Mark:
     knob: str
     part: str
     judged: tuple[Judged, ...]
+    repeats: tuple[int | None, ...] = ()  # the grades by each of them; empty: not repeated
 
     @property
     def grade(self) -> int | None:
-        """What is not known may be bad, and cannot make up for what is."""
-        grades = [judged.grade for judged in self.judged]
-        known = [grade for grade in grades if grade is not None]
-        return min(known) if known and (len(known) == len(grades) or not min(known)) else None
+        """By the medians; where repeats disagree, no better than the worst of them."""
+        return _grade_of([judged.grade for judged in self.judged] + [g for g in self.repeats if self.mixed])
+
+    @property
+    def mixed(self) -> bool:
+        return len(set(self.repeats)) > 1
 
     @property
     def symbol(self) -> str:
-        return "?" if self.grade is None else (BAD, FAIR, GOOD)[self.grade]
+        if self.grade is None:
+            return "?"
+        return MIXED if self.mixed else (BAD, FAIR, GOOD)[self.grade]
 
     @property
     def anchor(self) -> str:
         return f"{self.part}-{self.knob}".replace(".", "-")
+
+
+def _grade_of(grades: Sequence[int | None]) -> int | None:
+    """The worst. What is not known may be bad, and cannot make up for what is."""
+    known = [grade for grade in grades if grade is not None]
+    return min(known) if known and (len(known) == len(grades) or not min(known)) else None
 
 
 # --- Marks ---
@@ -146,18 +164,28 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
     """By knob and part."""
     found: dict[str, dict[str, Mark]] = {}
     for knob in evidence.knobs:
-        values = figures(evidence, knob)
+        values = [figures(each, knob) for each in evidence.every]
         missing = evidence.unavailable.get(knob, "")
         found[knob] = {}
         for part in evidence.parts:
-            judged = []
             whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
-            for limit in (limit for limit in LIMITS if limit.part == part):
-                value = values[limit.figure]
-                grade = limit.grade(value) if value is not None and whole else None
-                judged.append(Judged(limit, value, grade, f"not run: {missing}" if missing else ""))
-            found[knob][part] = Mark(knob, part, tuple(judged))
+            limits = [limit for limit in LIMITS if limit.part == part]
+            note = f"not run: {missing}" if missing else ""
+            judged = tuple(_judge(limit, [each[limit.figure] for each in values], whole, note) for limit in limits)
+            repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
+            found[knob][part] = Mark(knob, part, judged, tuple(repeats))
     return found
+
+
+def _grade(limit: Limit, value: float | None, whole: bool) -> int | None:
+    return limit.grade(value) if value is not None and whole else None
+
+
+def _judge(limit: Limit, values: Sequence[float | None], whole: bool, note: str) -> Judged:
+    """By the median of the repeats, all of which are known."""
+    value = _worst(values, median)
+    known = [each for each in values if each is not None]
+    return Judged(limit, value, _grade(limit, value, whole), note, (min(known), max(known)) if known else None)
 
 
 def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
@@ -170,7 +198,7 @@ def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
         return "No knob ran, so there is nothing to advise."
     if not any(part != "d1" for row in found.values() for part in row):
         return "Only overhead was judged, so it is not known which knob isolates."
-    ranks = {knob: (_isolation(found[knob]), _grade(found[knob].get("d1"))) for knob in rated if rated[knob]}
+    ranks = {knob: (_isolation(found[knob]), _overhead(found[knob].get("d1"))) for knob in rated if rated[knob]}
     best, _ = most = max(ranks.values())
     nearest = [knob for knob, rank in ranks.items() if rank == most]
     if best <= _isolation(found.get(BASELINE, {})):
@@ -197,7 +225,7 @@ def _isolation(row: Mapping[str, Mark]) -> tuple[int, int]:
     return grades.count(2), grades.count(1)
 
 
-def _grade(mark: Mark | None) -> int:
+def _overhead(mark: Mark | None) -> int:
     return -1 if mark is None or mark.grade is None else mark.grade
 
 
@@ -211,9 +239,13 @@ def _listed(words: Sequence[str]) -> str:
 
 def rows(evidence: Evidence) -> list[dict[str, Any]]:
     """A flat row for each unit, for whoever wants to go on from here."""
+    return [row for repeat, each in enumerate(evidence.every) for row in _rows(each, repeat)]
+
+
+def _rows(evidence: Evidence, repeat: int) -> list[dict[str, Any]]:
     found = []
     for unit in evidence.units:
-        row: dict[str, Any] = {"id": unit.id} | {
+        row: dict[str, Any] = {"id": replace(unit, repeat=repeat).id, "repeat": repeat} | {
             key: getattr(unit, key) for key in ("part", "experiment", "x", "knob", "setting")
         }
         run = evidence.run(unit.id)
@@ -244,7 +276,8 @@ def _json(value: float | None) -> float | str | None:
 def summary(evidence: Evidence) -> dict[str, Any]:
     """The verdict as JSON."""
     found, left = marks(evidence), len(evidence.missing)
-    unfinished = f"{left} of {left + len(evidence.units)} units are missing, so there is no advice yet."
+    every = left + len(evidence.ran)
+    unfinished = f"{left} of {every} units are missing, so there is no advice yet."
     return {
         "advice": unfinished if left else advice(found),
         "missing": left,
@@ -258,6 +291,7 @@ def summary(evidence: Evidence) -> dict[str, Any]:
                 "part": part,
                 "mark": mark.symbol,
                 **{j.limit.figure: _json(j.value) for j in mark.judged},
+                "spread": {j.limit.figure: [_json(each) for each in j.spread] for j in mark.judged if j.spread},
                 "unavailable": evidence.unavailable.get(knob),
             }
             for knob, row in found.items()

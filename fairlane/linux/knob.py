@@ -107,6 +107,7 @@ class Knob:
 
     needs: ClassVar[tuple[str, ...]] = ()  # what of Need it is set from
     routes: ClassVar[bool] = False  # it chooses classes of the drive's queues, without an elevator
+    period_s: ClassVar[float] = 0.1  # how often it looks at the load and the drive, to adjust itself
     settles: ClassVar[bool] = False  # the kernel moves it under load, until it has found its place
     times: ClassVar[tuple[str, ...]] = ()  # of its elevator: what is meant in the drive's time
 

@@ -120,6 +120,7 @@ class IoPrioClass(MqDeadline):
 
 class IoLatency(Knob):
     needs = ("bytes_per_s", "alone_us")
+    period_s = 0.5
 
     def set(self, setting: Setting) -> dict[str, Any]:
         """Targets in us. By default what the tenant's outstanding I/Os take at its share of the measured maximum; a
@@ -219,6 +220,7 @@ class Ours(ByWeight):
 
 class OursRouting(Ours):
     routes = True
+    period_s = 1.0
 
 
 def _ours(what: schedulers.Scheduler) -> Knob:
