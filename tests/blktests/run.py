@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--without", action="store_true", help="do not load our modules")
     parser.add_argument("--seconds", type=int, default=10, help="for each test that takes as long as it is told to")
     parser.add_argument("--out", type=Path, default=Path("out/blktests"), help="for the suite's results")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     checkout, out = args.checkout.resolve(), args.out.resolve()
     if not (checkout / "check").is_file() or not (checkout / "src" / "openclose").is_file():
         print(f"{checkout}: not a checkout of blktests in which `make` was run", file=sys.stderr)
