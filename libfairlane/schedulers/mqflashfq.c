@@ -142,6 +142,7 @@ struct mf_queue {
 	struct list_head rqs[MF_NR_RQS];
 	struct list_head ready; /* in mf_hwq.ready, when something is queued */
 	u64 key; /* its virtual time when it was sorted in: it has not become less */
+	struct mf_entity *entity; /* whose virtual time that is */
 	u64 budget; /* drawn and not spent, in virtual time */
 	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
 	struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
@@ -161,8 +162,8 @@ struct mf_hwq {
 	u64 random;
 	/* Written under hwq->lock; the tick reads them, old by a request. */
 	u64 inserted;
-	u64 queued_bytes; /* NOQ; without what was merged into requests since */
-	u64 sent_bytes; /* NOS is the difference to done_bytes */
+	u64 sent;
+	u64 sent_cost; /* of those that were not given back; what is not in done_cost is in the drive */
 	/*
 	 * The first of the ready ones failed the test, with these. Written under
 	 * hwq->lock, except that whoever finds that it would pass now clears held;
@@ -178,9 +179,7 @@ struct mf_hwq {
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	struct fl_room room;
 	/* What the drive has given back. Added to by completions, summed by the tick. */
-	atomic64_t done ____cacheline_aligned_in_smp;
-	atomic64_t done_bytes;
-	atomic64_t done_cost[2]; /* reads, and all others */
+	atomic64_t done_cost[2] ____cacheline_aligned_in_smp; /* reads, and all others */
 };
 
 struct mf_dev {
@@ -200,7 +199,7 @@ struct mf_dev {
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
-	u64 backlogged, holds, outstanding_bytes, queued_bytes;
+	u64 backlogged, holds, outstanding, queued;
 	struct mf_slot slots[MF_SLOTS];
 };
 
@@ -330,11 +329,12 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 /* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	u64 queued = READ_ONCE(mhq->queued_bytes), inserted = READ_ONCE(mhq->inserted);
-	u64 outstanding = READ_ONCE(mhq->sent_bytes) - atomic64_read(&mhq->done_bytes);
+	u64 inserted = READ_ONCE(mhq->inserted), queued = inserted - READ_ONCE(mhq->sent);
+	u64 outstanding = READ_ONCE(mhq->sent_cost) - atomic64_read(&mhq->done_cost[0]) -
+			  atomic64_read(&mhq->done_cost[1]);
 
-	mf->queued_bytes += queued;
-	mf->outstanding_bytes += outstanding;
+	mf->queued += queued;
+	mf->outstanding += outstanding;
 	if (queued || outstanding)
 		return;
 	if (inserted == mhq->seen)
@@ -350,8 +350,8 @@ static void mf_age(struct mf_dev *mf)
 	fl_for_each_active(flow, &mf->dev)
 		if (!fl_flow_age(flow, mf->dev.sched))
 			mf_leave(mf, &to_mf_flow(flow)->entity);
-	mf->queued_bytes = 0;
-	mf->outstanding_bytes = 0;
+	mf->queued = 0;
+	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
 	mf_update_shares(mf);
@@ -363,7 +363,7 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
+		requests += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent);
 		cost[0] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[0]);
 		cost[1] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[1]);
 	}
@@ -426,6 +426,7 @@ static void mf_forget(struct mf_dev *mf)
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
 
+/* Which has the virtual time of @mq. While it has requests that does not change. */
 static struct mf_entity *mf_entity(const struct mf_queue *mq)
 {
 	return READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core) ? &to_mf_hwq(mq->q.hwq)->core :
@@ -434,7 +435,7 @@ static struct mf_entity *mf_entity(const struct mf_queue *mq)
 
 static u64 mf_vt(const struct mf_queue *mq)
 {
-	return atomic64_read(&READ_ONCE(mf_entity(mq)->slot)->vt);
+	return atomic64_read(&READ_ONCE(mq->entity->slot)->vt);
 }
 
 static u64 mf_reciprocal(const struct mf_queue *mq)
@@ -447,12 +448,12 @@ static struct mf_queue *mf_queue_of(struct list_head *ready)
 	return list_entry(ready, struct mf_queue, ready);
 }
 
-/* Sort @mq in. Most often it has just advanced, for the end, or is new, for the front. */
-static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
+/* Sort @mq in, by its virtual time. Most often it has just advanced, for the end, or is new, for the front. */
+static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq, u64 vt)
 {
 	struct list_head *pos = mhq->ready.prev;
 
-	mq->key = mf_vt(mq);
+	mq->key = vt;
 	if (!list_empty(&mhq->ready) && fl_vt_before(mq->key, mf_queue_of(mhq->ready.next)->key))
 		pos = &mhq->ready;
 	while (pos != &mhq->ready && fl_vt_before(mq->key, mf_queue_of(pos)->key))
@@ -477,7 +478,7 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 			return mq;
 		}
 		list_del_init(&mq->ready);
-		mf_sort_in(mhq, mq);
+		mf_sort_in(mhq, mq, vt);
 	}
 	return NULL;
 }
@@ -589,7 +590,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 /* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
-	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
+	struct mf_slot *slot = READ_ONCE(mq->entity->slot);
 	u64 step = advance - mq->budget;
 
 	if (mf_passes(mf, mhq, mq, slot))
@@ -639,17 +640,12 @@ static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 
 	}
 }
 
-/* A request's word has the bytes that NOQ or NOS count for it, and whether it is in the drive. */
-#define MF_SENT 1ul
-
-static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
+static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, u64 cost)
 {
-	u64 bytes = fl_req_bytes(rq);
-
 	list_del_init(fl_req_node(rq));
-	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - *fl_req_priv(rq));
-	WRITE_ONCE(mhq->sent_bytes, mhq->sent_bytes + bytes);
-	*fl_req_priv(rq) = bytes | MF_SENT;
+	WRITE_ONCE(mhq->sent, mhq->sent + 1);
+	WRITE_ONCE(mhq->sent_cost, mhq->sent_cost + cost);
+	*fl_req_priv(rq) = cost; /* which is in the drive; 0: not there */
 	if (list_empty(&mq->rqs[MF_RQ]) && list_empty(&mq->rqs[MF_WQ]))
 		list_del_init(&mq->ready);
 	mf_not_held(mq);
@@ -668,7 +664,7 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 		return NULL;
 	mq->budget -= advance;
 	mf_take_turn(mf, mq, mf_which(fl_req_op(rq)), cost);
-	mf_send(mhq, mq, rq);
+	mf_send(mhq, mq, rq, cost);
 	fl_limit_sent(&mf->floor.limit, &mhq->room, cost);
 	fl_queue_account(&mq->q, rq, cost);
 	return rq;
@@ -715,16 +711,16 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	struct list_head *rqs = &mq->rqs[mf_which(fl_req_op(rq))];
 
 	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
-	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes + fl_req_bytes(rq));
-	*fl_req_priv(rq) = fl_req_bytes(rq);
 	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_entity(mq)->in)))
 		mf_activate(mf, mhq, queue->flow);
 	if (at_head)
 		list_add(fl_req_node(rq), rqs);
 	else
 		list_add_tail(fl_req_node(rq), rqs);
-	if (list_empty(&mq->ready))
-		mf_sort_in(mhq, mq);
+	if (list_empty(&mq->ready)) {
+		mq->entity = mf_entity(mq);
+		mf_sort_in(mhq, mq, mf_vt(mq));
+	}
 	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false); /* test again */
 }
@@ -746,15 +742,11 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 bytes = *fl_req_priv(rq), cost;
+	u64 cost = *fl_req_priv(rq);
 
-	if (!(bytes & MF_SENT))
-		return; /* it never was, or has been released */
+	if (!cost)
+		return; /* it never was in the drive, or has been released */
 	*fl_req_priv(rq) = 0;
-	bytes &= ~MF_SENT;
-	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
-	atomic64_inc(&mhq->done);
-	atomic64_add(bytes, &mhq->done_bytes);
 	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);
 	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }
@@ -851,8 +843,8 @@ static const struct fl_var mf_vars[] = {
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
 	{ .name = "floor", .unit = "cost", .help = "with less in the drive nobody is held",
 	  .offset = offsetof(struct mf_dev, floor.limit.level) },
-	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
-	MF_COUNTER(queued_bytes, "bytes", "queued, at the last look"),
+	MF_COUNTER(outstanding, "cost", "in the drive, at the last look"),
+	MF_COUNTER(queued, "requests", "queued, at the last look"),
 	{}
 };
 
