@@ -127,6 +127,7 @@ struct mf_hwq {
 	struct fl_hwq hwq;
 	/* Under hwq->lock. */
 	struct list_head ready; /* mf_queue.ready, by key */
+	struct mf_queue *root; /* the root cgroup's; does not change */
 	u64 random;
 	/* Written under hwq->lock; the tick reads them, old by a request. */
 	u64 inserted, sent; /* requests: the difference is queued (NOQ) */
@@ -327,13 +328,13 @@ static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq, u64 vt)
 }
 
 /*
- * The one with the least virtual time, or NULL. Other hardware queues may have
+ * The one with the least virtual time; there is one. Other hardware queues may have
  * advanced some of them. Virtual times only advance: if the first one's is what
  * it was, it is still the least.
  */
 static struct mf_queue *mf_first(struct mf_hwq *mhq)
 {
-	while (!list_empty(&mhq->ready)) {
+	for (;;) {
 		struct mf_queue *mq = mf_queue_of(mhq->ready.next);
 		u64 vt = fl_sampled_vt(mq->time);
 
@@ -345,7 +346,6 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 		list_del_init(&mq->ready);
 		mf_sort_in(mhq, mq, vt);
 	}
-	return NULL;
 }
 
 /* If the flow that is held on @mhq would pass the test now, run the queue. No lock, any context. */
@@ -467,15 +467,15 @@ static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, 
 		WRITE_ONCE(mhq->held, false);
 }
 
-/* The next request of @mq, if it has the budget for it or passes the test for more. */
-static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+/* The next request of @mq, if it has the budget for it or, where it may @draw, passes the test. */
+static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, bool draw)
 {
 	struct fl_req *rq = fl_rw_next(&mq->rw);
 	enum fl_op op = fl_req_op(rq);
 	u64 cost = fl_cost(&mf->dev.prices, op, fl_req_bytes(rq));
 	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
 
-	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
+	if (mq->budget < advance && !(draw && mf_draw(mf, mhq, mq, advance)))
 		return NULL;
 	mq->budget -= advance;
 	fl_rw_account(&mq->rw, op, cost,
@@ -486,23 +486,31 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	return rq;
 }
 
+/*
+ * A cgroup spends its batch before others are looked at. Those of a core have one virtual
+ * time, and the batches of a core are large: there they take turns.
+ */
 static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 {
 	struct mf_dev *mf = to_mf_dev(hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(hwq);
-	struct mf_queue *first = mf_first(mhq), *mq;
-	struct fl_req *rq;
+	struct mf_queue *first;
+	struct fl_req *rq = NULL;
 
-	if (!first)
+	if (list_empty(&mhq->ready))
 		goto none;
+	if (!READ_ONCE(mf->by_core))
+		rq = mf_try(mf, mhq, mf_queue_of(mhq->ready.next), false);
+	if (rq)
+		return rq;
+	first = mf_first(mhq);
 	do {
-		rq = mf_try(mf, mhq, first);
+		rq = mf_try(mf, mhq, first, true);
 		if (rq)
 			return rq;
 		/* All have to wait, except the root. */
-		list_for_each_entry(mq, &mhq->ready, ready)
-			if (mf_is_exempt(mq))
-				return mf_try(mf, mhq, mq);
+		if (mf_is_exempt(mhq->root) && !list_empty(&mhq->root->ready))
+			return mf_try(mf, mhq, mhq->root, true);
 	} while (!mf_hold(mhq, first));
 none:
 	fl_limit_pass_on(&mf->floor.limit, &mhq->room);
@@ -628,6 +636,8 @@ static void mf_init_queue(struct fl_queue *queue)
 {
 	struct mf_queue *mq = to_mf_queue(queue);
 
+	if (!queue->flow->parent)
+		to_mf_hwq(queue->hwq)->root = mq;
 	fl_rw_init(&mq->rw);
 	INIT_LIST_HEAD(&mq->ready);
 }
