@@ -52,7 +52,7 @@
  * both reads and writes, and those that are not held lost nothing: in a full drive they
  * lose a fifth. That may be chance, so two trials in a row have to say the same; and until
  * somebody waits at the new floor, it falls by an eighth at a time. A flow that was let go in
- * a trial pays for that later, and gets at most FL_FLOOR_AHEAD of the floors before it ahead. After each trial
+ * a trial pays for that later, and gets at most FL_FLOOR_AHEAD floors ahead. After each trial
  * that did not help, the next one comes later, up to 16 s.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
@@ -89,18 +89,14 @@
 #define FL_FLOOR_TRIAL 3
 #define FL_FLOOR_TRIAL_NS (250ull * NSEC_PER_MSEC)
 #define FL_FLOOR_TRIAL_MAX_NS (16ull * NSEC_PER_SEC)
-/* In a trial nobody is let go who is further ahead than so many times the floor before it. */
+/* In a trial nobody is let go who is further ahead than so many times the floor. */
 #define FL_FLOOR_AHEAD 16
 
 struct fl_floor {
 	struct fl_limit limit; /* the room up to the floor */
 	atomic64_t released; /* requests that were let go */
-	/*
-	 * Windows that are left of a trial, and the middle before it. Written by
-	 * fl_floor_look(); a stale read judges one request by the old floor.
-	 */
+	/* Windows that are left of a trial. A stale read judges one request by the old floor. */
 	unsigned int trials;
-	s64 before;
 
 	/* The rest is the caller's of fl_floor_look(), one at a time. */
 	s64 middle, spread;
@@ -113,6 +109,7 @@ struct fl_floor {
 	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
+	s64 before; /* the middle before it */
 	u64 tried, tried_cost[2]; /* what was usual then */
 	bool was_of_use; /* the last one; the next one decides */
 	bool unproven; /* a trial raised the floor, and nobody has waited since */
@@ -190,7 +187,7 @@ static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 	floor->in_drive = div64_s64(floor->in_drive, floor->waited);
 	if (now_ns < floor->next_trial_ns || floor->in_drive <= floor->middle)
 		return;
-	WRITE_ONCE(floor->before, floor->middle);
+	floor->before = floor->middle;
 	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
 	floor->tried = floor->usual;
 	memcpy(floor->tried_cost, floor->usual_cost, sizeof(floor->tried_cost));
