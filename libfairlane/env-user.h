@@ -71,7 +71,11 @@ static inline void fl_free(void *p)
 #define smp_load_acquire(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define smp_store_release(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define smp_mb() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#ifdef __x86_64__ /* as in the kernel: the instruction is a barrier, the compiler has to know */
+#define smp_mb__after_atomic() __asm__ volatile("" ::: "memory")
+#else
 #define smp_mb__after_atomic() smp_mb()
+#endif
 
 typedef struct {
 	int counter;

@@ -119,9 +119,9 @@ struct fl_queue {
 	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */
 	u64 inserted ____cacheline_aligned_in_smp;
-	u64 requests[FL_NR_OPS]; /* dispatched */
-	u64 bytes[FL_NR_OPS];
 	u64 cost; /* charged */
+	u64 requests[FL_NR_OPS]; /* dispatched */
+	u64 bytes[FL_NR_OPS]; /* of reads and writes on the same cache line */
 	atomic64_t ahead_bytes; /* of requests that the root sent for it, see charge() */
 	/* By the class that route() chose. */
 	u64 routed[FL_NR_CLASSES], routed_cost[FL_NR_CLASSES];

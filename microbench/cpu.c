@@ -324,7 +324,7 @@ static bool wanted(const struct fl_sched *sched, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	const struct fl_sched *const *sched;
-	static const unsigned int flows[] = { 4, 16, 64, 256 }, queues[] = { 1, 4, 16, 64 };
+	static const unsigned int flows[] = { 4, 16, 32, 64, 256 }, queues[] = { 1, 4, 16, 32, 64 };
 	unsigned int f, q;
 
 	fl_set_clock(virtual_ns);

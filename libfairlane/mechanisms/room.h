@@ -158,35 +158,58 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 	return found;
 }
 
+/* Is a request of @cost more than a part may be off by? An empty part then is passed over. */
+static inline bool __fl_room_passes_over(const struct fl_limit *limit, const struct fl_room *room,
+					 u64 cost)
+{
+	return (s64)cost > READ_ONCE(limit->batch) && !READ_ONCE(limit->loose) &&
+	       !atomic64_read(&room->part) && !READ_ONCE(room->woken);
+}
+
 /* A request of @cost is sent to the drive. Under hwq->lock. */
 static inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u64 cost)
 {
-	s64 part = atomic64_add_return(-(s64)cost, &room->part);
-
 	WRITE_ONCE(room->last, cost);
 	if (unlikely(READ_ONCE(room->woken)))
 		WRITE_ONCE(room->woken, false);
-	if (part < -READ_ONCE(limit->batch) && !READ_ONCE(limit->loose))
+	if (__fl_room_passes_over(limit, room, cost))
+		atomic64_add(-(s64)cost, &limit->pool);
+	else if (atomic64_add_return(-(s64)cost, &room->part) < -READ_ONCE(limit->batch) &&
+		 !READ_ONCE(limit->loose))
 		__fl_room_give(limit, room);
+}
+
+/* Give @cost back. Returns whether the pool has it; else it stays in the part. */
+static inline bool __fl_limit_give_back(struct fl_limit *limit, struct fl_room *room, u64 cost)
+{
+	s64 part;
+
+	if (__fl_room_passes_over(limit, room, cost)) {
+		atomic64_add(cost, &limit->pool);
+		return true;
+	}
+	part = atomic64_add_return(cost, &room->part);
+	/* That was a full barrier: see the top of this file. */
+	if (part <= 0)
+		return false;
+	if (!atomic_read(&limit->nr_waiting) &&
+	    (READ_ONCE(limit->loose) ||
+	     (part <= READ_ONCE(limit->batch) && atomic64_read(&limit->pool) >= 0)))
+		return false;
+	/* If it was handed some, that is its own: its dispatch() is about to come. */
+	__fl_room_give(limit, room);
+	return true;
 }
 
 /* It is no longer there. Any context, no lock. */
 static inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u64 cost)
 {
-	s64 part = atomic64_add_return(cost, &room->part);
 	unsigned long flags;
 
-	/* That was a full barrier: see the top of this file. */
-	if (part <= 0)
+	if (!__fl_limit_give_back(limit, room, cost))
 		return;
-	if (!atomic_read(&limit->nr_waiting) &&
-	    (READ_ONCE(limit->loose) ||
-	     (part <= READ_ONCE(limit->batch) && atomic64_read(&limit->pool) >= 0)))
-		return;
-	/* If it was handed some, that is its own: its dispatch() is about to come. */
-	__fl_room_give(limit, room);
-	smp_mb(); /* again */
-	if (likely(!atomic_read(&limit->nr_waiting)))
+	smp_mb__after_atomic(); /* again */
+	if (likely(!atomic_read(&limit->nr_waiting)) || atomic64_read(&limit->pool) <= 0)
 		return;
 	spin_lock_irqsave(&limit->lock, flags);
 	__fl_limit_hand_over(limit, NULL);

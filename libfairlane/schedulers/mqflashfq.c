@@ -13,8 +13,8 @@
  * under one lock, and every request of every core goes through it. mqFlashFQ
  * does not look for the furthest behind. A flow compares itself with one
  * other, chosen at random, by reading that one's virtual time: not ahead of
- * it, it may go on; ahead of it, it waits. No lock, and in the long run the
- * same shares: whoever is ahead finds most others behind itself.
+ * it, it may go on; ahead of it, it waits (sampled-times.h). No lock, and in the
+ * long run the same shares: whoever is ahead finds most others behind itself.
  *
  *     hardware queue 0       hardware queue 1       hardware queue 2
  *        RQ    WQ               RQ    WQ               RQ    WQ
@@ -69,19 +69,14 @@
  * A flow is backlogged while it has queued or outstanding requests and for
  * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
  * sends the next is not idle in between (deceptive idleness). Only backlogged
- * flows are sampled. Who becomes backlogged starts at the later of its own virtual
- * time and the system's, a sample: what it did not use it has lost, what it owes it
- * still owes. When nobody is backlogged the system's is the furthest that anyone was.
- *
- * The virtual times of backlogged flows are in slots that belong to the device,
- * so that a sample of a flow that has just gone is at worst an old number.
- * Whoever comes when all slots are taken is not sampled, but samples.
+ * flows are sampled. Who becomes backlogged has lost what it did not use, and still
+ * owes what it owes.
  *
  * 5. Reads and writes
  *
- * Each queue is a read queue and a write queue (WQ also has discards and the
- * like) with weights of their own, read_weight and write_weight, so that a
- * read does not wait behind a flow's own writes for longer than its part.
+ * Each queue is a read queue and a write queue with weights of their own, read_weight
+ * and write_weight, so that a read does not wait behind a flow's own writes for longer
+ * than its part (reads-and-writes.h).
  *
  * 6. Work conservation (an addition: the tunable `conserve`)
  *
@@ -95,11 +90,9 @@
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
  */
+#include "../mechanisms/reads-and-writes.h"
+#include "../mechanisms/sampled-times.h"
 #include "../mechanisms/work-conservation.h"
-#include "../mechanisms/virtual-time.h"
-
-/* Backlogged flows that can be sampled. */
-#define MF_SLOTS 256
 
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
@@ -110,47 +103,23 @@
 /* Flows that do not keep up while others are let go stay so many steps behind them. */
 #define MF_KEPT_STEPS 8
 
-/* Random tries before the next backlogged flow is good enough. */
-#define MF_TRIES 4
-
-enum { MF_RQ, MF_WQ, MF_NR_RQS };
 enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
-
-/* A virtual time that others may sample. */
-struct mf_slot {
-	atomic64_t vt; /* charged; added to by any hardware queue */
-	/* Written under dev->lock; a stale read samples a flow that just went. */
-	int used;
-	/* Hardware queues that wait for it: bit n for n, n + 64, ... Cleared by whoever advances it. */
-	atomic64_t waiters;
-} ____cacheline_aligned_in_smp;
-
-/* What has a virtual time: embedded in a flow or in a hardware queue. */
-struct mf_entity {
-	/*
-	 * In the device, or &own. Written under dev->lock while the entity is
-	 * idle; a stale read charges a batch to the wrong one.
-	 */
-	struct mf_slot *slot;
-	bool in; /* backlogged; written under dev->lock, read by every insert */
-	struct mf_slot own; /* when idle, or all slots are taken */
-};
 
 /* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
 struct mf_queue {
 	struct fl_queue q;
-	struct list_head rqs[MF_NR_RQS];
 	struct list_head ready; /* in mf_hwq.ready, when something is queued */
 	u64 key; /* its virtual time when it was sorted in: it has not become less */
+	struct fl_sampled *time; /* the cgroup's or the core's */
+	struct fl_rw rw; /* RQ and WQ */
 	u64 budget; /* drawn and not spent, in virtual time */
-	s64 lead; /* RQ's before WQ, in cost times the weight of the other */
-	struct mf_slot *waits_for; /* the sample that it was ahead of; NULL: none */
+	struct fl_slot *waits_for; /* the sample that it was ahead of; NULL: none */
 	u64 held_since_ns; /* 0: not held */
 };
 
 struct mf_flow {
 	struct fl_flow flow;
-	struct mf_entity entity;
+	struct fl_sampled time;
 	u64 reciprocal; /* of the share; written under dev->lock; a stale read misprices one request */
 };
 
@@ -158,11 +127,11 @@ struct mf_hwq {
 	struct fl_hwq hwq;
 	/* Under hwq->lock. */
 	struct list_head ready; /* mf_queue.ready, by key */
+	struct mf_queue *root; /* the root cgroup's; does not change */
 	u64 random;
 	/* Written under hwq->lock; the tick reads them, old by a request. */
-	u64 inserted;
-	u64 queued_bytes; /* NOQ; without what was merged into requests since */
-	u64 sent_bytes; /* NOS is the difference to done_bytes */
+	u64 inserted, sent; /* requests: the difference is queued (NOQ) */
+	u64 sent_cost; /* what done_cost lacks of it is outstanding (NOS) */
 	/*
 	 * The first of the ready ones failed the test, with these. Written under
 	 * hwq->lock, except that whoever finds that it would pass now clears held;
@@ -170,77 +139,39 @@ struct mf_hwq {
 	 */
 	bool held;
 	u64 held_vt;
-	/* The same for the last one that was let go though it failed; the tick clears let_go. */
+	struct fl_slot *held_for;
+	/* Where the last one was that was let go though it failed; the tick clears let_go. */
 	bool let_go;
 	u64 let_go_vt;
-	struct mf_slot *held_for;
-	struct mf_entity core;
+	struct fl_sampled time; /* the core's */
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	struct fl_room room;
 	/* What the drive has given back. Added to by completions, summed by the tick. */
-	atomic64_t done ____cacheline_aligned_in_smp;
-	atomic64_t done_bytes;
-	atomic64_t done_cost[2]; /* reads, and all others */
+	atomic64_t done_cost[2] ____cacheline_aligned_in_smp; /* reads, and all others */
 };
 
 struct mf_dev {
 	struct fl_dev dev;
 	/* Read on the hot path, written under dev->lock: a stale read misjudges one batch. */
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
-	unsigned int nr_slots; /* from here on none is used */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
 	struct fl_floor floor;
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
 	u64 front; /* see mf_forget() */
-	u64 idle_vt; /* the furthest that any was when it ceased to be backlogged */
 	unsigned int busy; /* flows */
 	u64 aged_ns; /* the last look for idle flows */
-	u64 random;
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
 	/* Counters. */
-	u64 backlogged, holds, outstanding_bytes, queued_bytes;
-	struct mf_slot slots[MF_SLOTS];
+	u64 holds, outstanding, queued;
+	struct fl_slots slots;
 };
 
 #define to_mf_dev(_dev) container_of(_dev, struct mf_dev, dev)
 #define to_mf_hwq(_hwq) container_of(_hwq, struct mf_hwq, hwq)
 #define to_mf_flow(_flow) container_of(_flow, struct mf_flow, flow)
 #define to_mf_queue(_queue) container_of(_queue, struct mf_queue, q)
-
-/* ---- System virtual time: a random sample ------------------------------ */
-
-/* 0..n-1: the upper bits of Knuth's linear congruence. */
-static unsigned int mf_random(u64 *state, unsigned int n)
-{
-	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
-	return (*state >> 32) * n >> 32;
-}
-
-/* A random backlogged flow other than @self; NULL when there is none. */
-static struct mf_slot *mf_sample(struct mf_dev *mf, const struct mf_slot *self, u64 *random)
-{
-	unsigned int nr = READ_ONCE(mf->nr_slots), i = 0, n;
-
-	if (!nr)
-		return NULL;
-	for (n = 0; n < MF_TRIES + nr; n++) {
-		struct mf_slot *slot;
-
-		i = n < MF_TRIES ? mf_random(random, nr) : i + 1 < nr ? i + 1 : 0;
-		slot = &mf->slots[i];
-		if (slot != self && READ_ONCE(slot->used))
-			return slot;
-	}
-	return NULL;
-}
-
-/* Must a flow at @vt wait for @other? */
-static bool mf_must_wait(const struct mf_slot *other, u64 vt)
-{
-	return fl_vt_before(atomic64_read(&other->vt), vt) && READ_ONCE(other->used);
-}
 
 /* ---- Backlogged and idle: the slow path, under dev->lock ---------------- */
 
@@ -259,55 +190,6 @@ static void mf_update_shares(struct mf_dev *mf)
 				       mf->by_core ? 1 : min_t(u32, mf->dev.nr_hwqs, MF_PARTS)));
 }
 
-/*
- * @entity becomes backlogged: at the later of its own virtual time and the system's.
- * What it owes it still owes; what it did not use it has lost.
- */
-static void mf_enter(struct mf_dev *mf, struct mf_entity *entity)
-{
-	const struct mf_slot *sample = mf_sample(mf, NULL, &mf->random);
-	u64 vt = atomic64_read(&entity->own.vt), system;
-	struct mf_slot *slot = &entity->own;
-	unsigned int i;
-
-	if (entity->in)
-		return;
-	for (i = 0; i < MF_SLOTS; i++)
-		if (!mf->slots[i].used) {
-			slot = &mf->slots[i];
-			break;
-		}
-	system = sample ? (u64)atomic64_read(&sample->vt) : mf->idle_vt;
-	atomic64_set(&slot->vt, fl_vt_before(vt, system) ? system : vt);
-	if (slot != &entity->own)
-		WRITE_ONCE(slot->used, 1);
-	if (i < MF_SLOTS && i >= mf->nr_slots)
-		WRITE_ONCE(mf->nr_slots, i + 1);
-	WRITE_ONCE(entity->slot, slot);
-	WRITE_ONCE(entity->in, true);
-	mf->backlogged++;
-}
-
-static void mf_leave(struct mf_dev *mf, struct mf_entity *entity)
-{
-	struct mf_slot *slot = entity->slot;
-	u64 vt = atomic64_read(&slot->vt);
-
-	if (!entity->in)
-		return;
-	WRITE_ONCE(entity->in, false);
-	mf->backlogged--;
-	if (fl_vt_before(mf->idle_vt, vt))
-		mf->idle_vt = vt;
-	if (slot == &entity->own)
-		return;
-	atomic64_set(&entity->own.vt, vt);
-	WRITE_ONCE(entity->slot, &entity->own);
-	WRITE_ONCE(slot->used, 0);
-	while (mf->nr_slots && !mf->slots[mf->nr_slots - 1].used)
-		WRITE_ONCE(mf->nr_slots, mf->nr_slots - 1);
-}
-
 /* The first request of an idle flow or core. Takes dev->lock, under hwq->lock. */
 static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow)
 {
@@ -315,10 +197,10 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 	bool kick;
 
 	spin_lock_irqsave(&mf->dev.lock, flags);
-	if (!mf->backlogged && !mf->busy)
+	if (!mf->slots.backlogged && !mf->busy)
 		WRITE_ONCE(mf->by_core, READ_ONCE(mf->flow) == MF_CORE);
 	fl_flow_set_busy(flow, true);
-	mf_enter(mf, mf->by_core ? &mhq->core : &to_mf_flow(flow)->entity);
+	fl_sampled_enter(&mf->slots, mf->by_core ? &mhq->time : &to_mf_flow(flow)->time);
 	mf_update_shares(mf);
 	kick = !mf->ticking;
 	mf->ticking = true;
@@ -330,15 +212,16 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 /* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	u64 queued = READ_ONCE(mhq->queued_bytes), inserted = READ_ONCE(mhq->inserted);
-	u64 outstanding = READ_ONCE(mhq->sent_bytes) - atomic64_read(&mhq->done_bytes);
+	u64 inserted = READ_ONCE(mhq->inserted), queued = inserted - READ_ONCE(mhq->sent);
+	u64 outstanding = READ_ONCE(mhq->sent_cost) - atomic64_read(&mhq->done_cost[0]) -
+			  atomic64_read(&mhq->done_cost[1]);
 
-	mf->queued_bytes += queued;
-	mf->outstanding_bytes += outstanding;
+	mf->queued += queued;
+	mf->outstanding += outstanding;
 	if (queued || outstanding)
 		return;
 	if (inserted == mhq->seen)
-		mf_leave(mf, &mhq->core);
+		fl_sampled_leave(&mf->slots, &mhq->time);
 	mhq->seen = inserted;
 }
 
@@ -349,9 +232,9 @@ static void mf_age(struct mf_dev *mf)
 
 	fl_for_each_active(flow, &mf->dev)
 		if (!fl_flow_age(flow, mf->dev.sched))
-			mf_leave(mf, &to_mf_flow(flow)->entity);
-	mf->queued_bytes = 0;
-	mf->outstanding_bytes = 0;
+			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
+	mf->queued = 0;
+	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
 	mf_update_shares(mf);
@@ -363,7 +246,7 @@ static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		requests += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done);
+		requests += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent);
 		cost[0] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[0]);
 		cost[1] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[1]);
 	}
@@ -398,43 +281,27 @@ static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
  */
 static void mf_forget(struct mf_dev *mf)
 {
-	struct mf_slot *slot, *first = NULL;
-	u64 front = 0, advanced, least;
+	u64 front = 0, advanced;
 
 	if (!mf_was_let_go(mf, &front))
 		return;
 	advanced = front - mf->front;
-	if (fl_vt_before(mf->front, front))
-		mf->front = front;
-	if (mf->floor.trials || (s64)advanced <= 0)
+	if ((s64)advanced <= 0)
 		return;
-	least = front - (mf->floor.limit.level + MF_KEPT_STEPS * mf->step);
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++) {
-		u64 vt = atomic64_read(&slot->vt);
-
-		if (slot->used && fl_vt_before(vt, least) &&
-		    (!first || fl_vt_before(atomic64_read(&first->vt), vt)))
-			first = slot;
-	}
-	if (!first)
-		return;
-	advanced = min_t(u64, advanced, least - atomic64_read(&first->vt));
-	for (slot = mf->slots; slot < mf->slots + mf->nr_slots; slot++)
-		if (slot->used && fl_vt_before(atomic64_read(&slot->vt), least))
-			atomic64_add(advanced, &slot->vt);
+	mf->front = front;
+	if (!mf->floor.trials)
+		fl_slots_bring_nearer(&mf->slots,
+				      front - (mf->floor.limit.level + MF_KEPT_STEPS * mf->step),
+				      advanced);
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
 
-static struct mf_entity *mf_entity(const struct mf_queue *mq)
+/* Whose virtual time is that of @mq? While it has requests that does not change. */
+static struct fl_sampled *mf_time(const struct mf_queue *mq)
 {
-	return READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core) ? &to_mf_hwq(mq->q.hwq)->core :
-							     &to_mf_flow(mq->q.flow)->entity;
-}
-
-static u64 mf_vt(const struct mf_queue *mq)
-{
-	return atomic64_read(&READ_ONCE(mf_entity(mq)->slot)->vt);
+	return READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core) ? &to_mf_hwq(mq->q.hwq)->time :
+							     &to_mf_flow(mq->q.flow)->time;
 }
 
 static u64 mf_reciprocal(const struct mf_queue *mq)
@@ -447,12 +314,12 @@ static struct mf_queue *mf_queue_of(struct list_head *ready)
 	return list_entry(ready, struct mf_queue, ready);
 }
 
-/* Sort @mq in. Most often it has just advanced, for the end, or is new, for the front. */
-static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
+/* Sort @mq in, by its virtual time. Most often it has just advanced, for the end, or is new, for the front. */
+static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq, u64 vt)
 {
 	struct list_head *pos = mhq->ready.prev;
 
-	mq->key = mf_vt(mq);
+	mq->key = vt;
 	if (!list_empty(&mhq->ready) && fl_vt_before(mq->key, mf_queue_of(mhq->ready.next)->key))
 		pos = &mhq->ready;
 	while (pos != &mhq->ready && fl_vt_before(mq->key, mf_queue_of(pos)->key))
@@ -461,15 +328,15 @@ static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq)
 }
 
 /*
- * The one with the least virtual time, or NULL. Other hardware queues may have
+ * The one with the least virtual time; there is one. Other hardware queues may have
  * advanced some of them. Virtual times only advance: if the first one's is what
  * it was, it is still the least.
  */
 static struct mf_queue *mf_first(struct mf_hwq *mhq)
 {
-	while (!list_empty(&mhq->ready)) {
+	for (;;) {
 		struct mf_queue *mq = mf_queue_of(mhq->ready.next);
-		u64 vt = mf_vt(mq);
+		u64 vt = fl_sampled_vt(mq->time);
 
 		if (vt == mq->key || mq->ready.next == &mhq->ready ||
 		    !fl_vt_before(mf_queue_of(mq->ready.next)->key, vt)) {
@@ -477,21 +344,20 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 			return mq;
 		}
 		list_del_init(&mq->ready);
-		mf_sort_in(mhq, mq);
+		mf_sort_in(mhq, mq, vt);
 	}
-	return NULL;
 }
 
 /* If the flow that is held on @mhq would pass the test now, run the queue. No lock, any context. */
 static bool mf_test_held(struct mf_hwq *mhq)
 {
-	const struct mf_slot *other = READ_ONCE(mhq->held_for);
+	const struct fl_slot *other = READ_ONCE(mhq->held_for);
 	u64 vt = READ_ONCE(mhq->held_vt);
 
 	if (!READ_ONCE(mhq->held))
 		return true;
 	/* One that does not wait for room either, as it was too far ahead in a trial, asks again. */
-	if (mf_must_wait(other, vt) &&
+	if (fl_slot_is_behind(other, vt) &&
 	    (READ_ONCE(mhq->room.waiting) || !READ_ONCE(to_mf_dev(mhq->hwq.dev)->conserve)))
 		return false;
 	WRITE_ONCE(mhq->held, false);
@@ -499,27 +365,12 @@ static bool mf_test_held(struct mf_hwq *mhq)
 	return true;
 }
 
-static void mf_add_waiter(struct mf_slot *slot, unsigned int index)
+/* @slot has advanced. Does @hwq no longer wait for it? */
+static bool mf_wake(struct fl_hwq *hwq, const struct fl_slot *slot)
 {
-	s64 old = atomic64_read(&slot->waiters), bit = 1ull << index % 64;
+	struct mf_hwq *mhq = to_mf_hwq(hwq);
 
-	while (!(old & bit) && !atomic64_try_cmpxchg(&slot->waiters, &old, old | bit))
-		;
-}
-
-/* @slot has advanced, or is free: hardware queues that waited for it may pass now. */
-static void mf_wake_waiters(struct mf_dev *mf, struct mf_slot *slot)
-{
-	u64 waiters = atomic64_xchg(&slot->waiters, 0);
-	unsigned int bit, i;
-
-	for (bit = 0; bit < 64 && waiters >> bit; bit++)
-		for (i = bit; (waiters >> bit & 1) && i < mf->dev.nr_hwqs; i += 64) {
-			struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
-
-			if (READ_ONCE(mhq->held_for) == slot && !mf_test_held(mhq))
-				mf_add_waiter(slot, i);
-		}
+	return READ_ONCE(mhq->held_for) != slot || mf_test_held(mhq);
 }
 
 /* @mq, the first, has to wait. False: no longer. */
@@ -528,9 +379,7 @@ static bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
 	WRITE_ONCE(mhq->held, true);
-	mf_add_waiter(mq->waits_for, mhq->hwq.index);
-	smp_mb(); /* whoever advances it sees the waiter, or we see where it is */
-	if (!mf_must_wait(mq->waits_for, mq->key)) {
+	if (!fl_slot_wait(mq->waits_for, mhq->hwq.index, mq->key)) {
 		WRITE_ONCE(mhq->held, false);
 		return false;
 	}
@@ -574,13 +423,13 @@ static void mf_let_go(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 
 /* The test, see 3 above. */
 static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq,
-		      const struct mf_slot *self)
+		      const struct fl_slot *self)
 {
 	if (mf_is_exempt(mq))
 		return true;
 	if (!mq->waits_for)
-		mq->waits_for = mf_sample(mf, self, &mhq->random);
-	if (mq->waits_for && mf_must_wait(mq->waits_for, mq->key))
+		mq->waits_for = fl_slots_sample(&mf->slots, self, &mhq->random);
+	if (mq->waits_for && fl_slot_is_behind(mq->waits_for, mq->key))
 		return false;
 	mq->waits_for = NULL;
 	return true;
@@ -589,7 +438,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 /* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
-	struct mf_slot *slot = READ_ONCE(mf_entity(mq)->slot);
+	struct fl_slot *slot = READ_ONCE(mq->time->slot);
 	u64 step = advance - mq->budget;
 
 	if (mf_passes(mf, mhq, mq, slot))
@@ -599,98 +448,69 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 		mf_let_go(mf, mhq, mq);
 	else
 		return false;
-	atomic64_add(step, &slot->vt);
 	mq->budget += step;
-	smp_mb__after_atomic(); /* see mf_hold() */
-	if (atomic64_read(&slot->waiters))
-		mf_wake_waiters(mf, slot);
+	if (fl_slot_advance(slot, step))
+		fl_slot_wake(slot, &mf->dev, mf_wake);
 	return true;
 }
 
-static int mf_which(enum fl_op op)
+static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, u64 cost)
 {
-	return op == FL_READ ? MF_RQ : MF_WQ;
-}
-
-/* The next request: of RQ or of WQ, whichever has the turn. */
-static struct fl_req *mf_next(const struct mf_queue *mq)
-{
-	bool write = list_empty(&mq->rqs[MF_RQ]) || (!list_empty(&mq->rqs[MF_WQ]) && mq->lead > 0);
-
-	return fl_req_of(mq->rqs[write ? MF_WQ : MF_RQ].next);
-}
-
-/*
- * While one of RQ and WQ is empty, the other one's requests give it credit for no
- * more than one of them. What one owes the other it goes on paying.
- */
-static void mf_take_turn(struct mf_dev *mf, struct mf_queue *mq, int which, u64 cost)
-{
-	s64 lead = mq->lead;
-
-	if (which == MF_RQ) {
-		if (list_empty(&mq->rqs[MF_WQ]))
-			lead = min_t(s64, lead, 0);
-		mq->lead = lead + cost * READ_ONCE(mf->write_weight);
-	} else {
-		if (list_empty(&mq->rqs[MF_RQ]))
-			lead = max_t(s64, lead, 0);
-		mq->lead = lead - cost * READ_ONCE(mf->read_weight);
-	}
-}
-
-/* A request's word has the bytes that NOQ or NOS count for it, and whether it is in the drive. */
-#define MF_SENT 1ul
-
-static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq)
-{
-	u64 bytes = fl_req_bytes(rq);
-
 	list_del_init(fl_req_node(rq));
-	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes - *fl_req_priv(rq));
-	WRITE_ONCE(mhq->sent_bytes, mhq->sent_bytes + bytes);
-	*fl_req_priv(rq) = bytes | MF_SENT;
-	if (list_empty(&mq->rqs[MF_RQ]) && list_empty(&mq->rqs[MF_WQ]))
+	WRITE_ONCE(mhq->sent, mhq->sent + 1);
+	WRITE_ONCE(mhq->sent_cost, mhq->sent_cost + cost);
+	*fl_req_priv(rq) = cost; /* which is in the drive; 0: not there */
+	if (fl_rw_empty(&mq->rw))
 		list_del_init(&mq->ready);
 	mf_not_held(mq);
 	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false);
 }
 
-/* The next request of @mq, if it has the budget for it or passes the test for more. */
-static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+/* The next request of @mq, if it has the budget for it or, where it may @draw, passes the test. */
+static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, bool draw)
 {
-	struct fl_req *rq = mf_next(mq);
-	u64 cost = fl_cost(&mf->dev.prices, fl_req_op(rq), fl_req_bytes(rq));
+	struct fl_req *rq = fl_rw_next(&mq->rw);
+	enum fl_op op = fl_req_op(rq);
+	u64 cost = fl_cost(&mf->dev.prices, op, fl_req_bytes(rq));
 	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
 
-	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
+	if (mq->budget < advance && !(draw && mf_draw(mf, mhq, mq, advance)))
 		return NULL;
 	mq->budget -= advance;
-	mf_take_turn(mf, mq, mf_which(fl_req_op(rq)), cost);
-	mf_send(mhq, mq, rq);
+	fl_rw_account(&mq->rw, op, cost,
+		      op == FL_READ ? READ_ONCE(mf->write_weight) : READ_ONCE(mf->read_weight));
+	mf_send(mhq, mq, rq, cost);
 	fl_limit_sent(&mf->floor.limit, &mhq->room, cost);
 	fl_queue_account(&mq->q, rq, cost);
 	return rq;
 }
 
+/*
+ * A cgroup spends its batch before others are looked at. Those of a core have one virtual
+ * time, and the batches of a core are large: there they take turns.
+ */
 static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 {
 	struct mf_dev *mf = to_mf_dev(hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(hwq);
-	struct mf_queue *first = mf_first(mhq), *mq;
-	struct fl_req *rq;
+	struct mf_queue *first;
+	struct fl_req *rq = NULL;
 
-	if (!first)
+	if (list_empty(&mhq->ready))
 		goto none;
+	if (!READ_ONCE(mf->by_core))
+		rq = mf_try(mf, mhq, mf_queue_of(mhq->ready.next), false);
+	if (rq)
+		return rq;
+	first = mf_first(mhq);
 	do {
-		rq = mf_try(mf, mhq, first);
+		rq = mf_try(mf, mhq, first, true);
 		if (rq)
 			return rq;
 		/* All have to wait, except the root. */
-		list_for_each_entry(mq, &mhq->ready, ready)
-			if (mf_is_exempt(mq))
-				return mf_try(mf, mhq, mq);
+		if (mf_is_exempt(mhq->root) && !list_empty(&mhq->root->ready))
+			return mf_try(mf, mhq, mhq->root, true);
 	} while (!mf_hold(mhq, first));
 none:
 	fl_limit_pass_on(&mf->floor.limit, &mhq->room);
@@ -712,19 +532,19 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
 	struct mf_queue *mq = to_mf_queue(queue);
-	struct list_head *rqs = &mq->rqs[mf_which(fl_req_op(rq))];
+	struct list_head *rqs = fl_rw_list(&mq->rw, fl_req_op(rq));
 
 	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
-	WRITE_ONCE(mhq->queued_bytes, mhq->queued_bytes + fl_req_bytes(rq));
-	*fl_req_priv(rq) = fl_req_bytes(rq);
-	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_entity(mq)->in)))
+	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_time(mq)->in)))
 		mf_activate(mf, mhq, queue->flow);
 	if (at_head)
 		list_add(fl_req_node(rq), rqs);
 	else
 		list_add_tail(fl_req_node(rq), rqs);
-	if (list_empty(&mq->ready))
-		mf_sort_in(mhq, mq);
+	if (list_empty(&mq->ready)) {
+		mq->time = mf_time(mq);
+		mf_sort_in(mhq, mq, fl_sampled_vt(mq->time));
+	}
 	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false); /* test again */
 }
@@ -739,7 +559,7 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 {
-	return &to_mf_queue(queue)->rqs[mf_which(op)];
+	return fl_rw_list(&to_mf_queue(queue)->rw, op);
 }
 
 /* ---- Completion ---------------------------------------------------------------- */
@@ -754,15 +574,11 @@ static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 bytes = *fl_req_priv(rq), cost;
+	u64 cost = *fl_req_priv(rq);
 
-	if (!(bytes & MF_SENT))
-		return; /* it never was, or has been released */
+	if (!cost)
+		return; /* it never was in the drive, or has been released */
 	*fl_req_priv(rq) = 0;
-	bytes &= ~MF_SENT;
-	cost = fl_cost(&queue->hwq->dev->prices, fl_req_op(rq), bytes);
-	atomic64_inc(&mhq->done);
-	atomic64_add(bytes, &mhq->done_bytes);
 	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);
 	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }
@@ -791,7 +607,7 @@ static u64 mf_tick(struct fl_dev *dev)
 	mf->holds += held;
 	mf_look_at_drive(mf, now);
 	mf_forget(mf);
-	mf->ticking = mf->busy || mf->backlogged;
+	mf->ticking = mf->busy || mf->slots.backlogged;
 	next = mf->ticking ? MF_PERIOD_NS : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;
@@ -807,10 +623,10 @@ static void mf_init_dev(struct fl_dev *dev)
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(dev->hwqs[i]);
 
-		mhq->core.slot = &mhq->core.own;
+		fl_sampled_init(&mhq->time);
 		INIT_LIST_HEAD(&mhq->ready);
 		/* They may be read just before it is held for the first time. */
-		mhq->held_for = mf->slots;
+		mhq->held_for = mf->slots.slot;
 		mhq->random = i + 1;
 	}
 	fl_floor_init(&mf->floor, dev, offsetof(struct mf_hwq, room), fl_now_ns());
@@ -820,7 +636,7 @@ static void mf_init_flow(struct fl_flow *flow)
 {
 	struct mf_flow *mfl = to_mf_flow(flow);
 
-	mfl->entity.slot = &mfl->entity.own;
+	fl_sampled_init(&mfl->time);
 	mfl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
 }
 
@@ -828,14 +644,15 @@ static void mf_init_queue(struct fl_queue *queue)
 {
 	struct mf_queue *mq = to_mf_queue(queue);
 
-	INIT_LIST_HEAD(&mq->rqs[MF_RQ]);
-	INIT_LIST_HEAD(&mq->rqs[MF_WQ]);
+	if (!queue->flow->parent)
+		to_mf_hwq(queue->hwq)->root = mq;
+	fl_rw_init(&mq->rw);
 	INIT_LIST_HEAD(&mq->ready);
 }
 
 static void mf_exit_flow(struct fl_flow *flow)
 {
-	mf_leave(to_mf_dev(flow->dev), &to_mf_flow(flow)->entity);
+	fl_sampled_leave(&to_mf_dev(flow->dev)->slots, &to_mf_flow(flow)->time);
 }
 
 #define MF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
@@ -855,12 +672,13 @@ static const struct fl_var mf_vars[] = {
 	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
 	MF_TUNABLE(conserve, "bool", 0, 1, 1,
 		   "1: nobody is held while the drive has too little to do; 0: as in the paper"),
-	MF_COUNTER(backlogged, "flows", "that have requests, or had some within the timeout"),
+	{ .name = "backlogged", .unit = "flows", .help = "that have requests, or had some within the timeout",
+	  .offset = offsetof(struct mf_dev, slots.backlogged) },
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
 	{ .name = "floor", .unit = "cost", .help = "with less in the drive nobody is held",
 	  .offset = offsetof(struct mf_dev, floor.limit.level) },
-	MF_COUNTER(outstanding_bytes, "bytes", "in the drive, at the last look"),
-	MF_COUNTER(queued_bytes, "bytes", "queued, at the last look"),
+	MF_COUNTER(outstanding, "cost", "in the drive, at the last look"),
+	MF_COUNTER(queued, "requests", "queued, at the last look"),
 	{}
 };
 

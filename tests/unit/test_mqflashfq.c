@@ -727,7 +727,7 @@ static void test_who_gives_back_twice_gives_back_once(void)
 	fl_mqflashfq.release(rq.queue, &rq);
 	fl_done(&rq);
 	fl_tick(d.dev);
-	CHECK(fl_get(d.dev, "outstanding_bytes", &outstanding) && !outstanding, "%lld bytes in the drive",
+	CHECK(fl_get(d.dev, "outstanding", &outstanding) && !outstanding, "%lld bytes in the drive",
 	      (long long)outstanding);
 	fl_flow_destroy(flow);
 	drive_exit(&d);

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Virtual times that are compared by sampling, with no lock and no order among them.
+ *
+ * Whoever has a virtual time is idle or backlogged. While it is backlogged, its virtual
+ * time is in a slot of a table. To learn whether it is ahead of others, it looks into one
+ * slot that is chosen at random (mqFlashFQ: Kang, Kim; JCSE 17(2), 2023, III-A):
+ *
+ *	slot        0    1    2    3
+ *	vt         70   64   72   (free)     the one in 0 finds itself ahead of 1, not of 2
+ *	waiters    -   hwq 5  -
+ *
+ * 1. Slots
+ *
+ * They belong to the device, so that a sample of a flow that has just gone is at worst an
+ * old number. They are taken and left under dev->lock, the first free one first. Whoever
+ * comes when all are taken has a slot of its own, out of the table: it is not sampled,
+ * but samples.
+ *
+ * 2. Coming and going
+ *
+ * Who becomes backlogged starts at the later of its own virtual time and the system's, a
+ * sample: what it did not use it has lost, what it owes it still owes. When nobody is
+ * backlogged, the system's is the furthest that anyone was.
+ *
+ * 3. Waiters
+ *
+ * A hardware queue that waits for a slot to advance sets its bit there, and then looks at
+ * the slot again. Whoever advances a slot adds to its virtual time, and then looks at the
+ * bits. There is a full barrier in between both times, so that one of them sees the other.
+ * Hardware queues n, n + 64, ... share a bit: some are asked in vain.
+ */
+#ifndef FAIRLANE_SAMPLED_TIMES_H
+#define FAIRLANE_SAMPLED_TIMES_H
+
+#include "virtual-time.h"
+
+/* As many can be sampled. */
+#define FL_SLOTS 256
+
+/* Random tries before the next slot in use is good enough. */
+#define FL_SLOT_TRIES 4
+
+struct fl_slot {
+	/* Added to by any hardware queue; a stale read is by what is added just now too little. */
+	atomic64_t vt;
+	/* Written under dev->lock; a stale read samples one that just went, or misses one that came. */
+	int used;
+	/* Set by hardware queues that wait, cleared by whoever advances it. */
+	atomic64_t waiters;
+} ____cacheline_aligned_in_smp;
+
+struct fl_slots {
+	/* From here on none is used. Written under dev->lock; a stale read: as of used. */
+	unsigned int nr;
+	/* The rest is under dev->lock, but for the slots. */
+	u64 backlogged; /* how many are; a counter to be shown */
+	u64 idle_vt; /* the furthest that any was when it ceased to be backlogged */
+	u64 random;
+	struct fl_slot slot[FL_SLOTS];
+};
+
+/* What has a virtual time: embedded in a flow, or in a hardware queue. */
+struct fl_sampled {
+	/*
+	 * In the table, or &own. Written under dev->lock while this is idle; a stale
+	 * read advances the wrong one, once.
+	 */
+	struct fl_slot *slot;
+	bool in; /* backlogged; written under dev->lock; a stale read comes a request late */
+	struct fl_slot own; /* when idle, or all slots are taken */
+};
+
+static inline void fl_sampled_init(struct fl_sampled *who)
+{
+	who->slot = &who->own;
+}
+
+static inline u64 fl_sampled_vt(const struct fl_sampled *who)
+{
+	return atomic64_read(&READ_ONCE(who->slot)->vt);
+}
+
+/* 0..n-1: the upper bits of Knuth's linear congruence. */
+static inline unsigned int fl_random_below(u64 *state, unsigned int n)
+{
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	return (*state >> 32) * n >> 32;
+}
+
+/* A random slot in use, other than @self; NULL when there is none. No lock, but @random's. */
+static inline struct fl_slot *fl_slots_sample(struct fl_slots *slots, const struct fl_slot *self,
+					      u64 *random)
+{
+	unsigned int nr = READ_ONCE(slots->nr), i = 0, n;
+
+	if (!nr)
+		return NULL;
+	for (n = 0; n < FL_SLOT_TRIES + nr; n++) {
+		struct fl_slot *slot;
+
+		i = n < FL_SLOT_TRIES ? fl_random_below(random, nr) : i + 1 < nr ? i + 1 : 0;
+		slot = &slots->slot[i];
+		if (slot != self && READ_ONCE(slot->used))
+			return slot;
+	}
+	return NULL;
+}
+
+/* Is @slot in use, and behind @vt? */
+static inline bool fl_slot_is_behind(const struct fl_slot *slot, u64 vt)
+{
+	return fl_vt_before(atomic64_read(&slot->vt), vt) && READ_ONCE(slot->used);
+}
+
+/* ---- Coming and going: under dev->lock ---- */
+
+/* @who becomes backlogged, if it is not. */
+static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who)
+{
+	const struct fl_slot *sample = fl_slots_sample(slots, NULL, &slots->random);
+	u64 vt = atomic64_read(&who->own.vt), system;
+	struct fl_slot *slot = &who->own;
+	unsigned int i;
+
+	if (who->in)
+		return;
+	for (i = 0; i < FL_SLOTS; i++)
+		if (!slots->slot[i].used) {
+			slot = &slots->slot[i];
+			break;
+		}
+	system = sample ? (u64)atomic64_read(&sample->vt) : slots->idle_vt;
+	atomic64_set(&slot->vt, fl_vt_before(vt, system) ? system : vt);
+	if (slot != &who->own)
+		WRITE_ONCE(slot->used, 1);
+	if (i < FL_SLOTS && i >= slots->nr)
+		WRITE_ONCE(slots->nr, i + 1);
+	WRITE_ONCE(who->slot, slot);
+	WRITE_ONCE(who->in, true);
+	slots->backlogged++;
+}
+
+/* @who ceases to be backlogged, if it is. */
+static inline void fl_sampled_leave(struct fl_slots *slots, struct fl_sampled *who)
+{
+	struct fl_slot *slot = who->slot;
+	u64 vt = atomic64_read(&slot->vt);
+
+	if (!who->in)
+		return;
+	WRITE_ONCE(who->in, false);
+	slots->backlogged--;
+	if (fl_vt_before(slots->idle_vt, vt))
+		slots->idle_vt = vt;
+	if (slot == &who->own)
+		return;
+	atomic64_set(&who->own.vt, vt);
+	WRITE_ONCE(who->slot, &who->own);
+	WRITE_ONCE(slot->used, 0);
+	while (slots->nr && !slots->slot[slots->nr - 1].used)
+		WRITE_ONCE(slots->nr, slots->nr - 1);
+}
+
+/*
+ * Those behind @least move forward, all by as much, so that their order stays: until the
+ * first of them is there, but by no more than @most.
+ */
+static inline void fl_slots_bring_nearer(struct fl_slots *slots, u64 least, u64 most)
+{
+	struct fl_slot *slot, *end = slots->slot + slots->nr;
+	u64 behind = 0; /* how far the first of them is */
+
+	for (slot = slots->slot; slot < end; slot++) {
+		u64 by = least - atomic64_read(&slot->vt);
+
+		if (slot->used && (s64)by > 0 && (!behind || by < behind))
+			behind = by;
+	}
+	most = min_t(u64, most, behind);
+	for (slot = slots->slot; behind && slot < end; slot++)
+		if (fl_slot_is_behind(slot, least))
+			atomic64_add(most, &slot->vt);
+}
+
+/* ---- Waiters: any context, no lock ---- */
+
+static inline void __fl_slot_add_waiter(struct fl_slot *slot, unsigned int hwq)
+{
+	s64 old = atomic64_read(&slot->waiters), bit = 1ull << hwq % 64;
+
+	while (!(old & bit) && !atomic64_try_cmpxchg(&slot->waiters, &old, old | bit))
+		;
+}
+
+/* Hardware queue @hwq waits until @slot is no longer behind @vt. False: it is not. */
+static inline bool fl_slot_wait(struct fl_slot *slot, unsigned int hwq, u64 vt)
+{
+	__fl_slot_add_waiter(slot, hwq);
+	smp_mb(); /* see 3 above */
+	return fl_slot_is_behind(slot, vt);
+}
+
+/* Returns whether hardware queues wait for that: see fl_slot_wake(). */
+static inline bool fl_slot_advance(struct fl_slot *slot, u64 step)
+{
+	atomic64_add(step, &slot->vt);
+	smp_mb__after_atomic(); /* see 3 above */
+	return atomic64_read(&slot->waiters);
+}
+
+/* Ask those of @nr hardware queues that wait for @slot. @wake returns false: it goes on waiting. */
+static inline void fl_slot_wake(struct fl_slot *slot, struct fl_dev *dev,
+				bool (*wake)(struct fl_hwq *hwq, const struct fl_slot *slot))
+{
+	u64 waiters = atomic64_xchg(&slot->waiters, 0);
+	unsigned int bit, i;
+
+	for (bit = 0; bit < 64 && waiters >> bit; bit++)
+		for (i = bit; (waiters >> bit & 1) && i < dev->nr_hwqs; i += 64)
+			if (!wake(dev->hwqs[i], slot))
+				__fl_slot_add_waiter(slot, i);
+}
+
+#endif
