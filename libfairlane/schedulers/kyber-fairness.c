@@ -251,12 +251,14 @@ static void kf_grant(struct kf_dev *kf, struct fl_flow *flow)
 	for (; flow; flow = flow->parent) {
 		struct kf_flow *kfl = to_kf_flow(flow);
 		u64 handed_out = min_t(u64, kf->handed_out - kfl->seen_handed_out, KF_MOST_MISSED);
+		u32 part;
 
 		if (!handed_out)
 			continue;
 		kfl->seen_handed_out = kf->handed_out;
+		part = fl_flow_update_part(flow);
 		if (flow->parent)
-			kf_add(kf, &kfl->below, fl_flow_part(flow), handed_out);
+			kf_add(kf, &kfl->below, part, handed_out);
 		if (!flow->busy)
 			continue;
 		WRITE_ONCE(flow->share, fl_flow_share(flow));

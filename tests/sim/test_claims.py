@@ -22,7 +22,6 @@ CLAIMS = {
 }
 FAILS = {
     "a-light-tenant-beside-deep-ones-is-as-fast-as-under-none": "kyber-fairness: 0.96 of its IOPS under none",
-    "a-tenant-with-64-groups-gets-its-share": "kyber-fairness: who is let go takes places of one that comes just then",
     "a-tenant-on-each-core-costs-no-throughput-16": "mqflashfq: 0.953 of none",
     "a-tenant-on-each-core-costs-no-throughput-32": "mqflashfq: 0.953 of none",
 }
