@@ -50,8 +50,8 @@
  * served would let a light flow spend its tokens early and then wait out the
  * round. A request may cost more than the flow has: it is in debt, and works
  * that off with its next grants, as many as it takes. A queue that was empty has
- * its first turn before those that were not: a tenant that waits for each request
- * should not wait for the turns of all others, too. The root's own requests
+ * its first turn before those that were not, and its place in the drive: a tenant
+ * that waits for each request should not wait for the turns of all others, too. The root's own requests
  * (swapping, metadata, the kernel's threads) pay, but are never throttled:
  * sooner or later everybody waits for them.
  *
@@ -572,7 +572,8 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 			kf_unthrottle(kf, khq);
 			continue;
 		}
-		if (!fl_limit_has_room(&kf->kyber.depth[op], &khq->kyber.room[op]))
+		if (!fl_limit_ask(&kf->kyber.depth[op], &khq->kyber.room[op],
+				  !list_empty(&khq->fresh[op])))
 			return NULL;
 		rq = fl_req_of(kq->rqs[op].next);
 		list_del_init(fl_req_node(rq));

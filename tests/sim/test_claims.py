@@ -21,7 +21,6 @@ CLAIMS = {
     for what in scenario_file.load_all(path)
 }
 FAILS = {
-    "a-light-tenant-beside-deep-ones-is-as-fast-as-under-none": "kyber-fairness: 0.96 of its IOPS under none",
     "a-tenant-on-each-core-costs-no-throughput-16": "mqflashfq: 0.953 of none",
     "a-tenant-on-each-core-costs-no-throughput-32": "mqflashfq: 0.953 of none",
 }
