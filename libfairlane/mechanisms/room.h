@@ -41,7 +41,7 @@ struct fl_room {
 	struct list_head node; /* in fl_limit.waiting; under its lock */
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
 	bool waiting, first; /* first: in fl_limit.first */
-	/* It was handed some: set under that lock, cleared under hwq->lock when it has dispatched. */
+	/* It was handed some: set under that lock, cleared under hwq->lock when it has dispatched or waits. */
 	bool woken;
 };
 
@@ -150,6 +150,7 @@ static inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bo
 		WRITE_ONCE(room->first, true);
 	} else if (!found) {
 		__fl_room_wait(limit, room, true, first);
+		WRITE_ONCE(room->woken, false);
 		WRITE_ONCE(limit->loose, false);
 		smp_mb(); /* see the top of this file */
 		__fl_room_give(limit, room);
