@@ -29,6 +29,10 @@ static const unsigned int fl_kyber_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define FL_KYBER_SAMPLES 500
 enum { FL_KYBER_TOTAL, FL_KYBER_IO, FL_KYBER_LATENCIES };
 
+/* A write costs at most 16 times a read: one slow flush must not stop all writers. */
+#define FL_WRITE_PRICE_ONE 256u
+#define FL_WRITE_PRICE_MAX (16 * FL_WRITE_PRICE_ONE)
+
 /* Periods for which a depth that was doubled stays. */
 #define FL_KYBER_KEEP 10
 
@@ -205,9 +209,9 @@ static inline void fl_kyber_control(struct fl_kyber *kyber, u64 now_ns, bool spe
 
 /*
  * How many times as long as a read is a write in the drive, on average since the last
- * time? 8 bit fixed point; 0: there were too few to tell.
+ * time? In units of 1 / FL_WRITE_PRICE_ONE; 0: there were too few to tell.
  */
-static inline u32 fl_kyber_write_ratio(struct fl_kyber *kyber)
+static inline u32 __fl_kyber_write_ratio(struct fl_kyber *kyber)
 {
 	u64 ns[2] = { 0 }, mean[2];
 	u32 requests[2] = { 0 };
@@ -229,7 +233,19 @@ static inline u32 fl_kyber_write_ratio(struct fl_kyber *kyber)
 	}
 	memcpy(kyber->ratio_ns, ns, sizeof(ns));
 	memcpy(kyber->ratio_requests, requests, sizeof(requests));
-	return min_t(u64, div64_u64(mean[FL_WRITE] << 8, max_t(u64, mean[FL_READ], 1)), 1u << 30);
+	return min_t(u64, FL_WRITE_PRICE_MAX,
+		     div64_u64(mean[FL_WRITE] * FL_WRITE_PRICE_ONE, max_t(u64, mean[FL_READ], 1)));
+}
+
+/*
+ * Once a period: the price of a write against a read of its size, a moving average of that
+ * ratio. @price: the last one.
+ */
+static inline u32 fl_kyber_write_price(struct fl_kyber *kyber, u32 price)
+{
+	u32 ratio = __fl_kyber_write_ratio(kyber);
+
+	return ratio ? (3 * price + max_t(u32, ratio, FL_WRITE_PRICE_ONE)) / 4 : price;
 }
 
 #endif

@@ -41,7 +41,10 @@ struct fl_room {
 	struct list_head node; /* in fl_limit.waiting; under its lock */
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
 	bool waiting, first; /* first: in fl_limit.first */
-	/* It was handed some: set under that lock, cleared under hwq->lock when it has dispatched or waits. */
+	/*
+	 * It was handed some: set under that lock, cleared under hwq->lock when it has
+	 * dispatched, or waits again since the limit has fallen meanwhile.
+	 */
 	bool woken;
 };
 
@@ -99,7 +102,8 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 }
 
 /* Under lock. */
-static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, bool wait, bool first)
+static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, bool wait,
+				  bool first)
 {
 	WRITE_ONCE(room->waiting, wait);
 	WRITE_ONCE(room->first, first);
@@ -113,9 +117,10 @@ static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, 
 /* Those that wait are handed what is in the pool, in turn. @self runs already. Under lock. */
 static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_room *self)
 {
-	while (!list_empty(&limit->first) || !list_empty(&limit->waiting)) {
-		struct list_head *line = list_empty(&limit->first) ? &limit->waiting : &limit->first;
-		struct fl_room *room = list_first_entry(line, struct fl_room, node);
+	while (atomic_read(&limit->nr_waiting)) {
+		bool first = !list_empty(&limit->first);
+		struct fl_room *room = list_first_entry(first ? &limit->first : &limit->waiting,
+							struct fl_room, node);
 
 		if (!__fl_limit_pull(limit, room))
 			return;
