@@ -40,7 +40,7 @@
 /* All under dev->lock. */
 struct fl_tokens {
 	u64 total; /* to hand out in a period; the caller's */
-	u64 handed_out; /* so far, to all together; the caller adds to it */
+	u64 handed_out; /* so far, to all together; the caller adds to it, read by anyone */
 	u32 turns; /* into which each flow's part of the total is divided; does not change */
 };
 
@@ -54,7 +54,7 @@ struct fl_token_flow {
 	atomic64_t own ____cacheline_aligned_in_smp; /* for its own requests */
 	atomic64_t below; /* for these, and for those of all cgroups below; not the root's */
 	u64 turn; /* written under dev->lock; a stale one is that of an earlier grant */
-	u64 seen; /* fl_tokens.handed_out at its last grant; under dev->lock */
+	u64 seen; /* fl_tokens.handed_out at its last grant; written under dev->lock */
 };
 
 #define to_fl_token_flow(_flow) container_of(_flow, struct fl_token_flow, flow)
@@ -89,7 +89,7 @@ static inline void fl_tokens_grant(const struct fl_tokens *tokens, struct fl_flo
 
 		if (!handed_out)
 			continue;
-		tf->seen = tokens->handed_out;
+		WRITE_ONCE(tf->seen, tokens->handed_out);
 		part = fl_flow_update_part(flow);
 		if (flow->parent)
 			__fl_tokens_add(tokens, &tf->below, part, handed_out);
@@ -110,6 +110,15 @@ static inline void fl_tokens_init_flow(const struct fl_tokens *tokens, struct fl
 {
 	to_fl_token_flow(flow)->seen =
 		tokens->handed_out - min_t(u64, tokens->handed_out, tokens->total);
+}
+
+/*
+ * Was anything handed out since @flow was last granted some? No lock: a stale read misses what
+ * was handed out just now. Whoever hands out runs those that wait, after a barrier.
+ */
+static inline bool fl_tokens_due(const struct fl_tokens *tokens, struct fl_flow *flow)
+{
+	return READ_ONCE(to_fl_token_flow(flow)->seen) != READ_ONCE(tokens->handed_out);
 }
 
 /* Has @flow any, at every level? No lock. */

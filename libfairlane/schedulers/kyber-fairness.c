@@ -137,8 +137,8 @@ struct kf_hwq {
 	u64 seen_refills;
 	/* Shared with completions, and with other hardware queues that have no room. */
 	struct fl_room room ____cacheline_aligned_in_smp; /* up to the floor */
-	struct fl_kyber_queue kyber;
 	atomic64_t done[2], requests; /* cost of what was completed: reads, and all others; how many */
+	struct fl_kyber_queue kyber;
 };
 
 struct kf_dev {
@@ -223,7 +223,7 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 *cause)
 {
 	++*cause;
-	kf->tokens.handed_out += tokens;
+	WRITE_ONCE(kf->tokens.handed_out, kf->tokens.handed_out + tokens);
 	fl_trace_refill(&kf->dev, cause == &kf->refills_period, tokens, kf->predicted.done);
 	kf_wake(kf, self);
 }
@@ -306,6 +306,9 @@ static bool kf_draw(struct kf_dev *kf, struct kf_hwq *khq, struct kf_queue *kq)
 	unsigned long flags;
 
 	if (!fl_tokens_left(flow)) {
+		if (!fl_tokens_due(&kf->tokens, flow) &&
+		    READ_ONCE(to_kf_flow(flow)->spent_round) == READ_ONCE(kf->round))
+			return false;
 		spin_lock_irqsave(&kf->dev.lock, flags);
 		fl_tokens_grant(&kf->tokens, flow);
 		if (!fl_tokens_left(flow)) {
@@ -409,7 +412,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 			kf_unthrottle(kf, khq);
 			continue;
 		}
-		if (!fl_limit_ask(&kf->kyber.depth[op], &khq->kyber.room[op],
+		if (!fl_limit_ask(&kf->kyber.depth[op], &khq->kyber.domain[op].room,
 				  !list_empty(&khq->fresh[op])))
 			return NULL;
 		rq = fl_req_of(kq->rqs[op].next);
@@ -417,7 +420,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		cost = kf_price(kf, rq);
 		*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
 		fl_tokens_pay(kq->q.flow, &kq->balance, cost);
-		fl_limit_sent(&kf->kyber.depth[op], &khq->kyber.room[op], 1);
+		fl_limit_sent(&kf->kyber.depth[op], &khq->kyber.domain[op].room, 1);
 		fl_limit_sent(&kf->floor.limit, &khq->room, cost);
 		if (unlikely(kq->in_advance))
 			fl_floor_release(&kf->floor);
@@ -429,7 +432,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		khq->batching++;
 		return rq;
 	}
-	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.room[op]);
+	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.domain[op].room);
 	return NULL;
 }
 
@@ -468,7 +471,7 @@ static bool kf_has_work(struct fl_hwq *hwq)
 
 	for (op = 0; op < FL_NR_OPS; op++)
 		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]) ||
-		    READ_ONCE(khq->kyber.room[op].woken))
+		    READ_ONCE(khq->kyber.domain[op].room.woken))
 			return true;
 	/* It was handed room. Or all is throttled: there are new tokens, or it has not yet asked. */
 	return READ_ONCE(khq->room.woken) ||
@@ -525,7 +528,7 @@ static void kf_release(struct fl_queue *queue, struct fl_req *rq)
 	if (!cost)
 		return;
 	*fl_req_priv(rq) = 0;
-	fl_limit_done(&kf->kyber.depth[op], &khq->kyber.room[op], 1);
+	fl_limit_done(&kf->kyber.depth[op], &khq->kyber.domain[op].room, 1);
 	fl_limit_done(&kf->floor.limit, &khq->room, cost);
 }
 
