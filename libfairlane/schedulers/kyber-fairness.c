@@ -40,8 +40,7 @@
  *     tokens they all get as much again.
  *
  * A refill only begins a new round. A flow gets its grant when it next runs out
- * (tokens.h), so that a refill takes the same time however many flows there are. A
- * cgroup with cgroups below it has tokens, too, for all of them together.
+ * (tokens.h). A cgroup with cgroups below it has tokens, too, for all of them together.
  *
  * A flow takes tokens a turn at a time (a quarter of its grant, divided by the
  * hardware queues) into the balance of one of its queues, and passes the turn
@@ -155,7 +154,7 @@ struct kf_dev {
 	u64 round, round_ns; /* its number, and when it began */
 	unsigned int nr_active, nr_spent; /* flows; those that spent their tokens in this round */
 	unsigned int next_woken; /* hardware queue */
-	u64 advanced; /* of that, what belongs to the next round */
+	u64 advanced; /* of what was handed out, what belongs to the next round */
 	u64 advance, advance_done; /* the last one; kf_done() then */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
@@ -563,7 +562,6 @@ static void kf_end_period(struct kf_dev *kf, u64 now)
 	fl_kyber_set_target(&kf->kyber, FL_READ, READ_ONCE(kf->read_lat_nsec));
 	fl_kyber_set_target(&kf->kyber, FL_WRITE, READ_ONCE(kf->write_lat_nsec));
 	fl_kyber_control(&kf->kyber, now, kf->nr_spent);
-	/* A price list has the prices of writes. */
 	WRITE_ONCE(kf->write_price, fl_prices_are_bytes(&kf->dev.prices) ?
 					    fl_kyber_write_price(&kf->kyber, kf->write_price) :
 					    FL_WRITE_PRICE_ONE);
