@@ -43,7 +43,7 @@ struct fl_room {
 	bool waiting, first; /* first: in fl_limit.first */
 	/*
 	 * It was handed some: set under that lock, cleared under hwq->lock when it has
-	 * dispatched, or waits again since the limit has fallen meanwhile.
+	 * dispatched. If the limit has fallen meanwhile, it waits again, with what it was handed.
 	 */
 	bool woken;
 };
@@ -117,7 +117,7 @@ static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, 
 /* Those that wait are handed what is in the pool, in turn. @self runs already. Under lock. */
 static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_room *self)
 {
-	while (atomic_read(&limit->nr_waiting)) {
+	while (!list_empty(&limit->first) || !list_empty(&limit->waiting)) {
 		bool first = !list_empty(&limit->first);
 		struct fl_room *room = list_first_entry(first ? &limit->first : &limit->waiting,
 							struct fl_room, node);
@@ -155,7 +155,6 @@ static inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bo
 		WRITE_ONCE(room->first, true);
 	} else if (!found) {
 		__fl_room_wait(limit, room, true, first);
-		WRITE_ONCE(room->woken, false);
 		WRITE_ONCE(limit->loose, false);
 		smp_mb(); /* see the top of this file */
 		__fl_room_give(limit, room);
@@ -200,8 +199,14 @@ static inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u
 	    (READ_ONCE(limit->loose) ||
 	     (part <= READ_ONCE(limit->batch) && atomic64_read(&limit->pool) >= 0)))
 		return;
-	/* If it was handed some, that is its own: its dispatch() is about to come. */
-	__fl_room_give(limit, room);
+	/*
+	 * If it was handed some, that is its own: its dispatch() is about to come. If it came, and
+	 * waits again, there may be nobody else to give back what the pool lacks.
+	 */
+	if (READ_ONCE(room->waiting))
+		atomic64_add(atomic64_xchg(&room->part, 0), &limit->pool);
+	else
+		__fl_room_give(limit, room);
 	smp_mb(); /* again */
 	if (likely(!atomic_read(&limit->nr_waiting)))
 		return;

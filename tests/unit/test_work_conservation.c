@@ -342,7 +342,7 @@ static void test_who_asks_to_be_first_is(void)
 	fl_dev_destroy(dev);
 }
 
-static void test_a_limit_that_falls_takes_back_what_was_handed(void)
+static void test_a_limit_that_falls_does_not_leave_one_waiting(void)
 {
 	struct fl_room *room;
 	unsigned int i, sent;
@@ -429,7 +429,7 @@ static const struct test tests[] = {
 	{ "what is given back wakes the one that has waited longest",
 	  test_what_is_given_back_wakes_one_that_waits },
 	{ "who was handed room that is no longer there is run when there is some",
-	  test_a_limit_that_falls_takes_back_what_was_handed },
+	  test_a_limit_that_falls_does_not_leave_one_waiting },
 	{ "of those that wait for room, who asks to be first is handed it first", test_who_asks_to_be_first_is },
 	{ "nobody sleeps for ever", test_nobody_sleeps_for_ever },
 	{}
