@@ -135,6 +135,13 @@ struct fl_var {
 	u64 min, max, def;
 };
 
+/* Rows of a scheduler's table of them, with its struct for a device: tunable @_name, and a counter that is @_field. */
+#define FL_TUNABLE(_dev, _name, _unit, _min, _max, _def, _help)                                    \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(_dev, _name),           \
+	  .min = _min, .max = _max, .def = _def }
+#define FL_COUNTER(_dev, _name, _field, _unit, _help)                                              \
+	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(_dev, _field) }
+
 /*
  * init_dev, init_flow, exit_flow, init_queue, merge_list, release, complete, charge, tick
  * and virtual_time may be NULL: the scheduler has nothing to do there. After

@@ -29,15 +29,21 @@ static const unsigned int fl_kyber_max_depth[FL_NR_OPS] = { 256, 128, 64, 16 };
 #define FL_KYBER_SAMPLES 500
 enum { FL_KYBER_TOTAL, FL_KYBER_IO, FL_KYBER_LATENCIES };
 
+/* A write costs at most 16 times a read: one slow flush must not stop all writers. */
+#define FL_WRITE_PRICE_ONE 256u
+#define FL_WRITE_PRICE_MAX (16 * FL_WRITE_PRICE_ONE)
+
 /* Periods for which a depth that was doubled stays. */
 #define FL_KYBER_KEEP 10
 
-/* In the scheduler's struct for a hardware queue. */
+/* In the scheduler's struct for a hardware queue. A request touches two lines of its domain. */
 struct fl_kyber_queue {
-	struct fl_room room[FL_NR_OPS];
-	/* Added to by completions; read by the control, which keeps what it saw. */
-	atomic_t buckets[FL_KYBER_TARGETS][FL_KYBER_LATENCIES][FL_KYBER_BUCKETS];
-	atomic64_t io_ns[FL_KYBER_TARGETS]; /* time in the drive */
+	struct {
+		struct fl_room room;
+		/* Added to by completions; read by the control, which keeps what it saw. */
+		atomic64_t io_ns; /* time in the drive */
+		atomic_t buckets[FL_KYBER_LATENCIES][FL_KYBER_BUCKETS];
+	} domain[FL_NR_OPS] ____cacheline_aligned_in_smp;
 };
 
 struct fl_kyber_latency {
@@ -80,8 +86,7 @@ static inline void fl_kyber_init(struct fl_kyber *kyber, struct fl_dev *dev, siz
 	kyber->offset = offset;
 	for (op = 0; op < FL_NR_OPS; op++)
 		fl_limit_init(&kyber->depth[op], dev,
-			      offset + offsetof(struct fl_kyber_queue, room) +
-				      op * sizeof(struct fl_room),
+			      offset + offsetof(struct fl_kyber_queue, domain[op].room),
 			      fl_kyber_max_depth[op]);
 	for (op = 0; op < FL_KYBER_TARGETS; op++)
 		kyber->latency[op].p99 = -1;
@@ -95,7 +100,7 @@ static inline void __fl_kyber_count(struct fl_kyber *kyber, struct fl_kyber_queu
 
 	if (ns < READ_ONCE(kyber->bucket_max_ns[op]))
 		bucket = min_t(unsigned int, (ns * READ_ONCE(kyber->bucket_mul[op])) >> 32, bucket);
-	atomic_inc(&queue->buckets[op][type][bucket]);
+	atomic_inc(&queue->domain[op].buckets[type][bucket]);
 }
 
 /* A request took @total_ns, of which @io_ns in the drive. Any context, no lock. */
@@ -104,7 +109,7 @@ static inline void fl_kyber_sample(struct fl_kyber *kyber, struct fl_kyber_queue
 {
 	if (op >= FL_KYBER_TARGETS)
 		return;
-	atomic64_add(io_ns, &queue->io_ns[op]);
+	atomic64_add(io_ns, &queue->domain[op].io_ns);
 	__fl_kyber_count(kyber, queue, op, FL_KYBER_TOTAL, total_ns);
 	__fl_kyber_count(kyber, queue, op, FL_KYBER_IO, io_ns);
 }
@@ -121,7 +126,7 @@ static inline void __fl_kyber_collect(struct fl_kyber *kyber, enum fl_op op)
 			unsigned int sum = 0;
 
 			for (i = 0; i < kyber->depth[0].dev->nr_hwqs; i++)
-				sum += atomic_read(&__fl_kyber_queue(kyber, i)->buckets[op][type][b]);
+				sum += atomic_read(&__fl_kyber_queue(kyber, i)->domain[op].buckets[type][b]);
 			latency->buckets[type][b] += sum - latency->seen[type][b];
 			latency->seen[type][b] = sum;
 		}
@@ -205,9 +210,9 @@ static inline void fl_kyber_control(struct fl_kyber *kyber, u64 now_ns, bool spe
 
 /*
  * How many times as long as a read is a write in the drive, on average since the last
- * time? 8 bit fixed point; 0: there were too few to tell.
+ * time? In units of 1 / FL_WRITE_PRICE_ONE; 0: there were too few to tell.
  */
-static inline u32 fl_kyber_write_ratio(struct fl_kyber *kyber)
+static inline u32 __fl_kyber_write_ratio(struct fl_kyber *kyber)
 {
 	u64 ns[2] = { 0 }, mean[2];
 	u32 requests[2] = { 0 };
@@ -218,9 +223,9 @@ static inline u32 fl_kyber_write_ratio(struct fl_kyber *kyber)
 		for (i = 0; i < kyber->depth[0].dev->nr_hwqs; i++) {
 			struct fl_kyber_queue *queue = __fl_kyber_queue(kyber, i);
 
-			ns[op] += atomic64_read(&queue->io_ns[op]);
+			ns[op] += atomic64_read(&queue->domain[op].io_ns);
 			for (b = 0; b < FL_KYBER_BUCKETS; b++)
-				requests[op] += atomic_read(&queue->buckets[op][FL_KYBER_IO][b]);
+				requests[op] += atomic_read(&queue->domain[op].buckets[FL_KYBER_IO][b]);
 		}
 		if (requests[op] - kyber->ratio_requests[op] < 32)
 			return 0;
@@ -229,7 +234,19 @@ static inline u32 fl_kyber_write_ratio(struct fl_kyber *kyber)
 	}
 	memcpy(kyber->ratio_ns, ns, sizeof(ns));
 	memcpy(kyber->ratio_requests, requests, sizeof(requests));
-	return min_t(u64, div64_u64(mean[FL_WRITE] << 8, max_t(u64, mean[FL_READ], 1)), 1u << 30);
+	return min_t(u64, FL_WRITE_PRICE_MAX,
+		     div64_u64(mean[FL_WRITE] * FL_WRITE_PRICE_ONE, max_t(u64, mean[FL_READ], 1)));
+}
+
+/*
+ * Once a period: the price of a write against a read of its size, a moving average of that
+ * ratio. @price: the last one.
+ */
+static inline u32 fl_kyber_write_price(struct fl_kyber *kyber, u32 price)
+{
+	u32 ratio = __fl_kyber_write_ratio(kyber);
+
+	return ratio ? (3 * price + max_t(u32, ratio, FL_WRITE_PRICE_ONE)) / 4 : price;
 }
 
 #endif

@@ -19,7 +19,8 @@
  *
  * A hardware queue that has no room, nor finds any in the pool, waits in a list. While
  * any does, all that is given back goes to the pool at once, and from there to the first
- * in the list. What is handed to a hardware queue nobody else can take.
+ * in the list. What is handed to a hardware queue nobody else can take. A scheduler may have
+ * some requests wait in a list that comes before the other one.
  *
  * Nobody waits for room that is there. Whoever begins to wait is counted, and then looks
  * at the parts and the pool again. Whoever completes gives back, and then looks at the
@@ -39,8 +40,11 @@ struct fl_room {
 	s64 last; /* what the last request took: written under hwq->lock; stale, too little is handed */
 	struct list_head node; /* in fl_limit.waiting; under its lock */
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
-	bool waiting;
-	/* It was handed some: set under that lock, cleared under hwq->lock when it has dispatched. */
+	bool waiting, first; /* first: in fl_limit.first */
+	/*
+	 * It was handed some: set under that lock, cleared under hwq->lock when it has
+	 * dispatched. If the limit has fallen meanwhile, it waits again, with what it was handed.
+	 */
 	bool woken;
 };
 
@@ -58,7 +62,7 @@ struct fl_limit {
 	atomic_t nr_waiting; /* written under lock */
 	unsigned int waits; /* how often one began to wait; under lock, read by anyone */
 	spinlock_t lock; /* irq-safe; innermost */
-	struct list_head waiting; /* fl_room.node, the longest first */
+	struct list_head first, waiting; /* fl_room.node, the longest at the head */
 };
 
 static inline struct fl_room *__fl_room(struct fl_limit *limit, unsigned int i)
@@ -98,11 +102,13 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 }
 
 /* Under lock. */
-static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, bool wait)
+static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, bool wait,
+				  bool first)
 {
 	WRITE_ONCE(room->waiting, wait);
+	WRITE_ONCE(room->first, first);
 	if (wait)
-		list_add_tail(&room->node, &limit->waiting);
+		list_add_tail(&room->node, first ? &limit->first : &limit->waiting);
 	else
 		list_del_init(&room->node);
 	atomic_add(wait ? 1 : -1, &limit->nr_waiting);
@@ -111,12 +117,14 @@ static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, 
 /* Those that wait are handed what is in the pool, in turn. @self runs already. Under lock. */
 static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_room *self)
 {
-	while (!list_empty(&limit->waiting)) {
-		struct fl_room *room = list_first_entry(&limit->waiting, struct fl_room, node);
+	while (!list_empty(&limit->first) || !list_empty(&limit->waiting)) {
+		bool first = !list_empty(&limit->first);
+		struct fl_room *room = list_first_entry(first ? &limit->first : &limit->waiting,
+							struct fl_room, node);
 
 		if (!__fl_limit_pull(limit, room))
 			return;
-		__fl_room_wait(limit, room, false);
+		__fl_room_wait(limit, room, false, false);
 		if (room == self)
 			continue;
 		WRITE_ONCE(room->woken, true);
@@ -126,9 +134,9 @@ static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_
 
 /*
  * Is there room for another request? If not, the hardware queue is run as soon as there
- * is. Under hwq->lock.
+ * is. @first: before those that asked without. Under hwq->lock.
  */
-static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *room)
+static inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bool first)
 {
 	unsigned long flags;
 	bool found = false;
@@ -137,13 +145,16 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 		found = (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
 			(!atomic_read(&limit->nr_waiting) && __fl_limit_pull(limit, room));
 	/* It goes on and did not wait; or it waits already. */
-	if (likely(found != READ_ONCE(room->waiting)))
+	if (likely(found != READ_ONCE(room->waiting)) && (found || READ_ONCE(room->first) >= first))
 		return found;
 	spin_lock_irqsave(&limit->lock, flags);
 	if (found && room->waiting) {
-		__fl_room_wait(limit, room, false);
-	} else if (!found && !room->waiting) {
-		__fl_room_wait(limit, room, true);
+		__fl_room_wait(limit, room, false, false);
+	} else if (!found && room->waiting) {
+		list_move_tail(&room->node, &limit->first);
+		WRITE_ONCE(room->first, true);
+	} else if (!found) {
+		__fl_room_wait(limit, room, true, first);
 		WRITE_ONCE(limit->loose, false);
 		smp_mb(); /* see the top of this file */
 		__fl_room_give(limit, room);
@@ -156,6 +167,11 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 	}
 	spin_unlock_irqrestore(&limit->lock, flags);
 	return found;
+}
+
+static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *room)
+{
+	return fl_limit_ask(limit, room, false);
 }
 
 /* Is a request of @cost more than a part may be off by? An empty part then is passed over. */
@@ -196,8 +212,14 @@ static inline bool __fl_limit_give_back(struct fl_limit *limit, struct fl_room *
 	    (READ_ONCE(limit->loose) ||
 	     (part <= READ_ONCE(limit->batch) && atomic64_read(&limit->pool) >= 0)))
 		return false;
-	/* If it was handed some, that is its own: its dispatch() is about to come. */
-	__fl_room_give(limit, room);
+	/*
+	 * If it was handed some, that is its own: its dispatch() is about to come. If it came, and
+	 * waits again, there may be nobody else to give back what the pool lacks.
+	 */
+	if (READ_ONCE(room->waiting))
+		atomic64_add(atomic64_xchg(&room->part, 0), &limit->pool);
+	else
+		__fl_room_give(limit, room);
 	return true;
 }
 
@@ -251,7 +273,7 @@ static inline void fl_limit_loosen(struct fl_limit *limit)
 	unsigned long flags;
 
 	spin_lock_irqsave(&limit->lock, flags);
-	WRITE_ONCE(limit->loose, list_empty(&limit->waiting));
+	WRITE_ONCE(limit->loose, !atomic_read(&limit->nr_waiting));
 	spin_unlock_irqrestore(&limit->lock, flags);
 }
 
@@ -263,6 +285,7 @@ static inline void fl_limit_init(struct fl_limit *limit, struct fl_dev *dev, siz
 	limit->dev = dev;
 	limit->offset = offset;
 	spin_lock_init(&limit->lock);
+	INIT_LIST_HEAD(&limit->first);
 	INIT_LIST_HEAD(&limit->waiting);
 	for (i = 0; i < dev->nr_hwqs; i++)
 		INIT_LIST_HEAD(&__fl_room(limit, i)->node);

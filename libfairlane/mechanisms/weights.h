@@ -78,14 +78,21 @@ static inline u32 fl_flow_share(const struct fl_flow *flow)
 	return flow->active_weight ? div64_u64(part * FL_WEIGHT_DEFAULT, flow->active_weight) : part;
 }
 
-/* Compute the part of @flow and of each flow above it, but for those that this was done for. */
+/* Compute the part of @flow. */
+static inline u32 fl_flow_update_part(struct fl_flow *flow)
+{
+	u32 part = fl_flow_part(flow);
+
+	if (flow->part != part) /* every request below reads that line */
+		WRITE_ONCE(flow->part, part);
+	return part;
+}
+
+/* The same of each flow above it, too, but for those that this was done for. */
 static inline void __fl_flow_update_parts(struct fl_flow *flow)
 {
 	for (; flow && flow->part_at != flow->dev->shares_at; flow = flow->parent) {
-		u32 part = fl_flow_part(flow);
-
-		if (flow->part != part) /* every request below reads that line */
-			WRITE_ONCE(flow->part, part);
+		fl_flow_update_part(flow);
 		flow->part_at = flow->dev->shares_at;
 	}
 }

@@ -701,11 +701,8 @@ static void d2_virtual_time(struct fl_flow *flow, u64 *vt, s64 *gap)
 		*gap = -*gap;
 }
 
-#define D2_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct d2_dev, _name),  \
-	  .min = _min, .max = _max, .def = _def }
-#define D2_COUNTER(_name, _unit, _help)                                                            \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct d2_dev, _name) }
+#define D2_TUNABLE(...) FL_TUNABLE(struct d2_dev, __VA_ARGS__)
+#define D2_COUNTER(_name, ...) FL_COUNTER(struct d2_dev, _name, _name, __VA_ARGS__)
 
 static const struct fl_var d2_vars[] = {
 	D2_TUNABLE(low_threshold, "bytes", 4096, 1ull << 32, 8ull << 20,

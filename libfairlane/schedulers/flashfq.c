@@ -559,11 +559,8 @@ static void ff_exit_flow(struct fl_flow *flow)
 	list_del_init(&to_ff_flow(flow)->node);
 }
 
-#define FF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct ff_dev, _name),  \
-	  .min = _min, .max = _max, .def = _def }
-#define FF_COUNTER(_name, _unit, _help)                                                            \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct ff_dev, _name) }
+#define FF_TUNABLE(...) FL_TUNABLE(struct ff_dev, __VA_ARGS__)
+#define FF_COUNTER(_name, ...) FL_COUNTER(struct ff_dev, _name, _name, __VA_ARGS__)
 
 static const struct fl_var ff_vars[] = {
 	FF_TUNABLE(depth, "requests", 1, FF_MAX_DEPTH, FF_DEPTH, "D: requests in service"),

@@ -26,21 +26,21 @@
  *
  * A token is a unit of cost (prices.h: by default, one byte). Without a price
  * list a write costs write_price times as much: the measured ratio of the
- * latencies of a write and a read, at least 1, since a flow that writes takes
- * more of the drive than one that reads. A list has the prices of writes.
+ * latencies of a write and a read, since a flow that writes takes more of the
+ * drive than one that reads. A list has the prices of writes.
  *
  * Refills come (1) when a period (100 ms) has passed or (2) as soon as every
  * active flow has spent its tokens. Each time, the predicted total is divided
- * by share. What a flow has left it may keep, up to one grant. We refill 16 times as
- * often, with a 16th of the total each time: a round. Flows on different hardware queues
- * do not take turns, so they drift apart, but by no more than a round's tokens.
+ * by share. What a flow has left it may keep, up to one grant. We refill 16 times
+ * as often, with a 16th of the total each time: a round. Flows on different hardware
+ * queues do not take turns, so they drift apart, but by no more than a round's tokens.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
  *     tokens they all get as much again.
  *
- * A refill only begins a new round. A flow gets its grant when it next runs out,
- * so that a refill takes the same time however many flows there are.
+ * A refill only begins a new round. A flow gets its grant when it next runs out
+ * (tokens.h). A cgroup with cgroups below it has tokens, too, for all of them together.
  *
  * A flow takes tokens a turn at a time (a quarter of its grant, divided by the
  * hardware queues) into the balance of one of its queues, and passes the turn
@@ -50,42 +50,20 @@
  * served would let a light flow spend its tokens early and then wait out the
  * round. A request may cost more than the flow has: it is in debt, and works
  * that off with its next grants, as many as it takes. A queue that was empty has
- * its first turn before those that were not: a tenant that waits for each request
- * should not wait for the turns of all others, too. The root's own requests
- * (swapping, metadata, the kernel's threads) pay, but are never throttled:
- * sooner or later everybody waits for them.
- *
- * A cgroup with cgroups below it has tokens, too, for all of them together. What
- * one of them spends is spent at every level. So however many there are, old
- * or new, and however small, in a round they get no more than their parents
- * are due, and one request each.
+ * its first turn before those that were not, and its place in the drive: a tenant
+ * that waits for each request should not wait for the turns of all others, too. The
+ * root's own requests (swapping, metadata, the kernel's threads) pay, but are never
+ * throttled: sooner or later everybody waits for them.
  *
  * 3. The total (IV-3)
  *
- * The total must be a little less than the drive can do in a period. More,
- * and periods end with tokens unspent: nobody is held back and shares are lost.
- * Much less, and refills follow each other in haste. The paper's text says that
- * it goes by the average number of tokens used and by the time that flows were
- * throttled. Its Algorithm 1 is not in the printed paper. Here it is:
+ * The total must be a little less than the drive can do in a period: more, and
+ * rounds end with tokens unspent, so that nobody is held back and shares are lost.
+ * It follows what the drive did in the last rounds (prediction.h):
  *
- *     rate   what the drive did in the round, scaled to a period, and averaged with
- *            the previous rate. If the period ended with tokens unspent, there are
- *            two exceptions. A lower rate is taken over at once: too high a total
- *            costs shares. And if the drive did all that was handed out, the total
- *            was too low: an eighth more
- *     total  15/16 of the rate; at most twice and at least half of what it was
- *
- * The margin of 1/16 is what makes rounds end by spending.
- *
- *     the drive does 1600 pages a period, the total is 3000: after a period,
- *     1600 have been used; the totals are 1500, 1500, ..., 16 rounds take 94 ms.
- *     The drive gets twice as fast: 1500 pages are spent in 47 ms, or
- *     3200 a period; the totals are 2250, 2625, 2812, ... 3000.
- *
- * The authors' released code does otherwise (prediction = 2): the total is the mean
- * of what was used in the last ten rounds, each times the whole number of rounds
- * like it that fit into a period. It follows ten rounds late, and a round of
- * 51 ms counts as one of 100.
+ *     the drive does 1600 pages a period: the total is 1500, and 16 rounds
+ *     take 94 ms. The drive gets twice as fast: they take 47 ms; the totals
+ *     are 2250, 2625, 2812, ... 3000.
  *
  * 4. Work conservation
  *
@@ -94,9 +72,9 @@
  * that does send requests but cannot use its tokens - it waits for each
  * request before it sends the next, its rate is capped, it sits on a
  * hardware queue that is full - would hold all others back in every period.
- * So refills come (3) when all that a hardware queue has is throttled and there
- * is less in the drive than it needs (work-conservation.h). The heavy flow keeps what
- * it has, up to a grant.
+ * So refills come (3) when all that a hardware queue has is throttled and there is
+ * less in the drive than it needs (work-conservation.h): some of the next round, in
+ * advance. The heavy flow keeps what it has, up to a grant.
  *
  * 5. Latency (Kyber's part)
  *
@@ -107,12 +85,11 @@
  *
  * When to use it: many tenants with deep queues on a fast drive, where exact
  * shares and throughput matter more than the last microseconds of latency.
- * When not: a lone tenant (none is faster), or where a light tenant's latency
- * matters more than everyone's share.
+ * When not: a lone tenant (none is faster).
  */
-#include "../fairlane.h"
 #include "../mechanisms/kyber-depths.h"
-#include "../mechanisms/weights.h"
+#include "../mechanisms/prediction.h"
+#include "../mechanisms/tokens.h"
 #include "../mechanisms/work-conservation.h"
 
 /* Requests dispatched in a row from one domain: Kyber's. */
@@ -124,29 +101,8 @@ static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
 /* A round is divided into this many turns for each flow (per hardware queue). */
 #define KF_TURNS 4
 
-/* The smallest total: 256 KiB per period, less than any drive of interest does. */
-#define KF_MIN_TOTAL (64ull * FL_COST_ONE)
-
-/* A time shorter than period / this does not tell how fast the drive is. */
-#define KF_MIN_WINDOW 4
-
-/* The part of the rate that is not granted is 1 / this. */
-#define KF_MARGIN 16
-
-/* Rounds that the authors' code averages. */
-#define KF_AVERAGED 10
-
 /* How often the drive is looked at: see fl_floor_look(). */
 #define KF_LOOK_NS (2ull * NSEC_PER_MSEC)
-
-/* What was handed out beyond this since a flow was looked at pays for no more debt. */
-#define KF_MOST_MISSED (1ull << 40)
-
-/* A write costs at most this many times a read: one slow flush must not stop all writers. */
-#define KF_PRICE_SHIFT 8
-#define KF_MAX_WRITE_PRICE (16u << KF_PRICE_SHIFT)
-
-enum { KF_FIXED, KF_FOLLOWS, KF_AUTHORS }; /* the tunable prediction */
 
 struct kf_queue {
 	struct fl_queue q;
@@ -161,12 +117,7 @@ struct kf_queue {
 };
 
 struct kf_flow {
-	struct fl_flow flow;
-	/* Drawn from by any hardware queue, granted under dev->lock; below zero: debt. */
-	atomic64_t own ____cacheline_aligned_in_smp; /* for its own requests */
-	atomic64_t below; /* for these, and for those of all cgroups below; not the root's */
-	u64 turn; /* written under dev->lock; a stale one is that of an earlier round */
-	u64 seen_handed_out; /* at its last grant; under dev->lock */
+	struct fl_token_flow tokens;
 	/* Written under dev->lock; a stale read miscounts a request that was let go. */
 	u64 spent_round; /* the last one in which it had spent its tokens */
 };
@@ -185,86 +136,38 @@ struct kf_hwq {
 	u64 seen_refills;
 	/* Shared with completions, and with other hardware queues that have no room. */
 	struct fl_room room ____cacheline_aligned_in_smp; /* up to the floor */
-	struct fl_kyber_queue kyber;
 	atomic64_t done[2], requests; /* cost of what was completed: reads, and all others; how many */
+	struct fl_kyber_queue kyber;
 };
 
 struct kf_dev {
 	struct fl_dev dev;
 	/* Read on the hot path, written under dev->lock: a stale read misprices one request. */
-	u32 write_price; /* KF_PRICE_SHIFT fixed point */
+	u32 write_price; /* in units of 1 / FL_WRITE_PRICE_ONE */
 	u64 refills; /* so far: a change unthrottles */
 	struct fl_kyber kyber;
 	struct fl_floor floor;
 
 	/* The rest is under dev->lock. */
-	u64 total; /* to hand out in a period */
+	struct fl_tokens tokens;
+	struct fl_prediction predicted;
 	u64 round, round_ns; /* its number, and when it began */
 	unsigned int nr_active, nr_spent; /* flows; those that spent their tokens in this round */
 	unsigned int next_woken; /* hardware queue */
-	u64 handed_out; /* tokens so far, to all together */
-	u64 advanced; /* of that, what belongs to the next round */
+	u64 advanced; /* of what was handed out, what belongs to the next round */
 	u64 advance, advance_done; /* the last one; kf_done() then */
-	u64 predicted_ns, predicted_done; /* the last prediction, and kf_done() then */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
-	u64 rate; /* tokens per period */
-	u64 averaged[KF_AVERAGED]; /* by the authors' code */
-	unsigned int next_averaged;
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 period_nsec, read_lat_nsec, write_lat_nsec, prediction;
 	/* Counters. */
-	u64 predicted_total, tokens_granted, tokens_used, throttled_nsec;
-	u64 refills_period, refills_spent, refills_floor, write_price_pct;
-	u64 read_depth, write_depth, floor_cost;
+	u64 throttled_nsec, refills_period, refills_spent, refills_floor, write_price_pct;
 };
 
 #define to_kf_dev(_dev) container_of(_dev, struct kf_dev, dev)
 #define to_kf_hwq(_hwq) container_of(_hwq, struct kf_hwq, hwq)
-#define to_kf_flow(_flow) container_of(_flow, struct kf_flow, flow)
+#define to_kf_flow(_flow) container_of(_flow, struct kf_flow, tokens.flow)
 #define to_kf_queue(_queue) container_of(_queue, struct kf_queue, q)
-
-/* ---- Grants: the slow path, under dev->lock ------------------------------ */
-
-static u64 kf_part(u64 total, u32 share)
-{
-	return mul_u64_u64_div_u64(total, share, FL_SHARE_ONE);
-}
-
-/*
- * Add @share of what was handed out. What is left may be kept, up to a grant, but not over
- * a whole round without a look. Debt is kept in any case.
- */
-static void kf_add(struct kf_dev *kf, atomic64_t *tokens, u32 share, u64 handed_out)
-{
-	s64 grant = max_t(u64, kf_part(handed_out, share), 1), most = kf_part(kf->total, share);
-	s64 left = atomic64_read(tokens);
-
-	most = max_t(s64, handed_out > kf->total ? most : 2 * most, 1);
-	while (!atomic64_try_cmpxchg(tokens, &left, min_t(s64, left + grant, max_t(s64, most, left))))
-		;
-}
-
-/* @flow, and what it is below, get their part of what was handed out since they last did. */
-static void kf_grant(struct kf_dev *kf, struct fl_flow *flow)
-{
-	for (; flow; flow = flow->parent) {
-		struct kf_flow *kfl = to_kf_flow(flow);
-		u64 handed_out = min_t(u64, kf->handed_out - kfl->seen_handed_out, KF_MOST_MISSED);
-
-		if (!handed_out)
-			continue;
-		kfl->seen_handed_out = kf->handed_out;
-		if (flow->parent)
-			kf_add(kf, &kfl->below, fl_flow_part(flow), handed_out);
-		if (!flow->busy)
-			continue;
-		WRITE_ONCE(flow->share, fl_flow_share(flow));
-		kf_add(kf, &kfl->own, flow->share, handed_out);
-		WRITE_ONCE(kfl->turn, div64_u64(kf_part(kf->total, flow->share),
-						KF_ROUNDS * KF_TURNS * kf->dev.nr_hwqs));
-	}
-}
 
 /* ---- Refills: the slow path, under dev->lock ------------------------------ */
 
@@ -285,47 +188,17 @@ static u64 kf_done(struct kf_dev *kf)
 	return done;
 }
 
-/* The total, by the authors' released code: see 3 above. */
-static u64 kf_authors_total(struct kf_dev *kf, u64 used, u64 window)
-{
-	u64 sum = 0, period = READ_ONCE(kf->period_nsec);
-	unsigned int i;
-
-	used *= max_t(u64, div64_u64(period, window), 1);
-	for (i = 0; i < KF_AVERAGED; i++) {
-		if (i == kf->next_averaged || !kf->averaged[i])
-			kf->averaged[i] = used;
-		sum += kf->averaged[i];
-	}
-	kf->next_averaged = (kf->next_averaged + 1) % KF_AVERAGED;
-	return div64_u64(sum, KF_AVERAGED);
-}
-
-/* A round ends at @now: how fast is the drive? See 3 above. */
+/* How fast is the drive? See 3 above. */
 static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 {
-	u64 period = READ_ONCE(kf->period_nsec), total = kf->total, done, used, rate;
-	u64 window = now - kf->predicted_ns;
+	u64 period = READ_ONCE(kf->period_nsec);
+	enum fl_prediction_rule rule;
 
-	if (window < div64_u64(period, KF_MIN_WINDOW))
+	if (!fl_prediction_is_due(&kf->predicted, period, now))
 		return;
-	done = kf_done(kf);
-	used = done - kf->predicted_done;
-	kf->predicted_ns = now;
-	kf->predicted_done = done;
-	kf->tokens_used = done;
-
-	rate = mul_u64_u64_div_u64(used, period, window);
-	if (unspent && !kf->advanced && rate >= total - total / (2 * KF_MARGIN))
-		rate = total + total / 8; /* it did all that it was allowed to */
-	else if (!unspent || rate > kf->rate)
-		rate = (kf->rate + rate) / 2;
-	kf->rate = rate;
-	if (READ_ONCE(kf->prediction) == KF_FOLLOWS)
-		total = clamp_t(u64, rate - rate / KF_MARGIN, total / 2, total * 2);
-	else if (READ_ONCE(kf->prediction) == KF_AUTHORS)
-		total = kf_authors_total(kf, used, window);
-	kf->total = kf->predicted_total = max_t(u64, KF_MIN_TOTAL, total);
+	rule = READ_ONCE(kf->prediction);
+	fl_predict(&kf->predicted, rule, period, now, kf_done(kf), unspent, !kf->advanced);
+	kf->tokens.total = kf->predicted.total;
 }
 
 /*
@@ -349,9 +222,8 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 *cause)
 {
 	++*cause;
-	kf->handed_out += tokens;
-	kf->tokens_granted = kf->handed_out;
-	fl_trace_refill(&kf->dev, cause == &kf->refills_period, tokens, kf->tokens_used);
+	WRITE_ONCE(kf->tokens.handed_out, kf->tokens.handed_out + tokens);
+	fl_trace_refill(&kf->dev, cause == &kf->refills_period, tokens, kf->predicted.done);
 	kf_wake(kf, self);
 }
 
@@ -364,15 +236,15 @@ static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
 	u64 now = fl_now_ns(), period = READ_ONCE(kf->period_nsec), tokens, ahead;
 
 	kf_predict(kf, now, cause == &kf->refills_period);
-	tokens = div64_u64(kf->total, KF_ROUNDS);
+	tokens = div64_u64(kf->tokens.total, KF_ROUNDS);
 	if (cause == &kf->refills_period)
-		tokens = mul_u64_u64_div_u64(kf->total, min_t(u64, now - kf->round_ns, period),
+		tokens = mul_u64_u64_div_u64(kf->tokens.total, min_t(u64, now - kf->round_ns, period),
 					     period);
 	WRITE_ONCE(kf->round, kf->round + 1);
 	kf->round_ns = now;
 	kf->nr_spent = 0;
 	ahead = min_t(u64, kf->advanced, tokens);
-	kf->advanced = min_t(u64, kf->advanced - ahead, kf->total);
+	kf->advanced = min_t(u64, kf->advanced - ahead, kf->tokens.total);
 	kf_hand_out(kf, self, tokens - ahead, cause);
 }
 
@@ -388,7 +260,7 @@ static void kf_advance(struct kf_dev *kf, struct kf_hwq *self)
 		kf->advance *= 2;
 	else
 		kf->advance = kf->floor.limit.level;
-	kf->advance = min_t(u64, kf->advance, div64_u64(kf->total, KF_ROUNDS));
+	kf->advance = min_t(u64, kf->advance, div64_u64(kf->tokens.total, KF_ROUNDS));
 	kf->advance_done = done;
 	kf->advanced += kf->advance;
 	kf_predict(kf, fl_now_ns(), false);
@@ -414,7 +286,7 @@ static void kf_activate(struct kf_dev *kf, struct fl_flow *flow)
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	if (!flow->busy) {
 		if (!kf->nr_active) { /* the time in which there was no request does not count */
-			kf->predicted_ns = kf->round_ns = kf->aged_ns = now;
+			kf->predicted.since_ns = kf->round_ns = kf->aged_ns = now;
 			fl_dev_kick(&kf->dev);
 		}
 		kf->nr_active++;
@@ -426,60 +298,29 @@ static void kf_activate(struct kf_dev *kf, struct fl_flow *flow)
 
 /* ---- Dispatch: the hot path ------------------------------------------ */
 
-static bool kf_has_tokens(struct kf_flow *kfl)
-{
-	struct fl_flow *flow = &kfl->flow;
-
-	if (atomic64_read(&kfl->own) <= 0)
-		return false;
-	for (; flow->parent; flow = flow->parent)
-		if (atomic64_read(&to_kf_flow(flow)->below) <= 0)
-			return false;
-	return true;
-}
-
-/* Take @n tokens, at every level. */
-static void kf_spend(struct kf_flow *kfl, s64 n)
-{
-	struct fl_flow *flow = &kfl->flow;
-
-	atomic64_add(-n, &kfl->own);
-	for (; flow->parent; flow = flow->parent)
-		atomic64_add(-n, &to_kf_flow(flow)->below);
-}
-
 /* Move a turn's worth of the flow's tokens into @kq's balance. */
 static bool kf_draw(struct kf_dev *kf, struct kf_hwq *khq, struct kf_queue *kq)
 {
-	struct kf_flow *kfl = to_kf_flow(kq->q.flow);
+	struct fl_flow *flow = kq->q.flow;
 	unsigned long flags;
-	s64 n;
 
-	if (!kf_has_tokens(kfl)) {
+	if (!fl_tokens_left(flow)) {
+		if (!fl_tokens_due(&kf->tokens, flow) &&
+		    READ_ONCE(to_kf_flow(flow)->spent_round) == READ_ONCE(kf->round))
+			return false;
 		spin_lock_irqsave(&kf->dev.lock, flags);
-		kf_grant(kf, &kfl->flow);
-		if (!kf_has_tokens(kfl)) {
-			kf_set_spent(kf, kfl, khq);
-			kf_grant(kf, &kfl->flow); /* of the next round, if that has begun */
+		fl_tokens_grant(&kf->tokens, flow);
+		if (!fl_tokens_left(flow)) {
+			kf_set_spent(kf, to_kf_flow(flow), khq);
+			fl_tokens_grant(&kf->tokens, flow); /* of the next round, if that has begun */
 		}
 		spin_unlock_irqrestore(&kf->dev.lock, flags);
-		if (!kf_has_tokens(kfl))
+		if (!fl_tokens_left(flow))
 			return false;
 	}
-	/* What was spent beyond the last turn is paid for, but counts in this one. */
-	n = atomic64_read(&kfl->own) - kq->balance;
-	n = max_t(s64, min_t(s64, n, READ_ONCE(kfl->turn)), 1 - kq->balance);
-	kf_spend(kfl, n + kq->balance);
-	kq->balance += n;
-	kq->in_advance = READ_ONCE(kfl->spent_round) == READ_ONCE(kf->round);
+	fl_tokens_draw(flow, &kq->balance);
+	kq->in_advance = READ_ONCE(to_kf_flow(flow)->spent_round) == READ_ONCE(kf->round);
 	return true;
-}
-
-static void kf_pay(struct kf_queue *kq, s64 cost)
-{
-	if (cost > kq->balance)
-		kf_spend(to_kf_flow(kq->q.flow), cost - kq->balance);
-	kq->balance -= cost;
 }
 
 static void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
@@ -523,7 +364,7 @@ static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
 	WRITE_ONCE(khq->nr_throttled, 0);
 }
 
-/* All that @khq has is throttled. If the drive has too little to do, that ends the round. */
+/* All that @khq has is throttled. If the drive has too little to do, there are more tokens. */
 static bool kf_drive_runs_dry(struct kf_dev *kf, struct kf_hwq *khq)
 {
 	unsigned long flags;
@@ -543,7 +384,7 @@ static u64 kf_price(struct kf_dev *kf, enum fl_op op, u32 bytes)
 	u64 cost = fl_cost(&kf->dev.prices, op, bytes);
 
 	if (op == FL_WRITE)
-		cost = (cost * READ_ONCE(kf->write_price)) >> KF_PRICE_SHIFT;
+		cost = cost * READ_ONCE(kf->write_price) / FL_WRITE_PRICE_ONE;
 	return cost;
 }
 
@@ -570,14 +411,15 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 			kf_unthrottle(kf, khq);
 			continue;
 		}
-		if (!fl_limit_has_room(&kf->kyber.depth[op], &khq->kyber.room[op]))
+		if (!fl_limit_ask(&kf->kyber.depth[op], &khq->kyber.domain[op].room,
+				  !list_empty(&khq->fresh[op])))
 			return NULL;
 		rq = fl_req_of(kq->rqs[op].next);
 		list_del_init(fl_req_node(rq));
 		cost = kf_price(kf, op, fl_req_bytes(rq));
 		*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
-		kf_pay(kq, cost);
-		fl_limit_sent(&kf->kyber.depth[op], &khq->kyber.room[op], 1);
+		fl_tokens_pay(kq->q.flow, &kq->balance, cost);
+		fl_limit_sent(&kf->kyber.depth[op], &khq->kyber.domain[op].room, 1);
 		fl_limit_sent(&kf->floor.limit, &khq->room, cost);
 		if (unlikely(kq->in_advance))
 			fl_floor_release(&kf->floor);
@@ -589,7 +431,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		khq->batching++;
 		return rq;
 	}
-	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.room[op]);
+	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.domain[op].room);
 	return NULL;
 }
 
@@ -628,7 +470,7 @@ static bool kf_has_work(struct fl_hwq *hwq)
 
 	for (op = 0; op < FL_NR_OPS; op++)
 		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]) ||
-		    READ_ONCE(khq->kyber.room[op].woken))
+		    READ_ONCE(khq->kyber.domain[op].room.woken))
 			return true;
 	/* It was handed room. Or all is throttled: there are new tokens, or it has not yet asked. */
 	return READ_ONCE(khq->room.woken) ||
@@ -645,10 +487,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
-	if (at_head)
-		list_add(fl_req_node(rq), &kq->rqs[op]);
-	else
-		list_add_tail(fl_req_node(rq), &kq->rqs[op]);
+	list_add(fl_req_node(rq), at_head ? &kq->rqs[op] : kq->rqs[op].prev);
 	if (list_empty(&kq->ready[op]) && !queue->throttled)
 		list_add_tail(&kq->ready[op], &khq->fresh[op]);
 }
@@ -656,7 +495,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 /* Debt, if it has no tokens. */
 static void kf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
-	kf_spend(to_kf_flow(queue->flow), kf_price(to_kf_dev(queue->hwq->dev), op, bytes));
+	fl_tokens_spend(queue->flow, kf_price(to_kf_dev(queue->hwq->dev), op, bytes));
 }
 
 static struct list_head *kf_merge_list(struct fl_queue *queue, enum fl_op op)
@@ -691,7 +530,7 @@ static void kf_release(struct fl_queue *queue, struct fl_req *rq)
 	if (!cost)
 		return;
 	*fl_req_priv(rq) = 0;
-	fl_limit_done(&kf->kyber.depth[op], &khq->kyber.room[op], 1);
+	fl_limit_done(&kf->kyber.depth[op], &khq->kyber.domain[op].room, 1);
 	fl_limit_done(&kf->floor.limit, &khq->room, cost);
 }
 
@@ -710,21 +549,6 @@ static void kf_look_at_drive(struct kf_dev *kf, u64 now)
 		done[1] += atomic64_read(&khq->done[1]);
 	}
 	fl_floor_look(&kf->floor, now, done, requests);
-	kf->floor_cost = kf->floor.limit.level;
-}
-
-/* The price of a write, by latencies: unless a price list has it. */
-static void kf_price_writes(struct kf_dev *kf)
-{
-	u64 price = fl_kyber_write_ratio(&kf->kyber);
-
-	if (!fl_prices_are_bytes(&kf->dev.prices))
-		WRITE_ONCE(kf->write_price, 1u << KF_PRICE_SHIFT);
-	else if (price)
-		WRITE_ONCE(kf->write_price,
-			   (3 * kf->write_price + clamp_t(u32, price, 1u << KF_PRICE_SHIFT,
-							  KF_MAX_WRITE_PRICE)) / 4);
-	kf->write_price_pct = kf->write_price * 100 >> KF_PRICE_SHIFT;
 }
 
 static void kf_end_period(struct kf_dev *kf, u64 now)
@@ -741,9 +565,10 @@ static void kf_end_period(struct kf_dev *kf, u64 now)
 	fl_kyber_set_target(&kf->kyber, FL_READ, READ_ONCE(kf->read_lat_nsec));
 	fl_kyber_set_target(&kf->kyber, FL_WRITE, READ_ONCE(kf->write_lat_nsec));
 	fl_kyber_control(&kf->kyber, now, kf->nr_spent);
-	kf->read_depth = kf->kyber.depth[FL_READ].level;
-	kf->write_depth = kf->kyber.depth[FL_WRITE].level;
-	kf_price_writes(kf);
+	WRITE_ONCE(kf->write_price, fl_prices_are_bytes(&kf->dev.prices) ?
+					    fl_kyber_write_price(&kf->kyber, kf->write_price) :
+					    FL_WRITE_PRICE_ONE);
+	kf->write_price_pct = kf->write_price * 100 / FL_WRITE_PRICE_ONE;
 
 	kf->throttled_nsec = 0;
 	for (i = 0; i < kf->dev.nr_hwqs; i++)
@@ -781,15 +606,14 @@ static void kf_init_dev(struct fl_dev *dev)
 	fl_kyber_set_target(&kf->kyber, FL_READ, kf->read_lat_nsec);
 	fl_kyber_set_target(&kf->kyber, FL_WRITE, kf->write_lat_nsec);
 	fl_floor_init(&kf->floor, dev, offsetof(struct kf_hwq, room), now);
-	kf->read_depth = fl_kyber_max_depth[FL_READ];
-	kf->write_depth = fl_kyber_max_depth[FL_WRITE];
-	kf->write_price = 1u << KF_PRICE_SHIFT;
+	kf->write_price = FL_WRITE_PRICE_ONE;
 	kf->write_price_pct = 100;
 	kf->round = 1;
 	kf->advance = FL_COST_ONE;
-	kf->handed_out = kf->total = KF_MIN_TOTAL;
-	kf->predicted_total = kf->rate = KF_MIN_TOTAL;
-	kf->round_ns = kf->predicted_ns = kf->aged_ns = now;
+	fl_prediction_init(&kf->predicted, now);
+	kf->tokens.turns = KF_ROUNDS * KF_TURNS * dev->nr_hwqs;
+	kf->tokens.handed_out = kf->tokens.total = kf->predicted.total;
+	kf->round_ns = kf->aged_ns = now;
 
 	for (i = 0; i < dev->nr_hwqs; i++) {
 		struct kf_hwq *khq = to_kf_hwq(dev->hwqs[i]);
@@ -802,12 +626,9 @@ static void kf_init_dev(struct fl_dev *dev)
 	}
 }
 
-/* What was handed out before it was there is not its own; but it need not wait for a round. */
 static void kf_init_flow(struct fl_flow *flow)
 {
-	struct kf_dev *kf = to_kf_dev(flow->dev);
-
-	to_kf_flow(flow)->seen_handed_out = kf->handed_out - min_t(u64, kf->handed_out, kf->total);
+	fl_tokens_init_flow(&to_kf_dev(flow->dev)->tokens, flow);
 }
 
 static void kf_init_queue(struct fl_queue *queue)
@@ -822,11 +643,8 @@ static void kf_init_queue(struct fl_queue *queue)
 	}
 }
 
-#define KF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct kf_dev, _name),  \
-	  .min = _min, .max = _max, .def = _def }
-#define KF_COUNTER(_name, _unit, _help)                                                            \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct kf_dev, _name) }
+#define KF_TUNABLE(...) FL_TUNABLE(struct kf_dev, __VA_ARGS__)
+#define KF_COUNTER(...) FL_COUNTER(struct kf_dev, __VA_ARGS__)
 
 static const struct fl_var kf_vars[] = {
 	KF_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
@@ -835,19 +653,29 @@ static const struct fl_var kf_vars[] = {
 		   "target latency of reads"),
 	KF_TUNABLE(write_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 10ull * NSEC_PER_MSEC,
 		   "target latency of writes"),
-	KF_TUNABLE(prediction, "choice", KF_FIXED, KF_AUTHORS, KF_FOLLOWS,
+	KF_TUNABLE(prediction, "choice", FL_PREDICT_FIXED, FL_PREDICT_AUTHORS, FL_PREDICT_FOLLOWS,
 		   "0: the total stays as it is; 1: it follows the drive; 2: as in the authors' code"),
-	KF_COUNTER(predicted_total, "tokens", "what the drive is expected to do in a period"),
-	KF_COUNTER(tokens_granted, "tokens", "handed out so far, at every level"),
-	KF_COUNTER(tokens_used, "tokens", "cost of what was completed, up to the last prediction"),
-	KF_COUNTER(throttled_nsec, "ns", "time that queues waited for tokens, summed"),
-	KF_COUNTER(refills_period, "refills", "because a period had passed"),
-	KF_COUNTER(refills_spent, "refills", "because every active flow had spent its tokens"),
-	KF_COUNTER(refills_floor, "refills", "because the drive had too little to do"),
-	KF_COUNTER(write_price_pct, "percent", "price of a write against a read of its size"),
-	KF_COUNTER(read_depth, "requests", "reads that may be in flight"),
-	KF_COUNTER(write_depth, "requests", "writes that may be in flight"),
-	KF_COUNTER(floor_cost, "cost", "in the drive, below which nobody is held back"),
+	KF_COUNTER(predicted_total, predicted.total, "tokens",
+		   "what the drive is expected to do in a period"),
+	KF_COUNTER(tokens_granted, tokens.handed_out, "tokens",
+		   "handed out so far, at every level"),
+	KF_COUNTER(tokens_used, predicted.done, "tokens",
+		   "cost of what was completed, up to the last prediction"),
+	KF_COUNTER(throttled_nsec, throttled_nsec, "ns",
+		   "time that queues waited for tokens, summed"),
+	KF_COUNTER(refills_period, refills_period, "refills", "because a period had passed"),
+	KF_COUNTER(refills_spent, refills_spent, "refills",
+		   "because every active flow had spent its tokens"),
+	KF_COUNTER(refills_floor, refills_floor, "refills",
+		   "because the drive had too little to do"),
+	KF_COUNTER(write_price_pct, write_price_pct, "percent",
+		   "price of a write against a read of its size"),
+	KF_COUNTER(read_depth, kyber.depth[FL_READ].level, "requests",
+		   "reads that may be in flight"),
+	KF_COUNTER(write_depth, kyber.depth[FL_WRITE].level, "requests",
+		   "writes that may be in flight"),
+	KF_COUNTER(floor_cost, floor.limit.level, "cost",
+		   "in the drive, below which nobody is held back"),
 	{}
 };
 

@@ -554,7 +554,7 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct mf_queue *mq = to_mf_queue(queue);
 	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
 
-	atomic64_add(fl_vt_advance(cost, mf_reciprocal(mq)), &READ_ONCE(mf_entity(mq)->slot)->vt);
+	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_advance(cost, mf_reciprocal(mq)));
 }
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
@@ -655,11 +655,8 @@ static void mf_exit_flow(struct fl_flow *flow)
 	fl_sampled_leave(&to_mf_dev(flow->dev)->slots, &to_mf_flow(flow)->time);
 }
 
-#define MF_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mf_dev, _name),  \
-	  .min = _min, .max = _max, .def = _def }
-#define MF_COUNTER(_name, _unit, _help)                                                            \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mf_dev, _name) }
+#define MF_TUNABLE(...) FL_TUNABLE(struct mf_dev, __VA_ARGS__)
+#define MF_COUNTER(_name, ...) FL_COUNTER(struct mf_dev, _name, _name, __VA_ARGS__)
 
 static const struct fl_var mf_vars[] = {
 	MF_TUNABLE(flow, "choice", MF_CGROUP, MF_CORE, MF_CGROUP,
@@ -675,8 +672,7 @@ static const struct fl_var mf_vars[] = {
 	{ .name = "backlogged", .unit = "flows", .help = "that have requests, or had some within the timeout",
 	  .offset = offsetof(struct mf_dev, slots.backlogged) },
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),
-	{ .name = "floor", .unit = "cost", .help = "with less in the drive nobody is held",
-	  .offset = offsetof(struct mf_dev, floor.limit.level) },
+	FL_COUNTER(struct mf_dev, floor, floor.limit.level, "cost", "with less nobody is held"),
 	MF_COUNTER(outstanding, "cost", "in the drive, at the last look"),
 	MF_COUNTER(queued, "requests", "queued, at the last look"),
 	{}

@@ -589,11 +589,8 @@ static void mq_init_queue(struct fl_queue *queue)
 	INIT_LIST_HEAD(&to_mq_queue(queue)->rqs);
 }
 
-#define MQ_TUNABLE(_name, _unit, _min, _max, _def, _help)                                          \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mq_dev, _name),  \
-	  .min = _min, .max = _max, .def = _def }
-#define MQ_COUNTER(_name, _unit, _help)                                                            \
-	{ .name = #_name, .unit = _unit, .help = _help, .offset = offsetof(struct mq_dev, _name) }
+#define MQ_TUNABLE(...) FL_TUNABLE(struct mq_dev, __VA_ARGS__)
+#define MQ_COUNTER(_name, ...) FL_COUNTER(struct mq_dev, _name, _name, __VA_ARGS__)
 
 /* T and D as the D2FQ paper set them. */
 static const struct fl_var mq_vars[] = {

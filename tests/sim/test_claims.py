@@ -20,10 +20,7 @@ CLAIMS = {
     for path in sorted(SCENARIOS.glob("claims/*.toml"))
     for what in scenario_file.load_all(path)
 }
-FAILS = {
-    "a-light-tenant-beside-deep-ones-is-as-fast-as-under-none": "kyber-fairness: 0.96 of its IOPS under none",
-    "a-tenant-with-64-groups-gets-its-share": "kyber-fairness: who is let go takes places of one that comes just then",
-}
+FAILS: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("name", CLAIMS)

@@ -317,6 +317,50 @@ static void test_what_is_given_back_wakes_one_that_waits(void)
 	fl_dev_destroy(dev);
 }
 
+static void test_who_asks_to_be_first_is(void)
+{
+	unsigned int i;
+
+	begin();
+	for (i = 0; fl_limit_has_room(&fl.limit, &hwq_of(i % 3)->room) && i < 1000; i++)
+		fl_limit_sent(&fl.limit, &hwq_of(i % 3)->room, ONE);
+	for (i = 0; i < 2; i++)
+		CHECK(!fl_limit_has_room(&fl.limit, &hwq_of(i)->room), "room on %u", i);
+	CHECK(!fl_limit_ask(&fl.limit, &hwq_of(2)->room, true), "room for one that comes later");
+	CHECK(!fl_limit_ask(&fl.limit, &hwq_of(0)->room, true), "room for one that waits already");
+	for (i = 0; i < NR_HWQS; i++)
+		hwq_of(i)->runs = 0;
+	for (i = 0; !hwq_of(2)->runs && i < 100; i++)
+		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
+	CHECK(hwq_of(2)->runs && !hwq_of(0)->runs && !hwq_of(1)->runs, "another one was run");
+	for (i = 0; !hwq_of(0)->runs && i < 100; i++)
+		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
+	CHECK(hwq_of(0)->runs && !hwq_of(1)->runs, "the one that asked again was not run");
+	for (i = 0; !hwq_of(1)->runs && i < 100; i++)
+		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
+	CHECK(hwq_of(1)->runs, "the last one was not run");
+	fl_dev_destroy(dev);
+}
+
+static void test_a_limit_that_falls_does_not_leave_one_waiting(void)
+{
+	struct fl_room *room;
+	unsigned int i, sent;
+
+	begin();
+	room = &hwq_of(0)->room;
+	for (sent = 0; fl_limit_has_room(&fl.limit, room) && sent < 1000; sent++)
+		fl_limit_sent(&fl.limit, room, ONE);
+	fl_limit_done(&fl.limit, room, 2 * ONE); /* it is handed room */
+	fl_limit_set(&fl.limit, fl.limit.level / 2); /* and that is gone before it asks again */
+	CHECK(!fl_limit_has_room(&fl.limit, room), "room beyond the limit");
+	hwq_of(0)->runs = 0;
+	for (i = 2; i < sent; i++)
+		fl_limit_done(&fl.limit, room, ONE);
+	CHECK(hwq_of(0)->runs, "it waits for ever, with nothing in the drive");
+	fl_dev_destroy(dev);
+}
+
 /* ---- Threads: each sends and completes; whoever has no room sleeps until it is run ---- */
 
 #define ROUNDS 20000
@@ -384,6 +428,9 @@ static const struct test tests[] = {
 	  test_nobody_is_let_go_while_the_drive_has_more_than_the_floor },
 	{ "what is given back wakes the one that has waited longest",
 	  test_what_is_given_back_wakes_one_that_waits },
+	{ "who was handed room that is no longer there is run when there is some",
+	  test_a_limit_that_falls_does_not_leave_one_waiting },
+	{ "of those that wait for room, who asks to be first is handed it first", test_who_asks_to_be_first_is },
 	{ "nobody sleeps for ever", test_nobody_sleeps_for_ever },
 	{}
 };
