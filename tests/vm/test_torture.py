@@ -60,7 +60,7 @@ CHECKED = {
 }
 # What is not long, and done less often; the others differ little from these.
 BRIEF = (
-    *("6.1-switching-cgroups", "6.1-data-interface", "6.1-d2fq"),
+    *("6.1-data-interface", "6.1-d2fq"),
     *("6.12-mqflashfq", "6.12-vssd"),
 )
 PARAMS = [
