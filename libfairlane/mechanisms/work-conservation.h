@@ -41,9 +41,8 @@
  * too low costs some throughput, but one that is too high loses shares.
  *
  * Shares hold all the time: only the floor varies, and who is held does not. The floor
- * begins at 32 requests, of what the first ones cost, and takes about a quarter of a second
- * to reach 128; with much noise, seconds. While nobody waits for room the floor is too high to
- * matter, and falls by an eighth at a time: another mix of requests may cost far less.
+ * begins at 32 reference requests, or at 64 of the first ones if these cost less, and takes
+ * about a quarter of a second to reach 128; with much noise, seconds.
  *
  * 3. When nobody is let go by it
  *
@@ -51,8 +50,9 @@
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
  * may be a quarter more than there is. The floor rises to that only if more was done, of
  * both reads and writes, and those that are not held lost nothing: in a full drive they
- * lose a fifth. That may be chance, so two trials in a row have to say the same. A flow that
- * was let go in a trial pays for that later, and gets at most FL_FLOOR_AHEAD floors ahead. After each trial
+ * lose a fifth. That may be chance, so two trials in a row have to say the same; and until
+ * somebody waits at the new floor, it falls by an eighth at a time. A flow that was let go in
+ * a trial pays for that later, and gets at most FL_FLOOR_AHEAD floors ahead. After each trial
  * that did not help, the next one comes later, up to 16 s.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
@@ -66,8 +66,8 @@
 
 #include "room.h"
 
-/* Requests: of what the first ones cost. Until that is known, reference requests. */
-#define FL_FLOOR_FIRST 32
+#define FL_FLOOR_FIRST (32 * (s64)FL_COST_ONE)
+#define FL_FLOOR_FIRST_REQUESTS 64 /* of the first ones: more than that it is not */
 #define FL_FLOOR_MIN ((s64)FL_COST_ONE)
 #define FL_FLOOR_MAX (1ll << 32)
 
@@ -113,6 +113,7 @@ struct fl_floor {
 	s64 before; /* the middle before it */
 	u64 tried, tried_cost[2]; /* what was usual then */
 	bool was_of_use; /* the last one; the next one decides */
+	bool unproven; /* a trial raised the floor, and nobody has waited since */
 	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
 };
 
@@ -126,7 +127,7 @@ static inline void fl_floor_release(struct fl_floor *floor)
 static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, size_t offset,
 				 u64 now_ns)
 {
-	floor->middle = FL_FLOOR_FIRST * (s64)FL_COST_ONE;
+	floor->middle = FL_FLOOR_FIRST;
 	floor->spread = floor->middle / FL_FLOOR_SPREAD;
 	floor->elasticity = 1024; /* so far, more is of use */
 	floor->since_ns = now_ns;
@@ -170,7 +171,8 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool wai
 	floor->elasticity = elasticity;
 	step = elasticity - FL_FLOOR_ELASTICITY - floor->noise * floor->noise / 12288;
 	step = div64_s64(step * 64, 64 + floor->noise);
-	if (!waited)
+	floor->unproven = floor->unproven && !waited;
+	if (floor->unproven)
 		step = -128;
 	floor->middle += floor->middle * step / 1024;
 	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
@@ -220,6 +222,8 @@ static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept
 		return;
 	if (!use || !floor->was_of_use)
 		floor->middle = floor->before;
+	else
+		floor->unproven = true;
 	floor->was_of_use = use && !floor->was_of_use;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
 				min_t(u64, 4 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
@@ -261,7 +265,8 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	for (i = 0; i < 2; i++)
 		floor->rate[floor->up][i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
 	if (!floor->usual)
-		floor->middle = max_t(s64, FL_FLOOR_MIN, FL_FLOOR_FIRST * request);
+		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, FL_FLOOR_MIN,
+					FL_FLOOR_FIRST);
 	if (floor->trials) {
 		__fl_floor_tried(floor, now_ns, kept);
 	} else {

@@ -467,15 +467,15 @@ static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, 
 		WRITE_ONCE(mhq->held, false);
 }
 
-/* The next request of @mq, if it has the budget for it or, where it may @draw, passes the test. */
-static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, bool draw)
+/* The next request of @mq, if it has the budget for it or passes the test for more. */
+static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	struct fl_req *rq = fl_rw_next(&mq->rw);
 	enum fl_op op = fl_req_op(rq);
 	u64 cost = fl_cost(&mf->dev.prices, op, fl_req_bytes(rq));
 	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
 
-	if (mq->budget < advance && !(draw && mf_draw(mf, mhq, mq, advance)))
+	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
 	mq->budget -= advance;
 	fl_rw_account(&mq->rw, op, cost,
@@ -486,31 +486,23 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	return rq;
 }
 
-/*
- * A cgroup spends its batch before others are looked at. Those of a core have one virtual
- * time, and the batches of a core are large: there they take turns.
- */
 static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 {
 	struct mf_dev *mf = to_mf_dev(hwq->dev);
 	struct mf_hwq *mhq = to_mf_hwq(hwq);
 	struct mf_queue *first;
-	struct fl_req *rq = NULL;
+	struct fl_req *rq;
 
 	if (list_empty(&mhq->ready))
 		goto none;
-	if (!READ_ONCE(mf->by_core))
-		rq = mf_try(mf, mhq, mf_queue_of(mhq->ready.next), false);
-	if (rq)
-		return rq;
 	first = mf_first(mhq);
 	do {
-		rq = mf_try(mf, mhq, first, true);
+		rq = mf_try(mf, mhq, first);
 		if (rq)
 			return rq;
 		/* All have to wait, except the root. */
 		if (mf_is_exempt(mhq->root) && !list_empty(&mhq->root->ready))
-			return mf_try(mf, mhq, mhq->root, true);
+			return mf_try(mf, mhq, mhq->root);
 	} while (!mf_hold(mhq, first));
 none:
 	fl_limit_pass_on(&mf->floor.limit, &mhq->room);
