@@ -13,6 +13,7 @@ TABLE: dict[str, type[Backend]] = {backend.name: backend for backend in (Vm, Hos
 OPTIONS = {
     "kernel": "--kernel chooses the VM's kernel",
     "destroy_data": "--destroy-data is about a real drive",
+    "cluster": "--cluster is where simulated runs are computed",
 }
 
 

@@ -20,7 +20,7 @@ PICTURE = "picture.svg"
 
 def backend_of(args: argparse.Namespace, *, drive: bool = False) -> Backend:
     """The backend that --on names, with what else the command line says about it."""
-    return table.named(args.on, Options(args.kernel, args.destroy_data), drive=drive)
+    return table.named(args.on, Options(args.kernel, args.destroy_data, getattr(args, "cluster", None)), drive=drive)
 
 
 def knobs_of(asked: str | None, backend: Backend) -> tuple[Backend, list[str]]:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairlane import proc
-from fairlane.backends import sim
+from fairlane.backends import program
 from fairlane.commands.common import print_json
 from fairlane.errors import FairlaneError
 from fairlane.pages import terminal
@@ -120,8 +120,8 @@ def _simulator() -> Iterator[Check]:
         yield Check("libjansson", True, "its header is there")
     except FairlaneError:
         yield Check("libjansson", False, "no jansson.h", "make setup, or: apt-get install libjansson-dev")
-    built = sim.PROGRAM.is_file()
-    detail = str(sim.PROGRAM) if built else "not built yet; the first run does so"
+    built = program.PROGRAM.is_file()
+    detail = str(program.PROGRAM) if built else "not built yet; the first run does so"
     yield Check("simulator", built, detail, "make -C sim", needed=False)
 
 

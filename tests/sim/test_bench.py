@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import cli, schedulers
-from fairlane.backends import sim
+from fairlane.backends import program, sim
 from fairlane.backends.table import named
 from fairlane.isolbench import bench, suite, suite_figures, verdict
 from fairlane.pages import bench_page
@@ -24,8 +24,8 @@ TINY = suite.Scale("quick", 0.02, 0.01, (1, 4), (1, 4), (2, 4), (65536,), 3, (0.
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "scale", lambda _quick, _backend: TINY)
-    sim.build()
-    monkeypatch.setattr(sim, "build", lambda: None)  # to ask make before every unit takes longer than they do
+    program.build()
+    monkeypatch.setattr(program, "build", lambda: None)  # to ask make before every unit takes longer than they do
 
 
 def run(out: Path, *more: str) -> int:
