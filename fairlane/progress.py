@@ -61,7 +61,10 @@ class TimeLeft:
             self.kinds.setdefault(work.kind, _Kind()).add(work)
         self.all = sum(work.expected for work in works.values())
         self.latest: deque[tuple[float, float]] = deque()  # when one was finished, and how long it took
-        self.latest_s = 0.0  # how long those took together
+
+    def begin(self) -> None:
+        """Nothing was computed until now."""
+        self.began = self.clock()
 
     def part(self, name: str, part: float) -> None:
         """That unit is so far, 0..1."""
@@ -77,7 +80,6 @@ class TimeLeft:
         self.kinds[work.kind].finished(work, took_s)
         self.usual.add(work.expected, took_s)
         self.latest.append((self.clock(), took_s))
-        self.latest_s += took_s
 
     @property
     def fraction(self) -> float:
@@ -99,19 +101,21 @@ class TimeLeft:
         left = sum(kind.left * kind.ratio(self.usual.ratio) for kind in self.kinds.values())
         return max(0.0, left - self._in_work()) / at_once
 
-    def _in_work(self) -> float:
-        """Seconds of computing in units that are not finished."""
-        return sum((self.expected_s(self.left[name]) or 0.0) * part for name, part in self.parts.items())
+    def _in_work(self, most_s: float = float("inf")) -> float:
+        """Seconds of computing in units that are not finished: of each, the last so many."""
+        return sum(min(most_s, (self.expected_s(self.left[name]) or 0.0) * part) for name, part in self.parts.items())
 
     def _at_once(self) -> float:
         """How many seconds of computing are done in a second."""
         now = self.clock()
         since = now - (now - self.began) * RECENT
         while self.latest and self.latest[0][0] < since:
-            self.latest_s -= self.latest.popleft()[1]
-        if len(self.latest) >= ENOUGH:
-            return self.latest_s / (now - since) if now > since else 0.0
-        return (self.usual.took_s + self._in_work()) / (now - self.began) if now > self.began else 0.0
+            self.latest.popleft()
+        if len(self.latest) < ENOUGH:
+            since, done = self.began, self.usual.took_s
+        else:  # of those that were begun before, what was done since
+            done = sum(min(took_s, when - since) for when, took_s in self.latest)
+        return (done + self._in_work(now - since)) / (now - since) if now > since else 0.0
 
 
 @dataclass

@@ -153,6 +153,7 @@ class _Session:
 
     def play(self) -> Generator[tuple[Unit, Played], None, None]:
         self._first_workers()
+        self.told.begin()
         try:
             while self.left:
                 room = self._look()
@@ -183,18 +184,19 @@ class _Session:
     def _ask(self, workers: set[str]) -> None:
         """Which simulator those have. One that does not answer is asked again at the next look."""
         answers = {each: self.client.submit(here, workers=[each], pure=False) for each in workers}
-        with suppress(TimeoutError):
-            distributed.wait(list(answers.values()), timeout=ANSWER_S)  # type: ignore[no-untyped-call]
         for worker, answer in answers.items():
-            if answer.status == "error":
-                why = f"the worker at {worker} cannot simulate ({_why(answer)}); install the same wheel there"
-                self._refuse(worker, why)
-            elif answer.status == "finished":
+            try:
                 where, its = answer.result(timeout=ANSWER_S)
-                if its == self.simulator:
-                    self.cluster.known.add(worker)
-                else:
-                    self._refuse(worker, _other(where, its, self.simulator))
+            except TimeoutError:
+                continue
+            except Exception as error:  # whatever it failed with
+                why = f"{str(error) or type(error).__name__}"
+                self._refuse(worker, f"the worker at {worker} cannot simulate ({why}); install the same wheel there")
+                continue
+            if its == self.simulator:
+                self.cluster.known.add(worker)
+            else:
+                self._refuse(worker, _other(where, its, self.simulator))
 
     def _refuse(self, worker: str, why: str) -> None:
         self.cluster.refused[worker] = why
@@ -335,8 +337,3 @@ def _check_traces(unit: Unit) -> None:
                 f"{tenant.trace}: a trace of more than {TRACES_MAX >> 20} MiB does not travel to a cluster's workers;"
                 " play a part of it, or run this without --cluster"
             )
-
-
-def _why(future: Any) -> str:
-    error = future.exception(timeout=ANSWER_S)
-    return str(error) or type(error).__name__

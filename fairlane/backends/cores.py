@@ -28,6 +28,7 @@ class Cores:
 
         with proc.unwinding_signals():
             try:
+                told.begin()
                 running = {pool.submit(one, unit): unit for unit in units}
                 for done in as_completed(running):
                     yield running.pop(done), done.result()

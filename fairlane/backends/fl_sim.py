@@ -25,8 +25,8 @@ BLOCK = 512
 NVME_DEPTH = 1023  # Linux' nvme driver: queues of 1024 entries, one of which stays empty
 
 
-# To tell beforehand how long a run takes: what any drive does, and how many requests starting fl-sim, and filling a page
-# of the drive's map, count for.
+# To tell beforehand how long a run takes: what any drive does, and how many requests starting fl-sim counts for, and
+# filling a page of the drive's map.
 USUAL_LATENCY_S, USUAL_IOPS, START, FILL = 80e-6, 600_000, 10_000, 12
 
 

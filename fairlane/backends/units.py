@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from fairlane.backends.job import Job, Tell
 from fairlane.backends.program import Played
 from fairlane.progress import Progress, TimeLeft, Work
 
+OFTEN_S = 0.05  # between two tellings of the progress
 REQUEST_S = 0.5e-6  # of computing that a simulated request takes, roughly
 
 
@@ -55,6 +57,11 @@ class Told:
         self.tell, self.lock = tell, threading.Lock()
         self.time = TimeLeft({unit.job.id: Work(_kind(unit.what), expected_s(unit.what)) for unit in units})
         self.steps = _steps(units)
+        self.last = float("-inf")  # when something was said
+
+    def begin(self) -> None:
+        """The first is begun now."""
+        self.time.begin()
 
     def part(self, unit: Unit, part: float) -> None:
         """The unit is so far, 0..1."""
@@ -79,6 +86,10 @@ class Told:
         return expected_s(unit.what) if known is None else known
 
     def _say(self, unit: Unit) -> None:
+        now = time.monotonic()
+        if now - self.last < OFTEN_S and self.time.left:
+            return
+        self.last = now
         step = self.steps[id(unit.job.scenario)]
         self.tell(Progress(step, self.time.fraction, self.time.left_s))
 

@@ -7,11 +7,11 @@ Each pair of the two is drawn beforehand, and the page shows the one that is cho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from fairlane.pages.plot import Axis, Plot, draw, knob_colour, linear, points_of
+from fairlane.pages.plot import Axis, Plot, draw, linear, points_of
 from fairlane.pages.template import save, template
 from fairlane.study.study import Run, rows
 from fairlane.study.study_file import Value
@@ -19,7 +19,7 @@ from fairlane.study.study_file import Value
 REPORT = "report.html"
 PLACES = ("scenario", "drive")  # a plot for each of these, but for the one that is drawn over
 CURVE = "variant"  # a curve for each
-UNITS = {"_us": "µs", "bytes_per_s": "bytes/s", "iops": "IOPS", "ns_per_io": "ns"}
+UNITS = {"_us": ("µs", 1.0), "bytes_per_s": ("MB/s", 1e6), "iops": ("thousand IOPS", 1e3), "ns_per_io": ("ns", 1.0)}
 TICKS_MAX = 8  # of an axis with a tick for each value
 
 Row = Mapping[str, Value | None]
@@ -53,6 +53,7 @@ def render(what: Run, command: str) -> str:
     figures = [figure.name for figure in what.study.figures]
     parameters = [name for name in what.columns if name not in figures and len({row.get(name) for row in found}) > 1]
     parameters = [name for name in parameters if name not in ("knob", CURVE)] or ["seed"]
+    parameters.sort(key=lambda name: "." not in name)  # the study's own first
     views = [
         View(f, p, _panes(found, figure, parameter))
         for f, figure in enumerate(figures)
@@ -78,27 +79,26 @@ def _said(found: Sequence[Row], name: str) -> str:
 
 
 def _panes(found: Sequence[Row], figure: str, parameter: str) -> list[Pane]:
-    """A plot for each scenario on each drive; all with the same axes."""
+    """A plot for each scenario on each drive, with its own scale."""
     places: dict[str, list[Row]] = {}
     for row in found:
         if row.get(parameter) is not None and row[figure] is not None:
             where = [str(row[name]) for name in PLACES if name != parameter]
             places.setdefault(" on ".join(where), []).append(row)
     curves = {place: _curves(mine, figure, parameter) for place, mine in places.items()}
-    points = [point for mine in curves.values() for curve in mine.values() for point in curve]
-    if not points:
-        return []
     values = list(dict.fromkeys(row[parameter] for row in found if row.get(parameter) is not None))
     x, at = _axis(parameter, values)
-    y = linear(_title(figure), [value for _, value in points])
-    plots = (
-        (
-            place,
-            draw({name: [(at[key], value) for key, value in curve] for name, curve in mine.items()}, x, y, knob_colour),
-        )
-        for place, mine in curves.items()
-    )
-    return [Pane(place, plot) for place, plot in plots if plot is not None]
+    unit, _ = _unit(figure)
+    panes = []
+    for place, mine in curves.items():
+        points = [value for curve in mine.values() for _, value in curve]
+        y = linear(f"{figure}, {unit}" if unit else figure, points)
+        plot = draw({name: [(at[key], value) for key, value in curve] for name, curve in mine.items()}, x, y)
+        if plot is not None:
+            names = any(isinstance(value, str) for value in values)  # between which there is nothing
+            lines = [replace(line, path="") for line in plot.lines] if names else plot.lines
+            panes.append(Pane(place, replace(plot, lines=lines)))
+    return panes
 
 
 def _curves(found: Iterable[Row], figure: str, parameter: str) -> dict[str, list[tuple[Value, float]]]:
@@ -107,7 +107,7 @@ def _curves(found: Iterable[Row], figure: str, parameter: str) -> dict[str, list
     for row in found:
         key, value = row[parameter], row[figure]
         assert key is not None and isinstance(value, int | float)
-        values.setdefault(str(row[CURVE]), {}).setdefault(key, []).append(value)
+        values.setdefault(str(row[CURVE]), {}).setdefault(key, []).append(value / _unit(figure)[1])
     return {
         name: [(key, median(mine[key])) for key in sorted(mine, key=lambda key: (isinstance(key, str), key))]
         for name, mine in values.items()
@@ -116,20 +116,22 @@ def _curves(found: Iterable[Row], figure: str, parameter: str) -> dict[str, list
 
 def _axis(parameter: str, values: Sequence[Value | None]) -> tuple[Axis, dict[Value, float]]:
     """And where on it each value is: numbers as such, by their logarithms where they span decades; names in a row."""
+    name = parameter.rpartition(".")[2]
     numbers = sorted(value for value in values if isinstance(value, int | float))
     if len(numbers) == len(values):
         at: dict[Value, float] = {value: float(value) for value in numbers}
         if numbers[0] > 0 and numbers[-1] >= 20 * numbers[0]:
-            axis = points_of(parameter, numbers)
+            axis = points_of(name, numbers)
             every = -(-len(axis.ticks) // TICKS_MAX)
             return Axis(axis.title, axis.low, axis.high, axis.ticks[::every], log=True), at
         ticks = numbers if len(numbers) <= TICKS_MAX else numbers[:: -(-len(numbers) // TICKS_MAX)]
-        return Axis(parameter, numbers[0], numbers[-1], [(value, f"{value:g}") for value in ticks]), at
+        return Axis(name, numbers[0], numbers[-1], [(value, f"{value:g}") for value in ticks]), at
     names = sorted(str(value) for value in values)
     at = {name: float(n) for n, name in enumerate(names)}
-    return Axis(parameter, -0.3, len(names) - 0.7, [(n, name) for n, name in enumerate(names)]), at
+    return Axis("", -0.3, len(names) - 0.7, [(n, name) for n, name in enumerate(names)]), at
 
 
-def _title(figure: str) -> str:
-    unit = next((unit for ending, unit in UNITS.items() if figure.split(" of ", maxsplit=1)[0].endswith(ending)), "")
-    return f"{figure}, {unit}" if unit else figure
+def _unit(figure: str) -> tuple[str, float]:
+    """In which a figure is drawn."""
+    ending = figure.split(" of ", maxsplit=1)[0].endswith
+    return next((unit for name, unit in UNITS.items() if ending(name)), ("", 1.0))

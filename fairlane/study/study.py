@@ -37,6 +37,7 @@ from fairlane.study.study_file import Study, Unit, Value, units
 PLAN, DONE, TABLE = "study.json", "units.jsonl", "study.parquet"
 SAID = {"version": "the version", "study": "the study", "code": "the schedulers' source", "units": "its units"}
 ROWS = 1 << 16  # of a row group
+STEP = 5  # percent, between two lines in a pipe
 
 
 @dataclass
@@ -151,7 +152,7 @@ def run(what: Run, tell: Callable[[Progress], None]) -> None:
 
     def told(now: Progress) -> None:
         part = (before + now.fraction * len(todo)) / len(what.units)
-        text = now.step if now.news else f"{math.floor(100 * part)} % of {len(what.units):,} units"
+        text = now.step if now.news else f"{STEP * math.floor(100 / STEP * part)} % of {len(what.units):,} units"
         tell(Progress(text, part, now.left_s, now.news))
 
     # In no order that costs follow, so that those that are done first tell how long the others take.
