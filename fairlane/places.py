@@ -11,6 +11,8 @@ PACKAGE = Path(__file__).resolve().parent
 CARRIED = PACKAGE / "carried"
 INSTALLED = CARRIED.is_dir()
 
+SIMULATOR_ONLY = "an installed wheel carries the simulator only; use a checkout of the project (README.md says how)"
+
 ROOT = CARRIED if INSTALLED else PACKAGE.parent
 CODE = CARRIED / "code.json"  # schedulers.code() as it was when the wheel was built
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fairlane import proc
 from fairlane.backends import program
-from fairlane.commands.common import print_json
+from fairlane.commands.common import only_in_a_checkout, print_json
 from fairlane.errors import FairlaneError
 from fairlane.pages import terminal
 from fairlane.vm import kernels, lab_kernel, qemu
@@ -142,6 +142,7 @@ def _host_backend() -> Iterator[Check]:
 
 
 def main(args: argparse.Namespace) -> int:
+    only_in_a_checkout("doctor")
     found = list(checks())
     if args.json:
         print_json([asdict(line) for line in found])

@@ -183,8 +183,8 @@ def units(study: Study, out: Path) -> list[Unit]:
         for knob in study.knobs:
             mine = [each for each in study.parameters if each.knob in (None, knob)]
             for values in itertools.product(*(each.values for each in mine)):
-                settings = dict(zip(mine, values, strict=True))
-                where = {each.name: _plain(value) for each, value in settings.items()}
+                settings = list(zip(mine, values, strict=True))
+                where = {each.name: _plain(value) for each, value in settings}
                 for scenario in _scenarios(study, path, data, drive, settings):
                     found += _of(study, scenario, knob, where, len(found), out)
         if len(found) > UNITS_MAX:
@@ -208,19 +208,19 @@ def _of(
 
 
 def _scenarios(
-    study: Study, path: Path, data: Mapping[str, Any], drive: str | None, settings: Mapping[Parameter, Any]
+    study: Study, path: Path, data: Mapping[str, Any], drive: str | None, settings: Sequence[tuple[Parameter, Any]]
 ) -> list[Scenario]:
     """The file's, with a drive and parameters in the place of its own."""
     changed = copy.deepcopy(dict(data))
     if drive is not None:
         changed["device"] = {"profile": drive}
     changed.setdefault("run", {}).pop("repeats", None)
-    for parameter, value in settings.items():
+    for parameter, value in settings:
         _set(study, changed, parameter, value, path)
     try:
         found = scenario_file.parse(path, changed, tuple(knobs.TABLE))
     except FairlaneError as error:
-        said = ", ".join(f"{parameter.name} = {value!r}" for parameter, value in settings.items())
+        said = ", ".join(f"{parameter.name} = {value!r}" for parameter, value in settings)
         raise FairlaneError(f"{study.path}: with {said or 'no parameter'}: {error}") from error
     for scenario in found:
         _check_figures(study, scenario)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The time left is right within a quarter from a tenth of the work on, whatever units cost and whoever computes them."""
+"""The time left is right within a quarter from a tenth of the work on, whatever units cost, and on as many workers."""
 
 from __future__ import annotations
 

@@ -70,11 +70,11 @@ def test_every_combination_is_a_row_with_the_figures_that_were_asked_for(file: P
     assert {(row["knob"], row["tunable.mqfq.throttle_bytes"]) for row in rows} == {
         ("none", None), ("mqfq", 65536), ("mqfq", 1048576),
     }  # fmt: skip
-    mean = {
+    got = {
         depth: sum(row["share of a"] for row in rows if row["tenant.a.iodepth"] == depth and row["drive"] == "optane")
         for depth in (1, 32)
     }
-    assert mean[32] > 2 * mean[1], "who asks for more gets more"
+    assert got[32] > 1.5 * got[1], "who asks for more gets more"
 
 
 def test_a_unit_is_what_fairlane_run_finds(file: Path, tmp_path: Path) -> None:
