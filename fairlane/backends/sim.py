@@ -244,7 +244,7 @@ def _in_the_scenarios_words(simulation: Simulation, given: Path, said: Sequence[
     name = program.PROGRAM.name
     why = said[-1] if said else f"{name} ended with exit status {status}"
     # It names either what it was given or the scenario, first of all: which may be called as a tenant is.
-    why = re.sub(rf"^{name}: (.*/{re.escape(given.name)}|{re.escape(job.scenario.name)}): ", "", why)
+    why = re.sub(rf"^{name}: (.*given\.json|{re.escape(job.scenario.name)}): ", "", why)
     where, _, what = why.partition(": ")
     key, blank, rest = what.partition(" ")
     tenants, copies = job.scenario.tenants, job.scenario.at(job.point).tenants
