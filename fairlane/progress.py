@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-RECENT = 1 / 3  # of the time that has passed: how many units are computed at once is seen from that
+RECENT = 1 / 3  # of the time that has passed: how fast units are computed is seen from that
 ENOUGH = 20  # units that were finished in it, to tell
 
 
@@ -47,8 +47,8 @@ class TimeLeft:
     """How long the rest of many units takes, some of them at once.
 
     What a unit costs, in seconds of whoever computes it, is learnt from those that are finished: how many times what
-    was expected its kind took. A kind of which little is known is taken to be in part as all others are. How many are
-    computed at once is seen from what was finished lately, since workers come and go.
+    was expected its kind took. A kind of which little is known is taken to be in part as all others are. How fast that
+    is done is seen from what was finished lately: workers come and go, and machines have other things to do.
     """
 
     def __init__(self, works: Mapping[str, Work], clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class TimeLeft:
         for work in works.values():
             self.kinds.setdefault(work.kind, _Kind()).add(work)
         self.all = sum(work.expected for work in works.values())
-        self.latest: deque[tuple[float, float]] = deque()  # when one was finished, and how long it took
+        self.latest: deque[tuple[float, float, Work]] = deque()  # when one was finished, and how long it took
 
     def begin(self) -> None:
         """Nothing was computed until now."""
@@ -79,7 +79,7 @@ class TimeLeft:
             return
         self.kinds[work.kind].finished(work, took_s)
         self.usual.add(work.expected, took_s)
-        self.latest.append((self.clock(), took_s))
+        self.latest.append((self.clock(), took_s, work))
 
     @property
     def fraction(self) -> float:
@@ -95,18 +95,18 @@ class TimeLeft:
     @property
     def left_s(self) -> float | None:
         """None as long as none is finished."""
-        at_once = self._at_once()
-        if not at_once:
+        speed = self._speed()
+        if not speed:
             return None
         left = sum(kind.left * kind.ratio(self.usual.ratio) for kind in self.kinds.values())
-        return max(0.0, left - self._in_work()) / at_once
+        return max(0.0, left - self._begun_s()) / speed
 
-    def _in_work(self, most_s: float = float("inf")) -> float:
-        """Seconds of computing in units that are not finished: of each, the last so many."""
+    def _begun_s(self, most_s: float = float("inf")) -> float:
+        """Of units that are being computed, how much of what is expected is done: of each, the last so many seconds."""
         return sum(min(most_s, (self.expected_s(self.left[name]) or 0.0) * part) for name, part in self.parts.items())
 
-    def _at_once(self) -> float:
-        """How many seconds of computing are done in a second."""
+    def _speed(self) -> float:
+        """How many seconds of computing, as they are expected now, were done in a second lately."""
         now = self.clock()
         since = now - (now - self.began) * RECENT
         while self.latest and self.latest[0][0] < since:
@@ -114,8 +114,9 @@ class TimeLeft:
         if len(self.latest) < ENOUGH:
             since, done = self.began, self.usual.took_s
         else:  # of those that were begun before, what was done since
-            done = sum(min(took_s, when - since) for when, took_s in self.latest)
-        return (done + self._in_work(now - since)) / (now - since) if now > since else 0.0
+            recent = ((min(1.0, (when - since) / (took_s or 1.0)), work) for when, took_s, work in self.latest)
+            done = sum(part * (self.expected_s(work) or 0.0) for part, work in recent)
+        return (done + self._begun_s(now - since)) / (now - since) if now > since else 0.0
 
 
 @dataclass

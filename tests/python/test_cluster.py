@@ -265,7 +265,12 @@ def test_a_scheduler_that_dies_loses_nothing_that_is_done(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with cluster(tmp_path, 1) as mortal:
-        timer = threading.Thread(target=lambda: (wait_for(lambda: done(tmp_path / "out") > 5), mortal.end("scheduler")))
+
+        def ends() -> None:
+            wait_for(lambda: done(tmp_path / "out") > 5)
+            mortal.end("scheduler")
+
+        timer = threading.Thread(target=ends)
         timer.start()
         assert cli.main(["study", str(file), "--out", str(tmp_path / "out"), "--cluster", mortal.address]) == 2
         timer.join()
@@ -277,3 +282,62 @@ def test_a_scheduler_that_dies_loses_nothing_that_is_done(
 def done(out: Path) -> int:
     file = out / "units.jsonl"
     return file.read_text().count("\n") if file.exists() else 0
+
+
+# --- As large as real ones ---
+
+MANY = """
+scenarios = ["small.toml"]
+knobs = ["none", "kyber-fairness", "mqflashfq", "mqfq"]
+figures = ["total_iops", "share_error", "lat_p99_us of a"]
+seeds = 100
+[vary.tenant.a]
+iodepth = [1, 2, 8, 32, 128]
+[vary.run]
+seconds = "200ms"
+"""
+
+
+@pytest.mark.long
+def test_two_thousand_units_on_workers_that_die_and_come(tmp_path: Path) -> None:
+    """With -s, it prints how long each took. A worker that is there twice should halve that, on two idle cores."""
+    (tmp_path / "small.toml").write_text(SCENARIO.replace('trace = "b.trace"', "iodepth = 32"))
+    file = tmp_path / "study.toml"
+    file.write_text(MANY)
+    took: dict[str, float] = {}
+
+    def timed(name: str, backend: Simulator, tell: Callable[[Progress], None] = lambda _now: None) -> bytes:
+        what = study.prepare(study_file.load(file), backend, tmp_path / name)
+        assert len(what.units) == 2000
+        started, said = time.monotonic(), list[tuple[float, float]]()
+
+        def told(now: Progress) -> None:
+            if now.left_s is not None:
+                said.append((time.monotonic(), now.left_s))
+            tell(now)
+
+        study.run(what, told)
+        end = time.monotonic()
+        took[name] = end - started
+        off = [left / (end - at) - 1 for at, left in said if 0.1 <= (at - started) / took[name] <= 0.9]
+        print(f"{name}: {took[name]:.1f} s; time left from a tenth on: {min(off):+.0%} to {max(off):+.0%}", flush=True)
+        return study.write_table(what).read_bytes()
+
+    here = timed("this machine's cores", Simulator())
+    (tmp_path / "dask").mkdir()
+    with cluster(tmp_path / "dask", 1) as dask:
+        there = Simulator(None, Options(cluster=dask.address))
+        wait_for(lambda: dask.there("w0"))
+        assert timed("one worker", there) == here
+        dask.worker("w1")
+        wait_for(lambda: dask.there("w1"))
+        assert timed("two workers", there) == here
+        todo = [(1 / 3, lambda: dask.signal("w0", signal.SIGKILL)), (1 / 2, lambda: dask.worker("w2"))]
+
+        def tell(now: Progress) -> None:
+            while todo and now.fraction >= todo[0][0]:
+                todo.pop(0)[1]()
+
+        assert timed("two, one killed at a third, one added at a half", there, tell) == here
+        assert todo == []
+    print(f"speed-up from one worker to two: {took['one worker'] / took['two workers']:.2f}")

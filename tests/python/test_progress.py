@@ -71,6 +71,16 @@ def test_a_worker_that_is_added_counts_soon() -> None:
     assert told.left_s == pytest.approx(50, rel=0.15)
 
 
+def test_a_machine_that_has_something_else_to_do_counts_soon() -> None:
+    now = 0.0
+    told = TimeLeft({f"u{n}": Work("k", 1.0) for n in range(1000)}, lambda: now)
+    for n in range(800):
+        took = 1.0 if n < 400 else 2.0
+        now += took
+        told.finished(f"u{n}", took)
+    assert told.left_s == pytest.approx(400, rel=0.02)
+
+
 def test_before_anything_is_finished_nobody_knows() -> None:
     told = TimeLeft({"u": Work("k", 1.0)}, lambda: 0.0)
     assert (told.left_s, told.fraction) == (None, 0.0)
