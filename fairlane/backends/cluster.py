@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,6 +42,7 @@ TICK_S = 0.5  # between two looks at the workers
 AHEAD = 2  # units that a worker has waiting for each that it computes
 HANG_S, HANG_TIMES = 60.0, 10.0  # a unit hangs after so long, and so many times what it should take
 TRIES = 4  # workers that a unit is given to, if it hangs or fails for another reason than what is in it
+FETCHERS, FETCH_S = 8, 20.0  # results on their way here at once, and how long one may take
 TRACES_MAX = 64 << 20  # bytes of one trace that travel to workers
 LOST = "what is done is kept, and the same command goes on from there"
 
@@ -64,24 +66,29 @@ def _simulator() -> str:
     return program.identity()
 
 
-def compute(simulator: str, given: Mapping[str, Any], names: Sequence[str], *traces: bytes) -> dict[str, Any]:
-    """Run what is given, with traces of those names, by that simulator."""
+_traces: dict[str, bytes] = {}  # that this worker has got
+
+
+def keep(name: str, data: bytes) -> None:
+    _traces[name] = data
+
+
+def compute(simulator: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Run what is given, with traces that this worker has got under these names, by that simulator."""
     where, mine = here()
     if mine != simulator:
         raise OtherVersionError(_other(where, mine, simulator))
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
-        for name, data in zip(names, traces, strict=True):
-            (Path(folder) / name).write_bytes(data)
-        tenants = [
-            {**tenant, "trace": str(Path(folder) / tenant["trace"])} if "trace" in tenant else tenant
-            for tenant in given["tenants"]
-        ]
+        tenants = []
+        for tenant in given["tenants"]:
+            if "trace" in tenant:
+                file = Path(folder) / tenant["trace"]
+                file.write_bytes(_traces[tenant["trace"]])
+                tenants.append({**tenant, "trace": str(file)})
+            else:
+                tenants.append(tenant)
         found = program.play({**given, "tenants": tenants}, Path(folder), "unit")
     return {**vars(found), "where": where}
-
-
-def passed(data: bytes) -> bytes:
-    return data
 
 
 def _other(where: str, its: str, ours: str) -> str:
@@ -142,14 +149,14 @@ class _Session:
         self.waiting = deque((unit, 1) for unit in units)
         self.running: dict[str, _Try] = {}  # by the task's key
         self.left = {unit.job.id for unit in units}
-        self.ended: SimpleQueue[Any] = SimpleQueue()
-        self.traces: dict[Path, tuple[str, Any]] = {}  # of each: its name on workers, and the task that has it
+        self.ended: SimpleQueue[tuple[str, Played | Exception]] = SimpleQueue()  # a task's key, and what became of it
+        # What was found is fetched by threads: one that waits for a worker that is gone must not hold up the others.
+        self.fetching = ThreadPoolExecutor(FETCHERS, "fairlane-fetch")
+        self.traces = _traces_of(units)
         self.count = 0
         self.room = 0  # units that may be on their way
         self.looked = float("-inf")
         self.alone_since: float | None = None
-        for unit in units:
-            _check_traces(unit)
 
     def play(self) -> Generator[tuple[Unit, Played], None, None]:
         self._first_workers()
@@ -160,8 +167,9 @@ class _Session:
                 while self.waiting and len(self.running) < room:
                     self._submit(*self.waiting.popleft())
                 with suppress(Empty):
-                    yield from self._take(self.ended.get(timeout=TICK_S))
+                    yield from self._take(*self.ended.get(timeout=TICK_S))
         finally:
+            self.fetching.shutdown(wait=False, cancel_futures=True)
             with suppress(Exception):
                 self.client.cancel([each.future for each in self.running.values()], force=True)
 
@@ -194,9 +202,20 @@ class _Session:
                 self._refuse(worker, f"the worker at {worker} cannot simulate ({why}); install the same wheel there")
                 continue
             if its == self.simulator:
-                self.cluster.known.add(worker)
+                self._hand_over(worker)
             else:
                 self._refuse(worker, _other(where, its, self.simulator))
+
+    def _hand_over(self, worker: str) -> None:
+        """All traces, before its first unit: no worker waits for another that has one."""
+        sent = [
+            self.client.submit(keep, name, path.read_bytes(), workers=[worker], pure=False)
+            for path, name in self.traces.items()
+        ]
+        with suppress(Exception):  # one that does not take them is asked again at the next look
+            for each in sent:
+                each.result(timeout=ANSWER_S)
+            self.cluster.known.add(worker)
 
     def _refuse(self, worker: str, why: str) -> None:
         self.cluster.refused[worker] = why
@@ -242,73 +261,64 @@ class _Session:
     # --- Units ---
 
     def _submit(self, unit: Unit, tries: int) -> None:
-        given, traces = self._packed(unit)
+        given = unit.given
+        tenants = [
+            {**tenant, "trace": self.traces[Path(tenant["trace"])]} if "trace" in tenant else tenant
+            for tenant in given["tenants"]
+        ]
         self.count += 1
-        avoided = self.cluster.hanging or self.cluster.refused
         future = self.client.submit(
             compute,
             self.simulator,
-            given,
-            [name for name, _ in traces],
-            *(future for _, future in traces),
+            {**given, "tenants": tenants},
             key=f"fairlane-{os.getpid()}-{self.count}-{unit.name}",
-            workers=sorted(self.cluster.known - self.cluster.hanging) if avoided else None,
+            workers=sorted(self.cluster.known - self.cluster.hanging),
             pure=False,
         )
         self.running[future.key] = _Try(unit, future, self.clock(), tries)
-        future.add_done_callback(self.ended.put)
+        future.add_done_callback(self._fetch)
 
-    def _packed(self, unit: Unit) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-        """What fl-sim is given, with traces by names, and the tasks that have those: Dask moves them as it must."""
-        given = unit.given
-        found: dict[str, Any] = {}
-        tenants = []
-        for tenant in given["tenants"]:
-            if "trace" in tenant:
-                name, future = self._trace(Path(tenant["trace"]))
-                found[name] = future
-                tenants.append({**tenant, "trace": name})
-            else:
-                tenants.append(tenant)
-        return {**given, "tenants": tenants}, list(found.items())
+    def _fetch(self, future: Any) -> None:
+        """Called by Dask, once it is known what became of the task."""
 
-    def _trace(self, path: Path) -> tuple[str, Any]:
-        if path not in self.traces:
-            data = path.read_bytes()
-            name = f"{hashlib.sha256(data).hexdigest()[:16]}.trace"
-            self.traces[path] = name, self.client.submit(passed, data, key=f"fairlane-{os.getpid()}-{name}")
-        return self.traces[path]
+        def fetched() -> None:
+            try:
+                self.ended.put((future.key, Played(**future.result(timeout=FETCH_S))))
+            except Exception as error:  # whatever a worker, or Dask, failed with
+                self.ended.put((future.key, error))
 
-    def _take(self, future: Any) -> Iterator[tuple[Unit, Played]]:
+        with suppress(RuntimeError):  # nobody wants it any more
+            self.fetching.submit(fetched)
+
+    def _take(self, key: str, outcome: Played | Exception) -> Iterator[tuple[Unit, Played]]:
         """What became of a task."""
-        mine = self.running.pop(future.key, None)
+        mine = self.running.pop(key, None)
         if mine is None or mine.unit.job.id not in self.left:
             return
-        found = self._result(mine, future)
+        found = outcome if isinstance(outcome, Played) else self._failed(mine, outcome)
         if found is None or (found.status < 0 and mine.tries < TRIES):
             self.waiting.appendleft((mine.unit, mine.tries + 1))
             return
         self.left.discard(mine.unit.job.id)
-        others = [key for key, other in self.running.items() if other.unit is mine.unit]
-        self.client.cancel([self.running.pop(key).future for key in others])
+        others = [other for other, each in self.running.items() if each.unit is mine.unit]
+        self.client.cancel([self.running.pop(other).future for other in others])
         yield mine.unit, found
 
-    def _result(self, mine: _Try, future: Any) -> Played | None:
-        """None: another worker is to compute it."""
-        try:
-            return Played(**future.result(timeout=ANSWER_S))
-        except distributed.KilledWorker as error:
+    def _failed(self, mine: _Try, error: Exception) -> Played | None:
+        """What a worker, or Dask, failed with. None: another worker is to compute it."""
+        if isinstance(error, distributed.KilledWorker):
             return Played(1, [f"{error.allowed_failures + 1} workers died of it, the last {error.last_worker.address}"])
-        except (OtherVersionError, ImportError, AttributeError):  # a worker that came a moment ago
+        if isinstance(error, OtherVersionError | ImportError | AttributeError):  # a worker that came a moment ago
             self.looked = float("-inf")
             return None
-        except TimeoutError:  # whoever has it does not hand it over
-            return None if mine.tries < TRIES else Played(1, ["what was found could not be fetched"], where="workers")
-        except Exception as error:  # whatever a worker, or Dask, failed with
-            if self.client.status != "running":
-                raise self._lost() from error
-            said = str(error) or type(error).__name__
-            return None if mine.tries < TRIES else Played(1, [f"{TRIES} workers failed; the last: {said}"])
+        if self.client.status != "running":
+            raise self._lost() from error
+        if isinstance(error, TimeoutError):  # whoever has what was found does not hand it over
+            for worker in self.client.who_has([mine.future]).get(mine.future.key, ()):
+                self._hangs(worker, mine.unit)
+        if mine.tries < TRIES:
+            return None
+        return Played(1, [f"{TRIES} workers failed; the last: {str(error) or type(error).__name__}"])
 
     def _give_away(self, now: float) -> None:
         """To other workers: units that take many times what they should."""
@@ -318,22 +328,34 @@ class _Session:
         at = {key: worker for worker, keys in self.client.processing().items() for key in keys}
         for each in late:
             worker = at.get(each.future.key)
-            if worker and self.cluster.known - self.cluster.hanging - {worker}:
-                self.cluster.hanging.add(worker)
-                self.told.say(f"the worker at {worker} hangs in unit {each.unit.job.id}, which others get now")
+            if worker:
+                self._hangs(worker, each.unit)
             each.began = now
             if each.tries < TRIES and (worker is None or worker in self.cluster.hanging):
                 each.tries += 1
                 self._submit(each.unit, each.tries)
 
+    def _hangs(self, worker: str, unit: Unit) -> None:
+        """It gets no more, as long as there are others."""
+        if worker not in self.cluster.hanging and self.cluster.known - self.cluster.hanging - {worker}:
+            self.cluster.hanging.add(worker)
+            self.told.say(f"the worker at {worker} hangs in unit {unit.job.id}, which others get now")
+
     def _patience(self, unit: Unit) -> float:
         return max(HANG_S, (1 + AHEAD) * HANG_TIMES * self.told.expected_s(unit))
 
 
-def _check_traces(unit: Unit) -> None:
-    for tenant in unit.what.scenario.tenants:
-        if tenant.trace and Path(tenant.trace).stat().st_size > TRACES_MAX:
+def _traces_of(units: Sequence[Unit]) -> dict[Path, str]:
+    """Files of this machine, and their names on workers."""
+    found: dict[Path, str] = {}
+    for tenant in (tenant for unit in units for tenant in unit.what.scenario.tenants if tenant.trace):
+        path = Path(tenant.trace or "")
+        if path in found:
+            continue
+        if path.stat().st_size > TRACES_MAX:
             raise FairlaneError(
-                f"{tenant.trace}: a trace of more than {TRACES_MAX >> 20} MiB does not travel to a cluster's workers;"
+                f"{path}: a trace of more than {TRACES_MAX >> 20} MiB does not travel to a cluster's workers;"
                 " play a part of it, or run this without --cluster"
             )
+        found[path] = f"{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.trace"
+    return found

@@ -144,6 +144,7 @@ def test_workers_that_die_hang_and_come_cost_no_unit_and_change_no_byte(
 ) -> None:
     """One dies at a quarter, one comes and one hangs at a half."""
     monkeypatch.setattr(of_cluster, "HANG_S", 3.0)
+    monkeypatch.setattr(of_cluster, "FETCH_S", 3.0)
     assert cli.main(["study", str(file), "--out", str(tmp_path / "here")]) == 0
     for name in ("dies", "hangs"):
         dask.worker(name)
@@ -155,6 +156,7 @@ def test_workers_that_die_hang_and_come_cost_no_unit_and_change_no_byte(
     def tell(now: Progress) -> None:
         if now.news:
             news.append(now.step)
+            print(f"{now.fraction:.2f} {now.step}")
         while left and now.fraction >= left[0][0]:
             left.pop(0)[1]()
 
@@ -294,7 +296,7 @@ seeds = 100
 [vary.tenant.a]
 iodepth = [1, 2, 8, 32, 128]
 [vary.run]
-seconds = "200ms"
+seconds = "100ms"
 """
 
 
