@@ -8,6 +8,7 @@ same seed gives the same results.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -102,7 +103,7 @@ class Simulator(Backend):
             _check_loads(scenario, drive)
             cpu = load_cpu()
             with tempfile.TemporaryDirectory() as folder:
-                ready = converted(scenario, Path(folder))
+                ready = converted(scenario, Path(folder), set())
                 for job in ScenarioRun(replace(scenario, repeats=1), knobs, Path(folder)).jobs:
                     if not unavailable(job.variant.knob, drive):
                         _check_one(Simulation(job, ready, drive), cpu)
@@ -124,7 +125,8 @@ class Simulator(Backend):
         with ExitStack() as stack:
             folders = {out: stack.enter_context(_replaced(out)) for out in dict.fromkeys(what.job.out for what in todo)}
             traced = {id(what.job.scenario): what for what in todo}
-            ready = {key: converted(what.scenario, what.job.out / TRACES) for key, what in traced.items()}
+            made = set[Path]()
+            ready = {key: converted(what.scenario, _for_traces(what.job), made) for key, what in traced.items()}
             todo = [replace(what, scenario=ready[id(what.job.scenario)]) for what in todo]
             units = [Unit(what, cpu, folders[what.job.out].folder) for what in todo]
             left, failed = Counter(what.job.out for what in todo), list[str]()
@@ -197,8 +199,19 @@ def _replaced(out: Path) -> Iterator[_Replaced]:
         yield _Replaced(Path(temporary), out / RAW)
 
 
-def converted(scenario: Scenario, folder: Path) -> Scenario:
-    """With every trace as fl-sim reads it: in MQSim's format, and of the devices that the tenant names alone."""
+def _for_traces(job: Job) -> Path:
+    """The folder for converted ones: where many scenarios share OUT, one for each choice of traces."""
+    if job.raw:
+        return job.out / TRACES
+    chosen = repr([(tenant.name, tenant.trace, tenant.devices) for tenant in job.scenario.tenants])
+    return job.out / TRACES / hashlib.sha256(chosen.encode()).hexdigest()[:12]
+
+
+def converted(scenario: Scenario, folder: Path, made: set[Path]) -> Scenario:
+    """With every trace as fl-sim reads it: in MQSim's format, and of the devices that the tenant names alone.
+
+    Those that are made already are not made again.
+    """
 
     def ready(tenant: TenantSpec) -> TenantSpec:
         if tenant.trace is None:
@@ -206,7 +219,9 @@ def converted(scenario: Scenario, folder: Path) -> Scenario:
         path, file = Path(tenant.trace), folder.resolve() / f"{tenant.name}.trace"
         if traces.format_of(path) == "mqsim" and not tenant.devices:
             return tenant
-        traces.to_mqsim(traces.read(path, devices=tenant.devices), file)
+        if file not in made:
+            traces.to_mqsim(traces.read(path, devices=tenant.devices), file)
+            made.add(file)
         return replace(tenant, trace=str(file), devices=())
 
     return replace(scenario, tenants=tuple(map(ready, scenario.tenants)))

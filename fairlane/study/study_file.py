@@ -214,7 +214,8 @@ def _scenarios(
     changed = copy.deepcopy(dict(data))
     if drive is not None:
         changed["device"] = {"profile": drive}
-    changed.setdefault("run", {}).pop("repeats", None)
+    for key in ("repeats", "tuned_for"):  # a study has seeds; nothing that is simulated is set for another load
+        changed.setdefault("run", {}).pop(key, None)
     for parameter, value in settings:
         _set(study, changed, parameter, value, path)
     try:

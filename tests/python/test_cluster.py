@@ -343,3 +343,34 @@ def test_two_thousand_units_on_workers_that_die_and_come(tmp_path: Path) -> None
         assert timed("two, one killed at a third, one added at a half", there, tell) == here
         assert todo == []
     print(f"speed-up from one worker to two: {took['one worker'] / took['two workers']:.2f}")
+
+
+SLOW = """
+from pathlib import Path
+from fairlane.backends import program
+program.PROGRAM = Path('FOLDER') / 'slow-fl-sim'
+"""
+
+
+@pytest.mark.long
+def test_twice_the_workers_take_half_the_time(tmp_path: Path) -> None:
+    """Where it is the workers that take it: their fl-sim sleeps, so that two of them need no more CPUs than one."""
+    (tmp_path / "small.toml").write_text(SCENARIO.replace('trace = "b.trace"', "iodepth = 32"))
+    (tmp_path / "slow.py").write_text(SLOW.replace("FOLDER", str(tmp_path)))
+    slow = tmp_path / "slow-fl-sim"
+    slow.write_text(f'#!/bin/sh\nsleep 0.3\nexec {program.PROGRAM} "$@"\n')
+    slow.chmod(0o755)
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY.replace("seeds = 20", "seeds = 100"))
+    took: list[float] = []
+    with cluster(tmp_path) as dask:
+        for name in ("one", "two"):
+            dask.worker(name, "--preload", str(tmp_path / "slow.py"))
+            wait_for(lambda name=name: dask.there(name))  # type: ignore[misc]
+            backend = Simulator(None, Options(cluster=dask.address))
+            what = study.prepare(study_file.load(file), backend, tmp_path / f"out-{name}")
+            started = time.monotonic()
+            study.run(what, lambda _now: None)
+            took.append(time.monotonic() - started)
+    print(f"one worker: {took[0]:.1f} s; two: {took[1]:.1f} s; speed-up: {took[0] / took[1]:.2f}")
+    assert took[0] / took[1] > 1.8
