@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairlane import __version__, files
 from fairlane.calibration.calibrate import CORES, STATES
-from fairlane.commands import bench, calibrate, demo, doctor, kernel, knobs, profiles, replay, report, run
+from fairlane.commands import bench, calibrate, demo, doctor, kernel, knobs, profiles, replay, report, run, study
 from fairlane.commands.common import COMPARED, REPORT
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import SPEEDS
@@ -22,6 +22,7 @@ from fairlane.vm import kernels, lab_kernel, qemu
 
 KERNELS = (*kernels.VERSIONS, *lab_kernel.RECIPES)
 KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.LAB.name} when --knobs names one that Debian's kernels lack"
+CLUSTER = "a Dask scheduler's, such as tcp://host:8786, whose workers simulate; default: all cores of this machine"
 Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
 
@@ -74,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(function=function)
         return sub
 
-    for add in (_demo, _run, _replay, _bench, _calibrate, _report, _knobs, _kernel, _profiles, _doctor):
+    for add in (_demo, _run, _replay, _bench, _study, _calibrate, _report, _knobs, _kernel, _profiles, _doctor):
         add(command)
     return parser
 
@@ -130,10 +131,19 @@ def _bench(command: Add) -> None:
     sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
     sub.add_argument("--prices", metavar="FILE", help="the drive's price list; default: the one in profiles/prices")
+    sub.add_argument("--cluster", metavar="ADDRESS", help=f"with --on sim: {CLUSTER}")
     sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {KERNEL_DEFAULT}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
+
+
+def _study(command: Add) -> None:
+    sub = command("study", study.main, "Simulate scenarios over any of their parameters; ends with a table and a page.")
+    sub.add_argument("study", type=Path, metavar="STUDY", help="a study's TOML file")
+    sub.add_argument("--cluster", metavar="ADDRESS", help=CLUSTER)
+    sub.add_argument("--out", type=_path, metavar="DIR", help="default: out/STUDY")
+    sub.add_argument("--json", action="store_true", help="print what was written where as JSON")
 
 
 def _calibrate(command: Add) -> None:

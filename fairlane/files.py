@@ -23,7 +23,7 @@ class NoSpace(FairlaneError):
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Callable[[str], None]]:
+def new_file(path: Path) -> Iterator[Callable[[str | bytes], None]]:
     """Yields what writes the file: whole, or, when anything fails before, not at all. Fails at once if it cannot be."""
     if path.exists() and not path.is_file():  # a device would become a file
         raise FairlaneError(f"{path} is no file, and will not be replaced by one; choose another path")
@@ -33,10 +33,10 @@ def new_file(path: Path) -> Iterator[Callable[[str], None]]:
         os.close(descriptor)
     part = Path(name)
 
-    def write(text: str) -> None:
+    def write(content: str | bytes) -> None:
         with written(path):
-            with part.open("w") as file:  # closing it writes, too, and fails as writing does
-                file.write(text)
+            with part.open("w" if isinstance(content, str) else "wb") as file:  # closing writes, and fails as that does
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             part.chmod(0o644)

@@ -70,6 +70,13 @@ def fmt_us(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
+def fmt_left(seconds: float) -> str:
+    """How long something still takes."""
+    if seconds < 90:
+        return f"about {max(1.0, seconds):.0f} s left"
+    return f"about {seconds / 60:.0f} min left" if seconds < 5400 else f"about {seconds / 3600:.1f} h left"
+
+
 def fmt_value(value: object) -> str:
     if value is None:
         return "unknown"

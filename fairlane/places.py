@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Where things are in the project's folder."""
+"""Where things are in the project's folder, or in what a wheel carries of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
 
+# What the simulator needs of the project's folder, under the same names there; setup.py puts it into a wheel.
+CARRIED = PACKAGE / "carried"
+INSTALLED = CARRIED.is_dir()
+
+SIMULATOR_ONLY = "an installed wheel carries the simulator only; use a checkout of the project (README.md says how)"
+
+ROOT = CARRIED if INSTALLED else PACKAGE.parent
+CODE = CARRIED / "code.json"  # schedulers.code() as it was when the wheel was built
 
 PROFILES = ROOT / "profiles"
-
-
 SCENARIOS = ROOT / "scenarios"
-
-
 TRACES = ROOT / "traces"

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane.errors import FairlaneError
-from fairlane.places import ROOT
+from fairlane.places import CODE, INSTALLED, ROOT
 
 LIST = ROOT / "libfairlane" / "schedulers" / "list.h"
 BEGIN = re.compile(r"^\tX\(", re.MULTILINE)
@@ -36,7 +37,13 @@ def read(path: Path) -> tuple[Scheduler, ...]:
 
 
 def code() -> dict[str, str]:
-    """What figures depend on besides the scenario: a digest of each scheduler's source, and of all that they share."""
+    """What figures depend on besides the scenario: a digest of each scheduler's source, and of all that they share.
+
+    A wheel has the program and not its sources, but their digests.
+    """
+    if INSTALLED:
+        found: dict[str, str] = json.loads(CODE.read_text())
+        return found
     own = {each.name: LIST.parent / f"{each.name}.c" for each in SCHEDULERS}
     shared = [
         path

@@ -25,6 +25,11 @@ BLOCK = 512
 NVME_DEPTH = 1023  # Linux' nvme driver: queues of 1024 entries, one of which stays empty
 
 
+# To tell beforehand how long a run takes: what any drive does, and how many requests starting fl-sim counts for, and
+# filling a page of the drive's map.
+USUAL_LATENCY_S, USUAL_IOPS, START, FILL = 80e-6, 600_000, 10_000, 12
+
+
 # What null_blk has for a parameter that a profile leaves out.
 NULL_BLK = {"size": 250 << 30, "irqmode": 1, "completion_nsec": 10_000, "hw_queue_depth": 64, "submit_queues": 1}
 
@@ -198,6 +203,21 @@ def iops_of(tenant: TenantSpec, profile: Profile) -> float:
     if rate is None:
         return 0.0
     return rate.iops if rate.iops is not None else (rate.bytes_per_s or 0.0) / (tenant.bs or block_of(profile))
+
+
+def expected_requests(what: Simulation) -> float:
+    """How many requests are simulated, roughly: what the time that a run takes is proportional to."""
+    scenario, drive = what.scenario.at(what.job.point), what.drive
+    whole = scenario.warmup + scenario.seconds
+    scale = drive.params.get("time_scale", 1)
+    asked = 0.0
+    for tenant in scenario.tenants:
+        at_once = tenant.jobs / (USUAL_LATENCY_S * scale + tenant.thinktime) * tenant.iodepth
+        active = sum(stop - start for start, stop in tenant.phases(scenario.seconds)) / scenario.seconds
+        asked += min(at_once, iops_of(tenant, drive) or at_once) * active
+    made = drive_of(drive, scenario.queues or scenario.cores)
+    filled = made["map"] // made["page"] if made.get("precondition") else 0
+    return START + FILL * filled + whole * min(asked, USUAL_IOPS / scale)
 
 
 def _load(tenant: TenantSpec, profile: Profile) -> dict[str, Any]:

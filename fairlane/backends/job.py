@@ -52,6 +52,7 @@ class Job:
     tuning: Tuning = BY_WEIGHT
     needs: Needs = field(default_factory=Needs)
     about: str = ""  # for people, where the knob does not say it all
+    raw: bool = True  # what the run leaves is kept
 
     @property
     def name(self) -> str:
@@ -93,6 +94,7 @@ class Options:
 
     kernel: str | None = None  # the VM's
     destroy_data: str | None = None  # the drive that may be overwritten
+    cluster: str | None = None  # the address of a Dask scheduler
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The sim backend: runs a scenario in virtual time, on a simulated host and a modelled drive, with the real schedulers.
 
-Every knob, repeat and point of a sweep is one run of fl-sim, a process of its own; as many at once as this machine
-has cores. What they find does not depend on that, nor on this machine: the same seed gives the same results.
+Every knob, repeat and point of a sweep is one run of fl-sim, a process of its own: as many at once as this machine has
+cores (cores.py), or on a Dask cluster (cluster.py). What they find does not depend on that, nor on the machine: the
+same seed gives the same results.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlane import __version__, proc, schedulers
+from fairlane import __version__, schedulers
+from fairlane.backends import program
+from fairlane.backends.cores import Cores
 from fairlane.backends.fl_sim import (
     Simulation,
     beyond_what_was_measured,
@@ -34,24 +36,21 @@ from fairlane.backends.fl_sim import (
     tunables_of,
 )
 from fairlane.backends.job import Backend, Completing, Finished, Job, Pace, Tell, ignore
+from fairlane.backends.program import Played
 from fairlane.backends.scenario_runs import ScenarioRun
+from fairlane.backends.units import Place, Told, Unit, expected_s
 from fairlane.errors import FairlaneError
 from fairlane.experiment import modelled_ssd, traces
 from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run, check_folder
-from fairlane.files import NO_SPACE, NoSpace, written
-from fairlane.places import ROOT
-from fairlane.progress import Progress
+from fairlane.files import NO_SPACE, NoSpace, write_json, written
 
 KNOBS = ("none", *OURS)
 PROFILE, CORES = "p4500", 16  # of the suite, where nobody names another
-SPEED = 4.0  # real seconds for a simulated one, on two cores
 TRACES = "sim-traces"  # the folder of converted ones
 RAW = "sim"  # the folder of what fl-sim was given and what it found
-PROGRAM = ROOT / "build" / "sim" / "fl-sim"
-BUILD_S = 300.0
-LIMIT_S = 24 * 3600.0
+FAILED = "failed"  # the folder of what it was given and could not run
 CHECK_S = 600.0  # a trace is read to its end
 LONGEST_INTERVAL_S = 1200.0  # between the I/Os of a job that has a rate
 # What fl-sim calls a key of a scenario, by kind of drive, and of a tenant.
@@ -60,6 +59,7 @@ DEVICE_KEYS = {
     "qemu-nvme": {"queues": "max_ioqpairs"},
 }
 TENANT_KEYS = {"bytes": "bs", "depth": "iodepth"}
+FULL = tuple(f"cannot be written: {os.strerror(number)}" for number in NO_SPACE)
 NOT_PLAYED = ("memory", "memory_backed", "seed")  # data are not kept, and the scenario has a seed
 
 
@@ -68,6 +68,7 @@ class Simulator(Backend):
 
     name = "sim"
     usage = "sim or sim:PROFILE"
+    options = ("cluster",)
     repeatable = True
     idle = False  # it has a scheduler and its weights, and so no knob that could be idle
     knobs = KNOBS
@@ -86,7 +87,8 @@ class Simulator(Backend):
         return {}
 
     def estimate_s(self, jobs: Sequence[Job], _done: Mapping[str, Run]) -> float:
-        return sum(SPEED * job.seconds for job in jobs)
+        """On this machine's cores: nobody knows those of a cluster."""
+        return sum(expected_s(self._simulation(job)) for job in jobs) / (os.cpu_count() or 1)
 
     def check_knobs(self, names: Sequence[str]) -> None:
         super().check_knobs(names)
@@ -95,13 +97,13 @@ class Simulator(Backend):
     def check(self, path: Path, scenario: Scenario, knobs: Sequence[str]) -> None:
         """Traces are read to their end."""
         check_knobs(knobs)
-        build()
+        program.build()
         drive = profile_of(scenario, self.place)
         try:
             _check_loads(scenario, drive)
             cpu = load_cpu()
             with tempfile.TemporaryDirectory() as folder:
-                ready = converted(scenario, Path(folder))
+                ready = converted(scenario, Path(folder), set())
                 for job in ScenarioRun(replace(scenario, repeats=1), knobs, Path(folder)).jobs:
                     if not unavailable(job.variant.knob, drive):
                         _check_one(Simulation(job, ready, drive), cpu)
@@ -109,30 +111,50 @@ class Simulator(Backend):
             raise FairlaneError(f"{path}: {error}") from error
 
     def run(self, jobs: Sequence[Job], tell: Tell = ignore, _done: Mapping[str, Run] = {}) -> Completing:
-        """As many at once as this machine has cores.
+        """In any order. One that fails keeps none of the others from being run; it is told at the end.
 
         OUT/sim-traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and
         what it found. It is replaced as a whole, after the last of the jobs that have that OUT: one that fails or is
-        interrupted leaves it as it was.
+        interrupted leaves it as it was. OUT/failed has what fl-sim was given when it failed.
         """
         check_knobs(list(dict.fromkeys(job.variant.knob for job in jobs)))
         whole = [self._simulation(job) for job in jobs]
         todo = [what for what in whole if not unavailable(what.job.variant.knob, what.drive)]
-        build()
+        program.build()
         cpu = load_cpu()
         with ExitStack() as stack:
             folders = {out: stack.enter_context(_replaced(out)) for out in dict.fromkeys(what.job.out for what in todo)}
             traced = {id(what.job.scenario): what for what in todo}
-            ready = {key: converted(what.scenario, what.job.out / TRACES) for key, what in traced.items()}
+            made = set[Path]()
+            ready = {key: converted(what.scenario, _for_traces(what.job), made) for key, what in traced.items()}
             todo = [replace(what, scenario=ready[id(what.job.scenario)]) for what in todo]
-            with _all_at_once(todo, folders, cpu, tell) as running:
-                last = {what.job.out: what.job.id for what in todo}
-                for what in whole:
-                    future = running.get(what.job.id)
-                    results = _results(what, self.name, cpu, future.result() if future else None)
-                    if last.get(what.job.out) == what.job.id:
-                        folders[what.job.out].keep()
-                    yield Finished(what.job, results)
+            units = [Unit(what, cpu, folders[what.job.out].folder) for what in todo]
+            left, failed = Counter(what.job.out for what in todo), list[str]()
+            for what in whole:
+                if unavailable(what.job.variant.knob, what.drive):
+                    yield Finished(what.job, _results(what, self.name, cpu, None))
+            told = Told(units, tell)
+            with closing(self._where().play(units, told)) as played:
+                for unit, found in played:
+                    out = unit.job.out
+                    told.finished(unit, found)
+                    if found.status:
+                        failed.append(_failure(unit, found))
+                        continue
+                    left[out] -= 1
+                    if not left[out] and unit.job.raw:
+                        folders[out].keep()
+                    yield Finished(unit.job, _results(unit.what, self.name, cpu, found.run))
+        if failed:
+            more = f"; and {len(failed) - 1} more failed, which are in {FAILED} folders, too" if failed[1:] else ""
+            raise FairlaneError(f"{failed[0]}{more}")
+
+    def _where(self) -> Place:
+        if self.asked.cluster is None:
+            return Cores()
+        from fairlane.backends.cluster import Cluster  # noqa: PLC0415 (Dask takes a second to import)
+
+        return Cluster(self.asked.cluster)
 
     def _simulation(self, job: Job) -> Simulation:
         drive = profile_of(job.scenario, self.place)
@@ -177,8 +199,19 @@ def _replaced(out: Path) -> Iterator[_Replaced]:
         yield _Replaced(Path(temporary), out / RAW)
 
 
-def converted(scenario: Scenario, folder: Path) -> Scenario:
-    """With every trace as fl-sim reads it: in MQSim's format, and of the devices that the tenant names alone."""
+def _for_traces(job: Job) -> Path:
+    """The folder for converted ones: where many scenarios share OUT, one for each choice of traces."""
+    if job.raw:
+        return job.out / TRACES
+    chosen = repr([(tenant.name, tenant.trace, tenant.devices) for tenant in job.scenario.tenants])
+    return job.out / TRACES / hashlib.sha256(chosen.encode()).hexdigest()[:12]
+
+
+def converted(scenario: Scenario, folder: Path, made: set[Path]) -> Scenario:
+    """With every trace as fl-sim reads it: in MQSim's format, and of the devices that the tenant names alone.
+
+    Those that are made already are not made again.
+    """
 
     def ready(tenant: TenantSpec) -> TenantSpec:
         if tenant.trace is None:
@@ -186,7 +219,9 @@ def converted(scenario: Scenario, folder: Path) -> Scenario:
         path, file = Path(tenant.trace), folder.resolve() / f"{tenant.name}.trace"
         if traces.format_of(path) == "mqsim" and not tenant.devices:
             return tenant
-        traces.to_mqsim(traces.read(path, devices=tenant.devices), file)
+        if file not in made:
+            traces.to_mqsim(traces.read(path, devices=tenant.devices), file)
+            made.add(file)
         return replace(tenant, trace=str(file), devices=())
 
     return replace(scenario, tenants=tuple(map(ready, scenario.tenants)))
@@ -198,17 +233,33 @@ def _check_one(what: Simulation, cpu: dict[str, Any]) -> None:
         given = Path(folder) / "given.json"
         with written(given):
             given.write_text(json.dumps(description(what, cpu)))
-        status = _fl_sim(what.job, ["-n", given], said.append, CHECK_S)
+        status = program.run(["-n", given], said.append, f"{what.job.name} of {what.job.scenario.name}", CHECK_S)
     if status:
         raise FairlaneError(_in_the_scenarios_words(what, given, said, status))
+
+
+def _failure(unit: Unit, found: Played) -> str:
+    """What failed, where, why, and how to run that one alone; no space is an end of all."""
+    what, (given, result) = unit.what, program.files_of(unit.folder, unit.name)
+    if not found.where and any(each.endswith(FULL) for each in found.said[-1:]):
+        raise NoSpace(result)
+    alone = unit.job.out / FAILED / given.name
+    write_json(alone, unit.given)
+    where = f" (on {found.where})" if found.where else ""
+    why = _in_the_scenarios_words(what, given, found.said, found.status)
+    return (
+        f"the simulator cannot run {what.job.scenario.name} under {what.job.variant.name}: {why}{where};"
+        f" to run unit {what.job.id} alone: {program.PROGRAM} {alone}"
+    )
 
 
 def _in_the_scenarios_words(simulation: Simulation, given: Path, said: Sequence[str], status: int) -> str:
     """What fl-sim said, with the table and the key that a user wrote."""
     job, drive = simulation.job, simulation.drive
-    why = said[-1] if said else f"{PROGRAM.name} ended with exit status {status}"
+    name = program.PROGRAM.name
+    why = said[-1] if said else f"{name} ended with exit status {status}"
     # It names either what it was given or the scenario, first of all: which may be called as a tenant is.
-    why = re.sub(rf"^{PROGRAM.name}: ({re.escape(str(given))}|{re.escape(job.scenario.name)}): ", "", why)
+    why = re.sub(rf"^{name}: (.*given\.json|{re.escape(job.scenario.name)}): ", "", why)
     where, _, what = why.partition(": ")
     key, blank, rest = what.partition(" ")
     tenants, copies = job.scenario.tenants, job.scenario.at(job.point).tenants
@@ -285,95 +336,3 @@ def _check_loads(scenario: Scenario, drive: Profile) -> None:
                 f"[[tenant]] {tenant.name} rate: the simulator plays no less than an I/O of each job in"
                 f" {LONGEST_INTERVAL_S / 60:g} minutes"
             )
-
-
-def build() -> None:
-    """Make fl-sim if its sources are newer than it is."""
-    proc.output(["make", "-s", "-C", ROOT / "sim"], what="building the simulator", limit_s=BUILD_S)
-
-
-# --- One run ---
-
-
-class _Parts:
-    """How far each of the runs is, 0..1; and whether they are to end."""
-
-    def __init__(self, todo: Sequence[Simulation], tell: Tell) -> None:
-        self.parts = [0.0] * len(todo)
-        self.steps = [_step([other for other in todo if other.job.scenario is what.job.scenario]) for what in todo]
-        self.tell = tell
-        self.stop = threading.Event()
-        self.lock = threading.Lock()
-
-    def set(self, i: int, part: float) -> None:
-        with self.lock:
-            self.parts[i] = part
-            self.tell(Progress(self.steps[i], sum(self.parts) / len(self.parts)))
-
-
-@contextmanager
-def _all_at_once(
-    todo: Sequence[Simulation], folders: Mapping[Path, _Replaced], cpu: dict[str, Any], tell: Tell
-) -> Iterator[dict[str, Future[Run]]]:
-    """The runs, by their jobs' ids, each a process of its own; as many at a time as there are cores here."""
-    parts = _Parts(todo, tell)
-    pool = ThreadPoolExecutor(os.cpu_count())
-    with proc.unwinding_signals():
-        try:
-            yield {
-                what.job.id: pool.submit(_run_one, what, folders[what.job.out].folder, cpu, parts, i)
-                for i, what in enumerate(todo)
-            }
-        finally:
-            parts.stop.set()
-            pool.shutdown(cancel_futures=True)
-
-
-def _step(same: Sequence[Simulation]) -> str:
-    """What is going on, for people: runs of one scenario."""
-    scenario, count = same[0].scenario, len(same)
-    names = dict.fromkeys(what.job.variant.name for what in same)
-    what = f"{' and '.join(names)} on a simulated {same[0].drive.name}"
-    runs = f"{count} runs of" if count > 1 else "a run of"
-    cores = f"{scenario.cores} core{'s' * (scenario.cores > 1)}"
-    return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"
-
-
-def _run_one(what: Simulation, folder: Path, cpu: dict[str, Any], parts: _Parts, number: int) -> Run:
-    job = what.job
-    given, found = folder / f"{job.name}.given.json", folder / f"{job.name}.found.json"
-    with written(given):
-        given.write_text(json.dumps(description(what, cpu), indent=1))
-    said: list[str] = []
-
-    def line(text: str) -> None:
-        if text.isdecimal():
-            parts.set(number, int(text) / 1000)
-        else:
-            said.append(text)
-
-    status = _fl_sim(job, ["-p", "-o", found, given], line, LIMIT_S, parts.stop)
-    if status:
-        if said and said[-1].endswith(tuple(f"cannot be written: {os.strerror(number)}" for number in NO_SPACE)):
-            raise NoSpace(found)
-        why = _in_the_scenarios_words(what, given, said, status)
-        raise FairlaneError(f"the simulator cannot run {job.scenario.name} under {job.variant.name}: {why}")
-    return Results.load(found).runs[0]
-
-
-def _fl_sim(
-    job: Job,
-    options: Sequence[str | Path],
-    line: Callable[[str], None],
-    limit_s: float,
-    stop: threading.Event | None = None,
-) -> int:
-    """Its exit status; each line that it says goes to `line`."""
-    deadline = time.monotonic() + limit_s
-    try:
-        with proc.group([PROGRAM, *options]) as process:
-            return proc.lines(
-                process, lambda text, _err: line(text), lambda: 0.0 if stop and stop.is_set() else deadline
-            )
-    except proc.TimedOut:
-        raise FairlaneError(f"{PROGRAM.name}: {job.name} of {job.scenario.name} was stopped") from None

@@ -8,11 +8,13 @@ from fairlane.backends.job import Backend, Options
 from fairlane.backends.sim import Simulator
 from fairlane.backends.vm import Vm
 from fairlane.errors import FairlaneError
+from fairlane.places import INSTALLED, SIMULATOR_ONLY
 
 TABLE: dict[str, type[Backend]] = {backend.name: backend for backend in (Vm, Host, Simulator)}
 OPTIONS = {
     "kernel": "--kernel chooses the VM's kernel",
     "destroy_data": "--destroy-data is about a real drive",
+    "cluster": "--cluster is where simulated runs are computed",
 }
 
 
@@ -24,6 +26,8 @@ def named(on: str, options: Options | None = None, *, drive: bool = False) -> Ba
         raise _unknown(on)
     if colon and not (backend.placed or drive):
         raise _unknown(on)
+    if INSTALLED and backend is Vm:
+        raise FairlaneError(f"--on {on}: {SIMULATOR_ONLY}")
     asked = options or Options()
     for option, about in OPTIONS.items():
         if getattr(asked, option) and option not in backend.options:

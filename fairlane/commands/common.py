@@ -11,8 +11,10 @@ from pathlib import Path
 from fairlane.backends import table
 from fairlane.backends.job import Backend, Options
 from fairlane.backends.scenario_runs import ScenarioRun
+from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations
 from fairlane.experiment.results import Results
+from fairlane.places import INSTALLED, SIMULATOR_ONLY
 
 RESULTS, REPORT, COMPARED, SCENARIO = "results.json", "report.html", "compared.html", "scenario.toml"
 PICTURE = "picture.svg"
@@ -20,7 +22,7 @@ PICTURE = "picture.svg"
 
 def backend_of(args: argparse.Namespace, *, drive: bool = False) -> Backend:
     """The backend that --on names, with what else the command line says about it."""
-    return table.named(args.on, Options(args.kernel, args.destroy_data), drive=drive)
+    return table.named(args.on, Options(args.kernel, args.destroy_data, getattr(args, "cluster", None)), drive=drive)
 
 
 def knobs_of(asked: str | None, backend: Backend) -> tuple[Backend, list[str]]:
@@ -35,6 +37,12 @@ def knobs_of(asked: str | None, backend: Backend) -> tuple[Backend, list[str]]:
 def conclude(run: ScenarioRun, results: Results, backend: Backend, command: str, file: Path) -> None:
     """Complete the results by the outcomes and by how to get them again, and write them."""
     expectations.conclude(run.scenario, results, run.knobs, command, file, backend.knobs)
+
+
+def only_in_a_checkout(command: str) -> None:
+    """Refuse a command that needs more of the project than a wheel carries."""
+    if INSTALLED:
+        raise FairlaneError(f"fairlane {command}: {SIMULATOR_ONLY}")
 
 
 def print_json(data: object) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fairlane import schedulers
 from fairlane.backends.scenario_runs import ScenarioRun, run_scenarios
 from fairlane.backends.vm import Vm
-from fairlane.commands.common import PICTURE, REPORT, RESULTS, conclude, print_json
+from fairlane.commands.common import PICTURE, REPORT, RESULTS, conclude, only_in_a_checkout, print_json
 from fairlane.experiment import scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results, check_folder
@@ -37,6 +37,7 @@ KNOBS = tuple(
 
 def main(args: argparse.Namespace) -> int:
     """Run demo.toml and demo-reads.toml under all KNOBS; leaves results, a report and a picture."""
+    only_in_a_checkout("demo")
     page = args.out / REPORT
     runs = [
         ScenarioRun(_load(SCENARIO), KNOBS, args.out),

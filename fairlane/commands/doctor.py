@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairlane import proc
-from fairlane.backends import sim
-from fairlane.commands.common import print_json
+from fairlane.backends import program
+from fairlane.commands.common import only_in_a_checkout, print_json
 from fairlane.errors import FairlaneError
 from fairlane.pages import terminal
 from fairlane.vm import kernels, lab_kernel, qemu
@@ -120,8 +120,8 @@ def _simulator() -> Iterator[Check]:
         yield Check("libjansson", True, "its header is there")
     except FairlaneError:
         yield Check("libjansson", False, "no jansson.h", "make setup, or: apt-get install libjansson-dev")
-    built = sim.PROGRAM.is_file()
-    detail = str(sim.PROGRAM) if built else "not built yet; the first run does so"
+    built = program.PROGRAM.is_file()
+    detail = str(program.PROGRAM) if built else "not built yet; the first run does so"
     yield Check("simulator", built, detail, "make -C sim", needed=False)
 
 
@@ -142,6 +142,7 @@ def _host_backend() -> Iterator[Check]:
 
 
 def main(args: argparse.Namespace) -> int:
+    only_in_a_checkout("doctor")
     found = list(checks())
     if args.json:
         print_json([asdict(line) for line in found])

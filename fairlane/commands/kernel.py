@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import argparse
 
+from fairlane.commands.common import only_in_a_checkout
 from fairlane.pages import terminal
 from fairlane.progress import Progress
 from fairlane.vm import kernels, lab_kernel
 
 
 def main(args: argparse.Namespace) -> int:
+    only_in_a_checkout("kernel")
     for recipe in lab_kernel.CHECKERS if args.check else (lab_kernel.LAB,):
         build(recipe)
     return 0

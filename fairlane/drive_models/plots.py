@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane import proc
-from fairlane.backends import fl_sim, sim
+from fairlane.backends import fl_sim, program
 from fairlane.backends.job import Job
 from fairlane.drive_models import published_figures
 from fairlane.drive_models.beside import BOTH, DOCS, Row
@@ -102,7 +102,7 @@ def _simulated(what: Scenario, cpu: dict[str, int] | None = None) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         file, found = Path(folder, "given.json"), Path(folder, "found.json")
         file.write_text(json.dumps(given | ({"cpu": cpu} if cpu else {})))
-        proc.output([sim.PROGRAM, "-o", found, file], what=f"simulating {what.name}", limit_s=LIMIT_S)
+        proc.output([program.PROGRAM, "-o", found, file], what=f"simulating {what.name}", limit_s=LIMIT_S)
         return Results.load(found).runs[0]
 
 
@@ -132,7 +132,7 @@ def draw(out: Path, tell: Callable[[str], None]) -> None:
         "legend.frameon": False,
     }
     check_folder(out)
-    sim.build()
+    program.build()
     published_figures.build()
     plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits, "both": _both}
     for name, plot in plots.items():

@@ -89,7 +89,11 @@ SERIES_FIGURES = ("total_bytes_per_s", "fairness_index", "share_error", "share",
 
 def load_all(path: Path, knobs: Sequence[str] | None = None) -> list[Scenario]:
     """Read and check a scenario file: one scenario, or one for each of its cases. None: any name is a knob's."""
-    data = read_toml(path, "a scenario")
+    return parse(path, read_toml(path, "a scenario"), knobs)
+
+
+def parse(path: Path, data: dict[str, Any], knobs: Sequence[str] | None = None) -> list[Scenario]:
+    """The same of what is in the file, or in one like it."""
     run = Table(path, "[run]", data.get("run", {}))
     cases = run.take("cases", as_list(as_name), ())
     run.data.pop("cases", None)

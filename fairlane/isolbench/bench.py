@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import time
@@ -204,6 +205,8 @@ def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
     store, told = bench.store, _Told(bench, progress)
     _check_same(bench, bench.backend.identity(told.step, store.raw))
     jobs = [job(bench, unit) for unit in bench.todo]
+    if bench.backend.repeatable:  # in no order that costs follow, so that the first tell how long the others take
+        jobs = sorted(jobs, key=lambda job: hashlib.sha256(job.id.encode()).digest())
     needed = {name for each in jobs for name in (each.needs.most, each.needs.alone) if name}
     done = {name: run for name in needed if (run := store.run(name))} | store.measured()
     with room(store.folder), closing(bench.backend.run(jobs, told.step, done)) as finished:
@@ -235,13 +238,25 @@ class _Told:
     def __init__(self, bench: Bench, progress: Callable[[Progress], None]) -> None:
         self.total = len(bench.units)
         self.left = {unit.id: unit.seconds for unit in bench.todo}
+        self.asked = len(self.left)
         self.all_s = sum(self.left.values())
         self.progress = progress
         self.started: float | None = None
+        self.knows = False  # the backend knows how far it is, and how long the rest takes
 
     def step(self, now: Progress) -> None:
-        """What the backend says: before the first unit, of what it prepares; after that, the unit says it all."""
-        if self.started is None and now.fraction > 0:
+        """What the backend says: before the first unit, of what it prepares; after that, the unit says it all.
+
+        One that knows how long the rest takes says it throughout.
+        """
+        if now.news:
+            self.progress(now)
+            return
+        self.knows = self.knows or now.left_s is not None
+        if self.knows:
+            part = (self.total - self.asked + now.fraction * self.asked) / self.total
+            self.progress(Progress(f"{self._done} of {self.total} units", part, now.left_s))
+        elif self.started is None and now.fraction > 0:
             self._unit()
         elif self.started is None:
             self.progress(Progress(now.step, self._done / self.total))
@@ -252,7 +267,7 @@ class _Told:
 
     def finished(self, unit_id: str) -> None:
         self.left.pop(unit_id, None)
-        if self.left:
+        if self.left and not self.knows:
             self._unit()
 
     def _unit(self) -> None:

@@ -13,8 +13,9 @@ from rich import progress as rich_progress
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Task, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from fairlane.calibration.price_file import Calibration
 from fairlane.experiment import modelled_ssd
@@ -23,7 +24,7 @@ from fairlane.experiment.price_lists import NAMES, OPS
 from fairlane.experiment.results import Outcome, Results
 from fairlane.experiment.summary import Point, by_cost, points
 from fairlane.experiment.traces import Replayed
-from fairlane.formats import fmt_error
+from fairlane.formats import fmt_error, fmt_left
 from fairlane.isolbench.bench import Found
 from fairlane.isolbench.compare import BETTER, CHANGED, WORSE, Comparison
 from fairlane.isolbench.suite import PARTS
@@ -51,8 +52,9 @@ def progress(title: str) -> Iterator[Callable[[Progress], None]]:
 
         def line(now: Progress) -> None:
             if now.step not in steps[-1:]:
-                steps.append(now.step)
-                out.print(f"{title}: {escape(now.step)}")
+                steps[:] = [now.step]
+                left = f" ({fmt_left(now.left_s)})" if now.left_s is not None and not now.news else ""
+                out.print(f"{title}: {escape(now.step)}{left}")
 
         yield line
         return
@@ -61,15 +63,26 @@ def progress(title: str) -> Iterator[Callable[[Progress], None]]:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        _Left(),
     )
     with rich_progress.Progress(*columns, console=out, transient=True) as bars:
-        task = bars.add_task(title, total=1.0)
+        task = bars.add_task(title, total=1.0, left=None)
 
         def bar(now: Progress) -> None:
-            bars.update(task, description=f"{title}: {escape(now.step)}", completed=now.fraction)
+            if now.news:
+                out.print(f"{title}: {escape(now.step)}")
+                return
+            bars.update(task, description=f"{title}: {escape(now.step)}", completed=now.fraction, left=now.left_s)
 
         yield bar
+
+
+class _Left(TimeRemainingColumn):
+    """The time left as it is told, or else as the fraction tells."""
+
+    def render(self, task: Task) -> Text:
+        left = task.fields["left"]
+        return super().render(task) if left is None else Text(fmt_left(left), style="progress.remaining")
 
 
 def results(found: Results, out: Console) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlane import cli
-from fairlane.backends import sim, vm
+from fairlane.backends import program, vm
 from fairlane.backends.job import Finished, Job, Tell
 from fairlane.commands import demo
 from fairlane.errors import FairlaneError
@@ -274,10 +274,10 @@ def test_a_disk_that_fills_up_while_a_run_is_prepared_is_told(
 def test_a_disk_that_the_simulator_fills_up_is_told_as_any_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    real = sim.PROGRAM
-    monkeypatch.setattr(sim, "PROGRAM", tmp_path / "fl-sim")
-    sim.PROGRAM.write_text(f'#!/bin/sh\n[ "$1" = -n ] || exec {real} -o /dev/full "$4"\n')  # of -p -o FOUND GIVEN
-    sim.PROGRAM.chmod(0o755)
+    real = program.PROGRAM
+    monkeypatch.setattr(program, "PROGRAM", tmp_path / "fl-sim")
+    program.PROGRAM.write_text(f'#!/bin/sh\n[ "$1" = -n ] || exec {real} -o /dev/full "$4"\n')  # of -p -o FOUND GIVEN
+    program.PROGRAM.chmod(0o755)
     assert cli.main([*REPLAY, "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.endswith("none-0.found.json: no space left; free some and start the same command again")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.backends import sim
+from fairlane.backends import program, sim
 from fairlane.backends.job import Completing, Job, Tell
 from fairlane.backends.vm import Vm
 from fairlane.drive_models import beside, plots, published_figures
@@ -48,7 +48,7 @@ def test_every_plot_of_the_page_is_there_and_every_plot_there_is_on_the_page() -
 
 
 def test_the_wait_that_is_plotted_is_that_of_theory() -> None:
-    sim.build()
+    program.build()
     for server in plots.SERVERS:
         assert plots.waits(server, 0.5) == pytest.approx(plots.md1_wait(0.5), rel=0.02)
 
@@ -63,7 +63,7 @@ def test_the_shares_that_are_plotted_are_those_of_the_weights() -> None:
 def test_a_drive_written_in_order_collapses_at_once_and_an_empty_one_when_its_map_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sim.build()
+    program.build()
     monkeypatch.setattr(plots, "COLLAPSE_S", 12.0)
     empty, ordered = (dict(plots.collapse(state)) for state in ("empty", "written in order"))
     at = sorted(empty)

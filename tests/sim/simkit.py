@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from fairlane.backends.sim import PROGRAM
+from fairlane.backends.program import PROGRAM
 from fairlane.experiment import modelled_ssd
 from fairlane.places import ROOT
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from fairlane import cli
 from fairlane.backends import fl_sim, sim
-from fairlane.backends.scenario_runs import run_scenario
+from fairlane.backends.scenario_runs import ScenarioRun, run_scenario
 from fairlane.drive_models import published_figures
 from fairlane.errors import FairlaneError
 from fairlane.experiment import profiles, scenario_file
@@ -137,9 +138,24 @@ def test_a_run_that_ends_early_leaves_what_was_there(tmp_path: Path) -> None:
         run_scenario(sim.Simulator(), replace(what, seconds=5), ["none"], tmp_path, interrupt)
     with pytest.raises(FairlaneError, match=r"cannot run x under none: \[\[tenant\]\] a cores must be"):
         run(replace(what, tenants=(TenantSpec("a", cores=(99,)),)), None, tmp_path, "none")
+    (tmp_path / "failed" / "none-0.given.json").unlink()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == before
     run(what, None, tmp_path, "none")
     assert {path.name for path in tmp_path.rglob("*.json")} == {"none-0.given.json", "none-0.found.json"}
+
+
+def test_one_that_fails_is_named_with_how_to_run_it_alone_and_the_others_are_run(tmp_path: Path) -> None:
+    good = Scenario("good", profiles.load_profile("null"), (TenantSpec("a"),), seconds=0.1)
+    bad = replace(good, name="bad", tenants=(TenantSpec("a", cores=(99,)),))
+    jobs = [job for what in (bad, good) for job in ScenarioRun(what, ["none"], tmp_path / what.name).jobs]
+    ran = []
+    with pytest.raises(FairlaneError, match="to run unit bad/none-0 alone: ") as failed:
+        for done in sim.Simulator().run(jobs):
+            ran.append(done.job.id)
+    assert ran == ["good/none-0"]
+    command = str(failed.value).rpartition(": ")[2].split()
+    alone = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (alone.returncode, "cores must be numbers from 0 to" in alone.stderr) == (2, True)
 
 
 def test_a_block_that_the_drive_does_not_take_is_said_as_for_a_real_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from simkit import ASAN, Json, null_drive, output, player, refused, run_of, simulate, ssd_drive, start, tenant
 
 from fairlane.backends import fl_sim
-from fairlane.backends.sim import PROGRAM
+from fairlane.backends.program import PROGRAM
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results
 from fairlane.places import TRACES

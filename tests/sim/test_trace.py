@@ -26,7 +26,7 @@ from simkit import (
 )
 
 from fairlane import cli
-from fairlane.backends.sim import PROGRAM
+from fairlane.backends.program import PROGRAM
 from fairlane.experiment import scenario_file
 from fairlane.experiment.results import Results
 from fairlane.places import TRACES
