@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -51,13 +51,14 @@ class WithSimulator(build_py):
         shutil.copy(file, target)
 
 
-class OfThisPlatform(bdist_wheel):
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
+class WithProgram(Distribution):
+    def has_ext_modules(self) -> bool:
+        return True
 
+
+class OfThisPlatform(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
 
 
-setup(cmdclass={"build_py": WithSimulator, "bdist_wheel": OfThisPlatform})
+setup(distclass=WithProgram, cmdclass={"build_py": WithSimulator, "bdist_wheel": OfThisPlatform})
