@@ -191,12 +191,12 @@ def _measured(what: Plan, loads: Sequence[Scenario], folder: Path, found: Calibr
     jobs = [
         Job(f"{i}", load, Variant("none", "none"), folder / str(i), about=load.name) for i, load in enumerate(loads)
     ]
-    runs = []
+    runs: dict[str, Run] = {}
     with closing(what.backend.on_own_drives().run(jobs, tell)) as finished:
         for each in finished:
-            runs += each.results.runs
+            runs[each.job.id] = each.results.runs[0]
             _describe(found, what, each.results)
-    return runs
+    return [runs[job.id] for job in jobs]
 
 
 def _named(step: str, tell: Tell) -> Tell:
