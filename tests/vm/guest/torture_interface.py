@@ -253,9 +253,8 @@ def throttled_tenant_leaves_tags() -> None:
         print(f"latency: median {median_ms:.1f} ms, p95 {p95_ms:.1f} ms; alone {alone_ms:.1f} ms")
         got = [cgroup.requests(disk) - old for cgroup, old in zip((throttled, heavy), before, strict=True)]
         print(f"requests meanwhile: throttled {got[0]}, heavy {got[1]}")
-        # A kernel that checks itself is busy with that, and not with the drive.
-        quick = median_ms < 5 * alone_ms and p95_ms < 15 * alone_ms
-        assert quick or kit.CHECKED, f"{median_ms} and {p95_ms}, alone {alone_ms} ms"
+        # The median: whether a CPU is there for each of them is the machine's. A kernel that checks itself has none.
+        assert median_ms < 5 * alone_ms or kit.CHECKED, f"{median_ms}, alone {alone_ms} ms; p95 {p95_ms} ms"
         assert got[0] * 5 < got[1], f"the light one was not held back: {got}"
         for fio in fios:
             fio.stop()
