@@ -128,6 +128,18 @@ struct fl_queue {
 	u64 throttled_ns; /* time with requests staged and no right to send them */
 };
 
+/* A request that its submitter wants to make, before it has one: see admit(). The host's. */
+struct fl_admission {
+	struct list_head node; /* the scheduler's, while it waits */
+	struct fl_queue *queue; /* that pays */
+	u64 cost; /* the scheduler's, once it is admitted: what it takes in the drive */
+	u32 bytes;
+	enum fl_op op;
+};
+
+/* A service of the host's: @admission, for which admit() returned false, may go. Any context, locks held. */
+void fl_admitted(struct fl_admission *admission);
+
 /* A named number that an operator sees: a tunable when min < max, else a counter. */
 struct fl_var {
 	const char *name, *unit, *help;
@@ -163,6 +175,14 @@ struct fl_sched {
 	 */
 	void (*init_queue)(struct fl_queue *queue);
 
+	/*
+	 * May a request go now? If not, its submitter waits, and fl_admitted() comes, maybe
+	 * before this returns. What was admitted is charged, and is routed next. Only beside
+	 * route(); NULL: all may. Under hwq->lock.
+	 */
+	bool (*admit)(struct fl_queue *queue, struct fl_admission *admission);
+	/* What was admitted at @cost is done, or was not sent after all. No lock, any context. */
+	void (*leave)(struct fl_queue *queue, u64 cost);
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler
 	 * either has this and unroute(), or stages: the five below. Under hwq->lock.

@@ -45,6 +45,8 @@ struct fl_host {
 	void (*weights)(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
 	/* @wait, for which fl_tag_take() returned false, has its tag. Only if that is called. */
 	void (*granted)(void *ctx, struct fl_tag_wait *wait);
+	/* @admission, for which fl_admit() returned false, may go. Only if that is called. */
+	void (*admitted)(void *ctx, struct fl_admission *admission);
 	void *ctx;
 };
 
@@ -81,8 +83,14 @@ void fl_charge(struct fl_flow *flow, unsigned int index, enum fl_op op, u32 byte
 /* Stage @rq of @flow on hardware queue @index; op, bytes and arrival_ns are filled in. */
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq);
 /*
+ * May @flow send a request on hardware queue @index? @admission is the engine's, with op and bytes
+ * filled in. False: it has to wait, and host callback admitted() comes, maybe before this returns;
+ * until then @admission stays. Before fl_route(), if the scheduler has admit(); else true.
+ */
+bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);
+/*
  * The class of submission queue of hardware queue @index to which @rq of @flow goes, now; filled in
- * as for fl_submit(). Sets dispatch_ns.
+ * as for fl_submit(), and priv with the cost at which it was admitted. Sets dispatch_ns.
  */
 enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
 		       struct fl_req *rq);

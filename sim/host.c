@@ -343,6 +343,29 @@ void sim_tag_granted(void *ctx, struct fl_tag_wait *wait)
 	wake(ctx, job);
 }
 
+void sim_admitted(void *ctx, struct fl_admission *admission)
+{
+	struct job *job = container_of(admission, struct job, admission);
+
+	job->admitted = true;
+	wake(ctx, job);
+}
+
+/* Ask the scheduler, or have the job wait until it lets the request go. */
+static bool get_admission(struct job *job)
+{
+	if (job->admitted)
+		return true;
+	job->admission.op = job->held->rq.op;
+	job->admission.bytes = job->held->rq.bytes;
+	job->state = JOB_BLOCKED;
+	if (!fl_admit(job->tenant->flow, job->hwq->index, &job->admission))
+		return false;
+	job->state = JOB_READY;
+	job->admitted = true;
+	return true;
+}
+
 /* Take the place that the job's tenant has among the tags, or let the job wait for it. */
 static bool get_place(struct sim *sim, struct job *job)
 {
@@ -364,7 +387,7 @@ static bool get_tag(struct sim *sim, struct job *job)
 	struct hwq *hwq = job->hwq;
 	bool again = job->woken;
 
-	if (!get_place(sim, job))
+	if (!get_place(sim, job) || !get_admission(job))
 		return false;
 	if (hwq->tags_used >= sim->tags || (!again && hwq->waiting.first)) {
 		wait_add(&hwq->waiting, job, again);
@@ -373,6 +396,7 @@ static bool get_tag(struct sim *sim, struct job *job)
 	hwq->tags_used++;
 	job->held->places = job->wait.queue;
 	job->granted = false;
+	job->admitted = false;
 	job->woken = false;
 	return true;
 }
@@ -457,6 +481,7 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 		return 0;
 	job->held = NULL;
 	if (sim->sched->route) {
+		r->rq.priv = job->admission.cost;
 		r->cmd.class = route(sim, r);
 		send(core, r);
 		return 0;

@@ -29,7 +29,7 @@ static bool find_scheduler(struct sim *sim)
 		return fail(sim, "knob: the simulator has none such");
 	if (!sim->sched->route)
 		sim->config.drive.profile.wrr = 0;
-	else if (!sim->config.drive.profile.wrr)
+	else if (!sim->config.drive.profile.wrr && !sim->sched->admit)
 		return fail(sim, "drive: it has no weighted round robin arbitration (wrr), which "
 				 "this knob needs");
 	sim->limit_tags = sim->sched != &sim_none;
@@ -320,6 +320,7 @@ static bool allocate(struct sim *sim)
 		.kick = sim_kick,
 		.weights = sim_set_weights,
 		.granted = sim_tag_granted,
+		.admitted = sim_admitted,
 		.ctx = sim,
 	};
 

@@ -22,6 +22,8 @@
 #define FAIRLANE_SCHEDULERS_LIST_H
 
 #define FL_SCHEDULERS(X)                                                                           \
+	X(fairlane, "fairlane", ROUTER, MAIN,                                                      \
+	  "fairlane: shares by io.fairlane.weight, near to no scheduler's cost and latency")       \
 	X(kyber_fairness, "kyber-fairness", ELEVATOR, MAIN,                                        \
 	  "Kyber-fairness: shares by io.fairlane.weight")                                          \
 	X(mqflashfq, "mqflashfq", ELEVATOR, MAIN,                                                  \
