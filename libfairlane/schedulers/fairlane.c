@@ -195,7 +195,7 @@ static int fa_decide(const struct fa_budget *b)
 {
 	s64 off = b->sum / b->n - FA_TARGET, err2 = 4 * b->noise * 1024 / b->spread * 1024 / b->spread / b->n;
 
-	if (b->n < 2 || (b->n < 8 && off * off < err2))
+	if (b->n < 3 || (b->n < 8 && off * off < err2))
 		return 0;
 	return off > 0 ? 1 : -1;
 }
@@ -207,7 +207,7 @@ static void fa_step(struct fa_dev *fa, s64 diff)
 	s64 e = diff * 512 / b->spread, change = diff - b->last;
 	int way;
 
-	b->noise += (change * change / 2 - b->noise) / 8;
+	b->noise += (change * change / 2 - b->noise) / 4;
 	b->last = diff;
 	b->n++;
 	b->sum += e;
@@ -253,7 +253,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 			}
 		} else {
 			b->have[0] = b->have[1] = false;
-			if (fa->tight && b->most < b->middle)
+			if (fa->tight && fa->waits == b->waits && list_empty(&fa->wants) && b->most < b->middle)
 				b->middle = max_t(s64, b->most, FL_COST_ONE);
 		}
 		if (b->have[b->up]) {
@@ -267,7 +267,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	b->since_ns = now_ns;
 	b->done = fa->done;
 	b->waits = fa->waits;
-	b->most = 0;
+	b->most = fa->in_drive;
 	fa->seen_done = fa->nr_done;
 }
 
@@ -341,7 +341,7 @@ static void fa_init_dev(struct fl_dev *dev)
 	INIT_LIST_HEAD(&fa->wants);
 	fa->b.middle = fa->b.level = 128 * FL_COST_ONE;
 	fa->b.spread = 256;
-	fa->b.noise = 100 * 100;
+	fa->b.noise = 0;
 	fa->limit = fa->budget ? fa->budget * FL_COST_ONE : (u64)fa->b.level;
 }
 
