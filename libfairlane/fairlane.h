@@ -182,7 +182,7 @@ struct fl_sched {
 	 */
 	bool (*admit)(struct fl_queue *queue, struct fl_admission *admission);
 	/* What was admitted at @cost is done, or was not sent after all. No lock, any context. */
-	void (*leave)(struct fl_queue *queue, u64 cost);
+	void (*leave)(struct fl_queue *queue, enum fl_op op, u64 cost);
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler
 	 * either has this and unroute(), or stages: the five below. Under hwq->lock.

@@ -320,7 +320,7 @@ void fl_done(struct fl_req *rq)
 	if (sched->release)
 		sched->release(queue, rq);
 	if (sched->leave)
-		sched->leave(queue, rq->priv);
+		sched->leave(queue, rq->op, rq->priv);
 	atomic_dec(&queue->held);
 }
 

@@ -17,7 +17,7 @@ struct fa_budget {
 	s64 middle, level;
 	bool up, settled; s64 spread; int way; s64 noise, last, most;
 	u64 since_ns, waits, turn_ns, random; s64 done;
-	s64 rate[2]; bool have[2];
+	s64 rate[2][2]; u64 op_done[2]; bool have[2];
 	s64 sum, n;
 };
 
@@ -39,7 +39,7 @@ struct fa_dev {
 	u64 budget, limit;
 	bool ticking, tight;
 	struct fa_budget b;
-	u64 nr_done, seen_done, middle;
+	u64 nr_done, seen_done, middle, op_done[2];
 };
 
 static inline struct fa_dev *to_fa_dev(struct fl_dev *dev)
@@ -165,15 +165,21 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	return go;
 }
 
-static void fa_leave(struct fl_queue *queue, u64 cost)
+static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost)
 {
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	unsigned long flags;
 
 	spin_lock_irqsave(&fa->dev.lock, flags);
 	fa->in_drive -= cost;
+	if (fa->nr_done < 64) {
+		fa->b.middle = 128 * (fa->done + cost) / (fa->nr_done + 1);
+		fa->b.level = fa->b.middle;
+		fa->limit = fa->budget ? fa->budget * FL_COST_ONE : (u64)fa->b.level;
+	}
 	fa->done += cost;
 	fa->nr_done++;
+	fa->op_done[op != FL_READ] += cost;
 	fa_release(fa);
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
 }
@@ -219,13 +225,27 @@ static void fa_step(struct fa_dev *fa, s64 diff)
 		b->middle += b->middle * b->spread / 1024;
 	else
 		b->middle = b->middle * 1024 / (1024 + b->spread);
-	b->middle = max_t(s64, b->middle, FL_COST_ONE);
+	b->middle = max_t(s64, b->middle, 64);
 	if (way == b->way)
 		b->spread = min_t(s64, 2 * b->spread, 512);
 	else
 		b->spread = max_t(s64, b->spread / 2, 128);
 	b->way = way;
 	b->n = b->sum = 0;
+}
+
+/* By how much more was done at the upper level, of reads or of all others, whichever gained less. */
+static s64 fa_diff(const struct fa_budget *b)
+{
+	s64 sum[2], least = 1024;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		sum[i] = b->rate[0][i] + b->rate[1][i];
+	for (i = 0; i < 2; i++)
+		if (16 * sum[i] > sum[0] + sum[1])
+			least = min_t(s64, least, (b->rate[1][i] - b->rate[0][i]) * 2048 / sum[i]);
+	return least;
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
@@ -239,22 +259,24 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	if (!b->settled) {
 		b->settled = true;
 	} else {
-		s64 rate = mul_u64_u64_div_u64(did, NSEC_PER_SEC, ns), *other = &b->rate[!b->up];
+		s64 rate = mul_u64_u64_div_u64(did, NSEC_PER_SEC, ns);
+		int i;
 
 		b->settled = false;
+		for (i = 0; i < 2; i++)
+			b->rate[b->up][i] = mul_u64_u64_div_u64(fa->op_done[i] - b->op_done[i], NSEC_PER_SEC, ns);
 		if (rate)
 			b->turn_ns = (3 * b->turn_ns + min_t(u64, div64_u64(b->middle * NSEC_PER_SEC, rate), NSEC_PER_SEC / 10)) / 4;
 		if (8 * (fa->waits - b->waits) > fa->nr_done - fa->seen_done) {
-			b->rate[b->up] = rate;
 			b->have[b->up] = true;
 			if (b->have[!b->up]) {
-				fa_step(fa, rate + *other ? (b->rate[1] - b->rate[0]) * 2048 / (rate + *other) : 0);
+				fa_step(fa, fa_diff(b));
 				b->have[0] = b->have[1] = false;
 			}
 		} else {
 			b->have[0] = b->have[1] = false;
 			if (fa->tight && fa->waits == b->waits && list_empty(&fa->wants) && b->most < b->middle)
-				b->middle = max_t(s64, b->most, FL_COST_ONE);
+				b->middle = max_t(s64, b->most, 64);
 		}
 		if (b->have[b->up]) {
 			b->up = !b->up;
@@ -266,6 +288,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	}
 	b->since_ns = now_ns;
 	b->done = fa->done;
+	memcpy(b->op_done, fa->op_done, sizeof(b->op_done));
 	b->waits = fa->waits;
 	b->most = fa->in_drive;
 	fa->seen_done = fa->nr_done;
