@@ -296,7 +296,7 @@ static void fa_release(struct fa_dev *fa)
 		if (fa->tight && room <= 0)
 			return;
 		f = fa_next(fa, &ahead);
-		if (fa->tight && ahead && room <= fa->limit / FA_LEAD)
+		if (fa->tight && ahead && room <= fa->limit / 2)
 			return;
 		a = list_first_entry(&f->waiting, struct fl_admission, node);
 		list_del_init(&a->node);
@@ -326,7 +326,7 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f)
 		return false;
 	for (node = &f->own; node; node = fa_above(node, fa))
 		if (fa_is_ahead(node))
-			return room > READ_ONCE(fa->limit) / FA_LEAD;
+			return room > READ_ONCE(fa->limit) / 2;
 	return true;
 }
 
