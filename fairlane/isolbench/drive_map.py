@@ -59,8 +59,8 @@ class Plan:
 
     @property
     def grid(self) -> list[tuple[float, float]]:
-        """Parts of the most reads, and of the most writes."""
-        parts = [step / self.steps for step in range(self.steps + 1)]
+        """Parts of the most reads, and of the most writes. Most of what happens, happens under little of both."""
+        parts = [(step / self.steps) ** 2 for step in range(self.steps + 1)]
         return [(r, w) for w in (parts if self.writes else [0.0]) for r in parts if r or w]
 
     @property

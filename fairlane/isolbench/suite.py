@@ -54,7 +54,7 @@ class Scale:
     settings: int  # d3: how many of a knob's settings
     bursts: tuple[float, ...]  # d4: s
     repeats: int = 1  # of every unit; a figure is their median
-    limit_steps: int = 1  # of the limit, from each power of two to the next
+    limit_steps: int = 2  # of the limit, from each power of two to the next
 
 
 def scale(quick: bool, backend: Backend) -> Scale:
@@ -73,7 +73,7 @@ def scale(quick: bool, backend: Backend) -> Scale:
         8,
         (0.001, 0.01, 0.1, 1.0, 5.0),
         5,
-        2,
+        4,
     )
 
 
@@ -136,7 +136,8 @@ def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[P
             for unit in makers[part](names, how, fast if part == "d1" else slow):
                 found.setdefault(unit.id, replace(unit, scenario=_long_enough(unit)))
     once = limit.added(list(found.values()), PRIO, how.seconds, how.limit_steps)
-    return [_repeated(unit, repeat) for repeat in range(how.repeats) for unit in once]
+    again = [unit for unit in once if unit.part != limit.NAME]  # it is a curve: its points are repeats of each other
+    return once + [_repeated(unit, repeat) for repeat in range(1, how.repeats) for unit in again]
 
 
 def _long_enough(unit: Unit) -> Scenario:

@@ -66,7 +66,7 @@ class Evidence:
         self.results = results
         self.every = [self]
         for repeat in sorted({unit.repeat for unit in units} - {0}):
-            again = {unit.id: replace(unit, repeat=repeat).id for unit in first}
+            again = {u.id: u.id if u.part == limit.NAME else replace(u, repeat=repeat).id for u in first}
             found = {unit_id: results[same] for unit_id, same in again.items() if same in results}
             self.every.append(Evidence([unit for unit in first if unit.id in found], found))
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]

@@ -268,6 +268,8 @@ def rows(evidence: Evidence) -> list[dict[str, Any]]:
 def _rows(evidence: Evidence, repeat: int) -> list[dict[str, Any]]:
     found = []
     for unit in evidence.units:
+        if repeat and unit.part == the_limit.NAME:
+            continue  # it has none
         row: dict[str, Any] = {"id": replace(unit, repeat=repeat).id, "repeat": repeat} | {
             key: getattr(unit, key) for key in ("part", "experiment", "x", "knob", "setting")
         }

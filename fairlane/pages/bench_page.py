@@ -195,14 +195,14 @@ def _tradeoff(e: Evidence) -> Section:
     figures, sheets = [], []
     for kind, what in (("latency", "P99 of the tenant with priority"), ("bandwidth", "its bandwidth, MB/s")):
         points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
-        points = {limit.NAME: e.limit_points(kind)} | points
+        points = {limit.NAME: e.limit_points(kind), **points}
         values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
         scale = 1.0 if kind == "latency" else 1e-6
 
         def curve(found: Iterable[Tradeoff], scale: float = scale) -> Curve:
             return [(p.total, abs(p.value) * scale) for p in found if p.value is not None]
 
-        fronts = {knob: curve(front(found)) for knob, found in points.items()}
+        fronts = {knob: curve(found if knob == limit.NAME else front(found)) for knob, found in points.items()}
         others = {knob: curve(found) for knob, found in points.items()}
         xs = [p.total for found in points.values() for p in found]
         y = decades(what, values) if kind == "latency" else linear(what, [v * scale for v in values])
@@ -267,7 +267,7 @@ def _bursts(e: Evidence) -> Section:
     )
     kinds = dict.fromkeys(unit.experiment for unit in bursts)
     better = "higher and further right is better"
-    figures = _figures((f"Bursts of a {kind}-critical tenant; {better}", _burst_rates(e, kind)) for kind in kinds)
+    figures = _figures((f"Bursts, {kind}-critical; {better}", _burst_rates(e, kind)) for kind in kinds)
     return Section(
         "d4", "Bursts", about, figures, small, [Sheet("From its first request until it has its due", headings, rows)]
     )

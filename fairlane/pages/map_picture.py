@@ -11,13 +11,15 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlane.experiment.price_lists import NAMES
 from fairlane.isolbench.drive_map import READS, WRITES, Cell, Map
 from fairlane.pages.plot import Axis, decades, linear
 from fairlane.pages.template import save, template
 
 # All in SVG units, which are CSS pixels at the picture's own size.
-LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 62, 18, 62, 40, 14
+LEFT, RIGHT, TOP, BOTTOM = 62, 18, 54, 40
 WIDTH, HEIGHT = 400, 288  # of a panel's area
+HEAD = 56  # above all panels
 ROW = 44  # of a panel with reads only
 # From short to long.
 COLOURS = ("#e8f3c9", "#bfe3b4", "#86cdb6", "#4db3b8", "#2b8fb3", "#2a6a9f", "#2f4584", "#2b2460")
@@ -58,6 +60,7 @@ class Dot:
     x: float
     y: float
     text: str
+    below: bool  # the text is, and right of it; else above and left
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,14 @@ def write(found: Map, path: Path) -> None:
 def render(found: Map) -> str:
     """The picture as text."""
     height = HEIGHT if WRITES in found.most else ROW
-    whole = height + TOP + BOTTOM + BETWEEN
+    whole = height + TOP + BOTTOM
     panels = [_heat(found, op, n * whole, height) for n, op in enumerate(found.most)]
     curve = _curve(found, len(panels) * whole)
     kernel = f"Linux {found.kernel}" if found.kernel else "simulated"
-    name = found.drive.get("description") or found.drive.get("model") or found.where
+    drive = str(found.drive.get("description") or found.drive.get("model") or "")
     return template("map.svg.j2").render(
-        name=f"{found.where}: {name}" if name != found.where else found.where,
-        detail=f"{kernel} · 4 KiB at random",
+        name=found.where,
+        details=[drive.partition(":")[0], f"{kernel}; {NAMES[found.block]} at random"],
         panels=panels,
         curve=curve,
         left=LEFT,
@@ -91,7 +94,8 @@ def render(found: Map) -> str:
         area=WIDTH,
         tall=HEIGHT,
         width=LEFT + WIDTH + RIGHT,
-        height=36 + len(panels) * whole + TOP + HEIGHT + BOTTOM + 12,
+        head=HEAD,
+        height=HEAD + len(panels) * whole + TOP + HEIGHT + BOTTOM,
     )
 
 
@@ -101,11 +105,11 @@ def _heat(found: Map, op: str, at: int, height: int) -> Heat:
     width, tall = WIDTH / len(reads), height / len(writes)
     known = [load.p99_us for cell in found.cells if cell.kept_up for load in cell.loads.values() if load.p99_us]
     low, high = min(known, default=1.0), max(known, default=10.0)
-    boxes = [
-        _box(cell, op, reads.index(cell.reads) * width, height - (1 + writes.index(cell.writes)) * tall, low, high)
-        for cell in found.cells
-    ]
-    boxes = [Box(b.x, b.y, width, tall, b.fill, b.text, b.ink) for b in boxes]
+    boxes = []
+    for cell in found.cells:
+        fill, text, ink = _look(cell, op, low, high)
+        x, y = reads.index(cell.reads) * width, height - (1 + writes.index(cell.writes)) * tall
+        boxes.append(Box(x, y, width, tall, fill, text, ink))
     return Heat(
         at,
         f"P99 of {op}, µs",
@@ -119,20 +123,21 @@ def _heat(found: Map, op: str, at: int, height: int) -> Heat:
     )
 
 
-def _box(cell: Cell, op: str, x: float, y: float, low: float, high: float) -> Box:
+def _look(cell: Cell, op: str, low: float, high: float) -> tuple[str, str, str]:
+    """How a cell is filled, and what is written in it in which colour; low, high: the P99s of all cells."""
     load = cell.loads.get(op)
     if load is None or load.p99_us is None:
-        return Box(x, y, 0, 0, "none", "", "")
+        return "none", "", ""
     if not cell.kept_up:
-        return Box(x, y, 0, 0, "", "", "")
+        return "", "", ""
     part = math.log(load.p99_us / low) / math.log(high / low) if high > low else 0.0
     n = min(len(COLOURS) - 1, max(0, int(part * len(COLOURS))))
-    return Box(x, y, 0, 0, COLOURS[n], _us(load.p99_us), "#fff" if n >= DARK else "#14140f")
+    return COLOURS[n], _us(load.p99_us), "#fff" if n >= DARK else "#14140f"
 
 
 def _us(us: float) -> str:
     """Short enough for a cell."""
-    return f"{us:.0f}" if us < 9950 else f"{us / 1000:.0f}k"
+    return f"{us:.0f}" if us < 9950 else f"{us / 1000:.0f} ms"
 
 
 def _thousands(iops: float) -> str:
@@ -146,7 +151,10 @@ def _curve(found: Map, at: int) -> Curve:
     y = decades("", [p99 for _, p99, _ in points])
     placed = [(WIDTH * x.at(total), HEIGHT * (1 - y.at(p99))) for total, p99, _ in points]
     path = "".join(f"{'L' if n else 'M'}{a:.1f} {b:.1f}" for n, (a, b) in enumerate(placed))
-    dots = [Dot(a, b, f"{depth}" if depth else "alone") for (a, b), (_, _, depth) in zip(placed, points, strict=True)]
+    dots = [
+        Dot(x, y, f"{depth}" if depth else "alone", x < WIDTH / 2)
+        for (x, y), (_, _, depth) in zip(placed, points, strict=True)
+    ]
     return Curve(at, path, dots, _ticks(x, WIDTH, False), _ticks(y, HEIGHT, True))
 
 
