@@ -104,6 +104,12 @@ static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq
 			;
 }
 
+/* Somebody else's elevator, above a scheduler that routes, decides who has a tag. */
+static bool fl_tags_are_others(struct fl_kdev *kdev)
+{
+	return kdev->route && kdev->q->elevator;
+}
+
 /* That of @bio's own cgroup, made if there is none, with those above; NULL: out of memory. */
 static struct fl_queue *fl_bio_queue(struct fl_kdev *kdev, struct bio *bio, unsigned int index)
 {
@@ -123,9 +129,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	unsigned int index;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
-	if (kdev->route && q->elevator)
-		return; /* somebody else's, which decides who has a tag */
-	if (!fl_has_elv(bio->bi_opf))
+	if (fl_tags_are_others(kdev) || !fl_has_elv(bio->bi_opf))
 		return;
 	if (current->plug)
 		current->plug->nr_ios = 1; /* no tag without a place */
@@ -189,7 +193,7 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
 
-	if (!kdev->route || !kdev->q->elevator)
+	if (!fl_tags_are_others(kdev))
 		fl_charge_ahead(kdev, rq, bio);
 }
 
