@@ -12,11 +12,12 @@ from pathlib import Path
 
 from fairlane import __version__, files
 from fairlane.calibration.calibrate import CORES, STATES
-from fairlane.commands import bench, calibrate, demo, doctor, kernel, knobs, profiles, replay, report, run, study
+from fairlane.commands import bench, calibrate, demo, doctor, kernel, knobs, map, profiles, replay, report, run, study
 from fairlane.commands.common import COMPARED, REPORT
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import SPEEDS
 from fairlane.experiment.traces import FORMATS
+from fairlane.isolbench.drive_map import STEPS
 from fairlane.isolbench.suite import PARTS
 from fairlane.vm import kernels, lab_kernel, qemu
 
@@ -75,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(function=function)
         return sub
 
-    for add in (_demo, _run, _replay, _bench, _study, _calibrate, _report, _knobs, _kernel, _profiles, _doctor):
+    for add in (_demo, _run, _replay, _bench, _study, _calibrate, _map, _report, _knobs, _kernel, _profiles, _doctor):
         add(command)
     return parser
 
@@ -166,6 +167,27 @@ def _calibrate(command: Add) -> None:
     sub.add_argument("--json", action="store_true", help="print what was found as JSON")
     sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {qemu.KERNEL}")
     sub.add_argument("--destroy-data", metavar="DEV", help="the drive that may be overwritten")
+
+
+def _map(command: Add) -> None:
+    sub = command("map", map.main, "Draw a drive: latency over read and write load, and what no scheduler can beat.")
+    sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
+    sub.add_argument(
+        "--steps",
+        type=int,
+        default=STEPS,
+        metavar="N",
+        help="from no load to as much as the drive does, of reads and of writes; default: %(default)s",
+    )
+    sub.add_argument(
+        "--seconds", type=float, metavar="S", help="for each point; default: 4 on a host, 6 in a VM, 0.4 simulated"
+    )
+    sub.add_argument("--out", type=_path, metavar="DIR", help="default: out/map-DRIVE")
+    sub.add_argument("--json", action="store_true", help="print what was found as JSON")
+    sub.add_argument("--kernel", choices=KERNELS, help=f"the VM's; default: {qemu.KERNEL}")
+    sub.add_argument(
+        "--destroy-data", metavar="DEV", help="the real drive that may be overwritten; without it, it is only read"
+    )
 
 
 def _report(command: Add) -> None:

@@ -41,7 +41,7 @@ class Host(Backend):
     bare = False
     modelled = False
     knobs = tuple(knobs.TABLE)
-    pace = Pace(quick=(3.0, 1.0), full=(30.0, 5.0), calibration=(10.0, 3.0))
+    pace = Pace(quick=(3.0, 1.0), full=(30.0, 5.0), calibration=(10.0, 3.0), map=(4.0, 1.0))
     replayed_on = 'profile = "p4500" # not looked at: the drive is a real one'
 
     def __init__(

@@ -104,6 +104,7 @@ class Pace:
     quick: tuple[float, float]  # isol-bench, --quick
     full: tuple[float, float]  # isol-bench
     calibration: tuple[float, float]
+    map: tuple[float, float]
     batch_per_core: int = 2  # isol-bench --quick: batch tenants that a core is surely busy with
 
 

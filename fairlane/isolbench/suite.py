@@ -11,6 +11,8 @@ again. `none` is run in every experiment, whoever asked: everything is judged ag
     d3  a tenant with priority against all others' throughput, over what a knob can be set to
     d4  a tenant with priority that wakes for a burst
 
+The last two are judged by what any knob could do at best: see limit.py.
+
 Tenants named `prio` have priority; those named `be` and a number do with what is left.
 """
 
@@ -24,6 +26,7 @@ from fairlane.backends.job import Backend
 from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import Profile, Scenario, TenantSpec, from_dict, to_dict
+from fairlane.isolbench import limit
 from fairlane.linux.knob import BY_WEIGHT, Priority, Tuning
 from fairlane.linux.knobs import HEAVY, TABLE
 
@@ -51,6 +54,7 @@ class Scale:
     settings: int  # d3: how many of a knob's settings
     bursts: tuple[float, ...]  # d4: s
     repeats: int = 1  # of every unit; a figure is their median
+    limit_steps: int = 2  # of the limit, from each power of two to the next
 
 
 def scale(quick: bool, backend: Backend) -> Scale:
@@ -69,6 +73,7 @@ def scale(quick: bool, backend: Backend) -> Scale:
         8,
         (0.001, 0.01, 0.1, 1.0, 5.0),
         5,
+        4,
     )
 
 
@@ -86,6 +91,7 @@ class Unit:
     baseline: str | None = None  # the unit that says how much this load moves under `none`
     alone: str | None = None  # the unit in which the tenant with priority is alone
     repeat: int = 0  # the two above are those of the same repeat
+    limit: str | None = None  # the experiment of the limit's units that this one is judged by
 
     @property
     def id(self) -> str:
@@ -129,7 +135,9 @@ def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[P
             fast, slow = drive
             for unit in makers[part](names, how, fast if part == "d1" else slow):
                 found.setdefault(unit.id, replace(unit, scenario=_long_enough(unit)))
-    return [_repeated(unit, repeat) for repeat in range(how.repeats) for unit in found.values()]
+    once = limit.added(list(found.values()), PRIO, how.seconds, how.limit_steps)
+    again = [unit for unit in once if unit.part != limit.NAME]  # it is a curve: its points are repeats of each other
+    return once + [_repeated(unit, repeat) for repeat in range(1, how.repeats) for unit in again]
 
 
 def _long_enough(unit: Unit) -> Scenario:

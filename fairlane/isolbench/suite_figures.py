@@ -12,6 +12,7 @@ from typing import Any
 from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING
 from fairlane.experiment.figures import jain, share_error
 from fairlane.experiment.results import Results, Run, Series, Tenant
+from fairlane.isolbench import limit
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 from fairlane.linux.knob import BY_WEIGHT
 from fairlane.linux.knobs import HEAVY
@@ -22,7 +23,7 @@ TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests 
 MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
 
 
-UNTIL_FRACTION = 0.8  # of its share, or of its rate alone: a burst that gets that much has what it is due
+UNTIL_FRACTION = 0.8  # of what it could have: a burst that gets that much has what it is due
 
 
 UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken; a shorter burst has only its latency
@@ -51,6 +52,7 @@ class Burst:
     response_s: float | None  # NEVER: it never had what it is due; None: not known
     kept: float | None  # None, too, of one that is too short for a rate
     due: float  # bytes/s
+    rate: float | None = None  # of its rate alone; None, too, of one that is too short for a rate
 
 
 class Evidence:
@@ -64,7 +66,7 @@ class Evidence:
         self.results = results
         self.every = [self]
         for repeat in sorted({unit.repeat for unit in units} - {0}):
-            again = {unit.id: replace(unit, repeat=repeat).id for unit in first}
+            again = {u.id: u.id if u.part == limit.NAME else replace(u, repeat=repeat).id for u in first}
             found = {unit_id: results[same] for unit_id, same in again.items() if same in results}
             self.every.append(Evidence([unit for unit in first if unit.id in found], found))
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
@@ -121,6 +123,8 @@ class Evidence:
             for unit, _ in self.of("d3", BASELINE)
             if self.run(unit.alone) and self._span(unit.experiment) is None
         ]
+        if any(unit.alone and not unit.limit for unit in self.units if unit.part != limit.NAME):
+            found.append("This run is of a version that did not measure the limit: d3 and d4 have no marks without it.")
         for knob in self.knobs:
             found += [
                 f"A burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant is shorter than one of its"
@@ -190,17 +194,28 @@ class Evidence:
 
     def points(self, knob: str, experiment: str) -> list[Tradeoff]:
         found = []
-        span = self._span(experiment)
         for unit, run in self.of("d3", knob, experiment):
-            base = next((r for _, r in self.of("d3", BASELINE, experiment)), None)
-            if base is None or not base.total_bytes_per_s:
-                continue
-            value = _priority(run, experiment)
-            gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None else 0.0
-            total = run.total_bytes_per_s
             asked = unit.tuning != BY_WEIGHT or len({t.weight for t in unit.scenario.tenants}) > 1
-            found.append(Tradeoff(unit.setting, total / base.total_bytes_per_s, gain if asked else 0.0, value, total))
+            found += self._point(experiment, unit.setting, run, asked)
         return found
+
+    def limit_points(self, experiment: str) -> list[Tradeoff]:
+        """The same of the limit, from the tenant with priority alone on."""
+        found = []
+        for unit in [unit for unit, _ in self.of("d3", BASELINE, experiment)][:1]:
+            for depth, run in self._limit(unit):
+                setting = f"{depth} {limit.SETTING}" if depth else "alone"
+                found += self._point(experiment, setting, run, asked=True)
+        return found
+
+    def _point(self, experiment: str, setting: str, run: Run, asked: bool) -> list[Tradeoff]:
+        """asked: for priority. None where `none` has no run."""
+        base = next((r for _, r in self.of("d3", BASELINE, experiment)), None)
+        if base is None or not base.total_bytes_per_s:
+            return []
+        span, value, total = self._span(experiment), _priority(run, experiment), run.total_bytes_per_s
+        gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None and asked else 0.0
+        return [Tradeoff(setting, total / base.total_bytes_per_s, gain, value, total)]
 
     def _span(self, experiment: str) -> tuple[float, float] | None:
         """What the tenant with priority has under none, and alone; None when that is no more."""
@@ -214,6 +229,30 @@ class Evidence:
     def volume(self, knob: str, experiment: str) -> float | None:
         """The hypervolume of its front."""
         return hypervolume(self.points(knob, experiment)) if self._span(experiment) else None
+
+    def limit_volume(self, experiment: str) -> float | None:
+        """That of the limit."""
+        points = self.limit_points(experiment)
+        return hypervolume(points, curve=True) if self._span(experiment) and len(points) > 1 else None
+
+    # --- The limit ---
+
+    def _limit(self, unit: Unit) -> list[tuple[int, Run]]:
+        """Of the unit's load: by how many requests of others are in the drive, from none on; empty if nothing ran."""
+        runs = [(u, r) for u, r in self.of(limit.NAME, BASELINE, unit.limit) if unit.limit]
+        found = {round(u.x or 0): r for u, r in runs}
+        alone = self.run(runs[0][0].alone) if runs else None
+        if alone:
+            found[0] = alone
+        return sorted(found.items())
+
+    def limit(self, unit: Unit) -> list[limit.Point]:
+        found = self._limit(unit)
+        mine = [next(t for t in run.tenants if t.name == PRIO) for _, run in found]
+        return [
+            limit.Point(depth, run.total_bytes_per_s, prio.bytes_per_s, prio.lat_us.get("p99"))
+            for (depth, run), prio in zip(found, mine, strict=True)
+        ]
 
     # --- d4 ---
 
@@ -241,17 +280,24 @@ class Evidence:
                     until(mine.series, prio.start, prio.stop, due) if mine.series else None,
                     during / usual if during is not None and usual else None,
                     due,
+                    _rate(mine, prio.start, prio.stop, alone),
                 )
             )
         return found
 
     def due(self, unit: Unit) -> float | None:
-        """bytes/s that a burst is to reach: of its share by weight of what none moves in all, or of its rate alone."""
-        alone, base = self.run(unit.alone), self.base(unit)
-        if alone is None or base is None:
+        """bytes/s that a burst is to reach: of the least of its share by weight of what none moves in all, its rate
+        alone, and the most that there is for it while the total stays."""
+        alone, base, most = self.run(unit.alone), self.base(unit), limit.rate_at(self.limit(unit), limit.KEPT)
+        if alone is None or base is None or most is None:
             return None
         share = HEAVY / (HEAVY + BEST_EFFORT * LIGHT) * base.total_bytes_per_s
-        return UNTIL_FRACTION * min(share, alone.total_bytes_per_s)
+        return UNTIL_FRACTION * min(share, alone.total_bytes_per_s, most)
+
+    def due_of_alone(self, unit: Unit) -> float | None:
+        """The same, of its rate alone."""
+        alone, due = self.run(unit.alone), self.due(unit)
+        return due / alone.total_bytes_per_s if due is not None and alone and alone.total_bytes_per_s else None
 
 
 def _is_set(run: Run) -> bool:
@@ -278,6 +324,11 @@ def _moved(run: Run, start: float, stop: float) -> float | None:
     parts = [tenant.moved(start, stop) for tenant in run.tenants]
     known = [part for part in parts if part is not None]
     return float(sum(known)) if len(known) == len(parts) else None
+
+
+def _rate(tenant: Tenant, start: float, stop: float, alone: Run) -> float | None:
+    moved = tenant.moved(start, stop)
+    return moved / (stop - start) / alone.total_bytes_per_s if moved is not None and alone.total_bytes_per_s else None
 
 
 def until(series: Series, start: float, stop: float, due: float) -> float:
@@ -318,14 +369,17 @@ def front(points: Sequence[Tradeoff]) -> list[Tradeoff]:
     return found
 
 
-def hypervolume(points: Sequence[Tradeoff]) -> float | None:
-    """The area that the front dominates: 0 for what gains nothing over none, 1 for alone's figure at none's total."""
+def hypervolume(points: Sequence[Tradeoff], curve: bool = False) -> float | None:
+    """The area that the front dominates: 0 for what gains nothing over none, 1 for alone's figure at none's total.
+
+    curve: between two of the points there are others, on a line; else there are none.
+    """
     if not points:
         return None
     steps = [(min(p.total, 1.0), min(max(0.0, p.gain), 1.0)) for p in front(points)]
     area = steps[0][0] * steps[0][1]  # never less than 0: a gain that is none counts as 0
-    for (_, below), (total, gain) in pairwise(steps):
-        area += total * max(0.0, gain - below)
+    for (before, below), (total, gain) in pairwise(steps):
+        area += ((before + total) / 2 if curve else total) * max(0.0, gain - below)
     return area
 
 

@@ -13,7 +13,8 @@ from statistics import mean, median
 from typing import Any
 
 from fairlane.experiment.results import Run
-from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
+from fairlane.isolbench import limit as the_limit
+from fairlane.isolbench.suite import BASELINE, CRITICAL, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, latency
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
@@ -31,6 +32,7 @@ class Limit:
     fair: float
     at_most: bool = False  # else at least
     form: str = "{:.2f}"
+    absolute: str = ""  # what stands beside it: the same figure, relative to nothing
 
     def grade(self, value: float) -> int:
         """2, 1 or 0: good, fair, bad."""
@@ -52,12 +54,26 @@ LIMITS = (
     Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85),
     Limit("unfairest", "d2", "Jain's index by cost, worst experiment", 0.85, 0.7),
     Limit("work", "d2", "use of the drive by cost, of none's, mean over all experiments", 0.85, 0.6),
-    Limit("latency front", "d3", "hypervolume of the front of P99 against total bandwidth", 0.6, 0.25),
-    Limit("bandwidth front", "d3", "hypervolume of the front of bandwidth against total bandwidth", 0.6, 0.25),
+    Limit(
+        "latency front",
+        "d3",
+        "hypervolume of the front of P99 against total bandwidth, of the limit's",
+        0.6,
+        0.25,
+        absolute="latency hypervolume",
+    ),
+    Limit(
+        "bandwidth front",
+        "d3",
+        "hypervolume of the front of bandwidth against total bandwidth, of the limit's",
+        0.6,
+        0.25,
+        absolute="bandwidth hypervolume",
+    ),
     Limit(
         "response", "d4", "time until a burst has what it is due, the slowest of bursts, ms", 100, 500, True, "{:.0f}"
     ),
-    Limit("kept", "d4", "total bandwidth during a burst, of none's", 0.85, 0.6),
+    Limit("kept", "d4", "total bandwidth during a burst, of none's", the_limit.KEPT, 0.6),
 )
 
 
@@ -70,6 +86,7 @@ class Judged:
     grade: int | None
     note: str = ""
     spread: tuple[float, float] | None = None  # the least and the most of the repeats'
+    absolute: float | None = None  # the median of the repeats', too
 
     @property
     def text(self) -> str:
@@ -77,7 +94,8 @@ class Judged:
             return self.note or "unknown"
         said = self._shown(self.value)
         low, high = map(self._shown, self.spread or (self.value, self.value))
-        return said if low == high else f"{said} ({low} to {high})"
+        said = said if low == high else f"{said} ({low} to {high})"
+        return said if self.absolute is None else f"{said}, absolute {self._shown(self.absolute)}"
 
     def _shown(self, value: float) -> str:
         return "never" if value == NEVER else self.limit.form.format(value)
@@ -132,7 +150,7 @@ def _ratio(value: float | None, base: float | None) -> float | None:
 
 
 def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
-    """Every figure in LIMITS of one knob."""
+    """Every figure in LIMITS of one knob, and what stands beside it."""
     active = [(u, r) for u, r in evidence.of("d1", knob) if u.setting == "active"]
     loaded = sorted(((u, r) for u, r in active if u.experiment == "bandwidth"), key=lambda pair: pair[0].x or 0)
     lone = [(u, r) for u, r in active if u.experiment == "latency"]
@@ -140,6 +158,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
     fair = [(u, r) for u, r in evidence.of("d2", knob) if u.experiment != "alone"]
     indexes = [evidence.by_cost(u, r) for u, r in fair]
     bursts = evidence.bursts(knob)
+    volumes = {kind: evidence.volume(knob, kind) for kind in CRITICAL}
     slow = [1000 * burst.response_s for burst in bursts if burst.response_s is not None]
 
     def of_none(pairs: Sequence[tuple[Unit, Run]], value: Callable[[Run], float | None]) -> list[float | None]:
@@ -153,8 +172,8 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
         "fairness": _worst(indexes, mean),
         "unfairest": _worst(indexes, min),
         "work": _worst([evidence.work(u, r) for u, r in fair], mean),
-        "latency front": evidence.volume(knob, "latency"),
-        "bandwidth front": evidence.volume(knob, "bandwidth"),
+        **{f"{kind} front": _ratio(volumes[kind], evidence.limit_volume(kind)) for kind in CRITICAL},
+        **{f"{kind} hypervolume": volumes[kind] for kind in CRITICAL},
         "response": max(slow, default=None),
         "kept": _worst([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
     }
@@ -168,10 +187,11 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
         missing = evidence.unavailable.get(knob, "")
         found[knob] = {}
         for part in evidence.parts:
-            whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
+            needed = (part, the_limit.NAME) if part in ("d3", "d4") else (part,)
+            whole = not any(unit.part in needed and unit.knob in (knob, BASELINE) for unit in evidence.missing)
             limits = [limit for limit in LIMITS if limit.part == part]
             note = f"not run: {missing}" if missing else ""
-            judged = tuple(_judge(limit, [each[limit.figure] for each in values], whole, note) for limit in limits)
+            judged = tuple(_judge(limit, values, whole, note) for limit in limits)
             repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
             found[knob][part] = Mark(knob, part, judged, tuple(repeats))
     return found
@@ -181,11 +201,14 @@ def _grade(limit: Limit, value: float | None, whole: bool) -> int | None:
     return limit.grade(value) if value is not None and whole else None
 
 
-def _judge(limit: Limit, values: Sequence[float | None], whole: bool, note: str) -> Judged:
+def _judge(limit: Limit, figures: Sequence[Mapping[str, float | None]], whole: bool, note: str) -> Judged:
     """By the median of the repeats, all of which are known."""
+    values = [each[limit.figure] for each in figures]
     value = _worst(values, median)
     known = [each for each in values if each is not None]
-    return Judged(limit, value, _grade(limit, value, whole), note, (min(known), max(known)) if known else None)
+    spread = (min(known), max(known)) if known else None
+    absolute = _worst([each[limit.absolute] for each in figures], median) if limit.absolute else None
+    return Judged(limit, value, _grade(limit, value, whole), note, spread, absolute)
 
 
 def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
@@ -245,6 +268,8 @@ def rows(evidence: Evidence) -> list[dict[str, Any]]:
 def _rows(evidence: Evidence, repeat: int) -> list[dict[str, Any]]:
     found = []
     for unit in evidence.units:
+        if repeat and unit.part == the_limit.NAME:
+            continue  # it has none
         row: dict[str, Any] = {"id": replace(unit, repeat=repeat).id, "repeat": repeat} | {
             key: getattr(unit, key) for key in ("part", "experiment", "x", "knob", "setting")
         }
@@ -268,6 +293,20 @@ def _rows(evidence: Evidence, repeat: int) -> list[dict[str, Any]]:
     return found
 
 
+def the_limit_of(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """By mix: what a burst is due there, the hypervolume where d3 has that load, and the curve."""
+    found: dict[str, dict[str, Any]] = {}
+    for unit in evidence.units:
+        if unit.limit and unit.knob == BASELINE:
+            mine = found.setdefault(unit.limit, {"due_of_alone": None, "hypervolume": None})
+            if unit.part == "d4":
+                mine["due_of_alone"] = evidence.due_of_alone(unit)
+            else:
+                mine["hypervolume"] = evidence.limit_volume(unit.experiment)
+            mine["points"] = [asdict(point) for point in evidence.limit(unit)]
+    return found
+
+
 def _json(value: float | None) -> float | str | None:
     """JSON has no infinity, and null is what is not known; both Python's float() and pandas read this."""
     return "inf" if value == NEVER else value
@@ -285,12 +324,14 @@ def summary(evidence: Evidence) -> dict[str, Any]:
         "notes": evidence.notes(),
         "bad_dmesg": evidence.complaints(),
         "limits": [asdict(limit) for limit in LIMITS],
+        the_limit.NAME: the_limit_of(evidence),
         "verdict": [
             {
                 "knob": knob,
                 "part": part,
                 "mark": mark.symbol,
                 **{j.limit.figure: _json(j.value) for j in mark.judged},
+                **{j.limit.absolute: _json(j.absolute) for j in mark.judged if j.limit.absolute},
                 "spread": {j.limit.figure: [_json(each) for each in j.spread] for j in mark.judged if j.spread},
                 "unavailable": evidence.unavailable.get(knob),
             }

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlane.experiment.results import Run
 from fairlane.formats import flat, fmt_iops, fmt_rate, fmt_us
+from fairlane.isolbench import limit
 from fairlane.isolbench.bench import Bench, Found
 from fairlane.isolbench.run_folder import room
 from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
@@ -183,18 +184,25 @@ def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | N
 
 # --- D3 ---
 
+LIMIT = (
+    "The limit is what no knob can beat: the tenant with priority goes straight to the drive, and the others have so "
+    "many requests in it and no more. The fewer there are, the less that tenant waits, and the more of the drive is "
+    "idle."
+)
+
 
 def _tradeoff(e: Evidence) -> Section:
     figures, sheets = [], []
     for kind, what in (("latency", "P99 of the tenant with priority"), ("bandwidth", "its bandwidth, MB/s")):
         points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
+        points = {limit.NAME: e.limit_points(kind), **points}
         values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
         scale = 1.0 if kind == "latency" else 1e-6
 
         def curve(found: Iterable[Tradeoff], scale: float = scale) -> Curve:
             return [(p.total, abs(p.value) * scale) for p in found if p.value is not None]
 
-        fronts = {knob: curve(front(found)) for knob, found in points.items()}
+        fronts = {knob: curve(found if knob == limit.NAME else front(found)) for knob, found in points.items()}
         others = {knob: curve(found) for knob, found in points.items()}
         xs = [p.total for found in points.values() for p in found]
         y = decades(what, values) if kind == "latency" else linear(what, [v * scale for v in values])
@@ -203,14 +211,17 @@ def _tradeoff(e: Evidence) -> Section:
         figures += _figures([(f"A {kind}-critical tenant; {better}", plot)])
         rows = []
         for knob, found in points.items():
-            volume = e.volume(knob, kind)
+            most = e.limit_volume(kind)
+            volume = most if knob == limit.NAME else e.volume(knob, kind)
             settings = "; ".join(f"{p.setting}: {_of_priority(p, kind)} at {p.total:.2f}" for p in found)
-            rows.append((knob, ["–" if volume is None else f"{volume:.2f}", settings or "–"]))
-        headings = ["hypervolume", f"settings: {what.removesuffix(', MB/s')} at total of none’s"]
+            part = volume / most if volume is not None and most else None
+            rows.append((knob, [*("–" if v is None else f"{v:.2f}" for v in (part, volume)), settings or "–"]))
+        headings = ["of the limit’s", "hypervolume", f"settings: {what.removesuffix(', MB/s')} at total of none’s"]
         sheets.append(Sheet(f"{kind.capitalize()}-critical", headings, rows))
     about = (
         "One tenant with priority against four that want everything, over what each knob can be set to. The "
-        "hypervolume is the area under a knob’s front: none has 0, the figure of being alone at none’s total is 1."
+        "hypervolume is the area under a knob’s front: none has 0, the figure of being alone at none’s total is 1. "
+        f"{LIMIT} Its hypervolume is what a knob’s is judged by."
     )
     return Section("d3", "Priority against utilisation", about, figures, [], sheets)
 
@@ -231,7 +242,8 @@ def _bursts(e: Evidence) -> Section:
         runs = {k: r for k in e.knobs for u, r in e.of("d4", k, unit.experiment) if u.x == unit.x}
         title = f"A burst of {unit.x:g} s of a {unit.experiment}-critical tenant"
         small.append((title, _timelines(runs, unit.scenario.seconds)))
-    rows = []
+    due = [e.due_of_alone(unit) for unit in bursts]
+    rows = [(limit.NAME, ["–" if part is None else f"due: {part:.2f} of its rate alone" for part in due])]
     for knob in e.knobs:
         answers = {(b.experiment, round(b.seconds, 6)): b for b in e.bursts(knob)}
         cells = []
@@ -241,19 +253,41 @@ def _bursts(e: Evidence) -> Section:
                 cells.append("–")
                 continue
             when = _or(burst.response_s, lambda s: f"{1000 * s:.0f} ms", "never")
-            cells.append(when + ("" if burst.kept is None else f"; total {burst.kept:.2f} of none’s"))
+            rate = "" if burst.rate is None else f"; {burst.rate:.2f} of alone"
+            cells.append(when + rate + ("" if burst.kept is None else f"; total {burst.kept:.2f} of none’s"))
         rows.append((knob, cells))
     headings = [f"{u.experiment}, {u.x:g} s" for u in bursts]
     about = (
-        "A tenant with priority is idle, wakes for a burst, and is idle again. Time until it has 80 % of its due: "
-        "of its share by weight (1000 against four of 100) of what none moves in all, or of its rate when it is alone, "
-        "whichever is less; and what all tenants together moved meanwhile. A burst of less than "
+        "A tenant with priority is idle, wakes for a burst, and is idle again. Time until it has what it is due; and "
+        "what all tenants together moved meanwhile. It is due 80 % of the least of three: what the limit gives it at "
+        f"{limit.KEPT:g} of the total, its rate when it is alone, and its share by weight (1000 against four of 100) "
+        f"of what none moves in all. {LIMIT} A burst of less than "
         f"{1000 * UNTIL_WINDOW_S:.0f} ms is too short for rates: 0 if its requests took no longer on average than they "
         "do at that rate, otherwise how long the slowest took."
     )
+    kinds = dict.fromkeys(unit.experiment for unit in bursts)
+    better = "higher and further right is better"
+    figures = _figures((f"Bursts, {kind}-critical; {better}", _burst_rates(e, kind)) for kind in kinds)
     return Section(
-        "d4", "Bursts", about, [], small, [Sheet("From its first request until it has its due", headings, rows)]
+        "d4", "Bursts", about, figures, small, [Sheet("From its first request until it has its due", headings, rows)]
     )
+
+
+def _burst_rates(e: Evidence, kind: str) -> Plot | None:
+    """What the tenant had against what all had, in the bursts that are long enough; and the limit of that."""
+    first = next(unit for unit in e.units if unit.part == "d4" and unit.experiment == kind and unit.knob == BASELINE)
+    points = e.limit(first)
+    curves: dict[str, Curve] = {}
+    for knob in e.knobs:
+        mine = [b for b in e.bursts(knob) if b.experiment == kind]
+        curves[knob] = [(b.kept, b.rate) for b in mine if b.kept is not None and b.rate is not None]
+    if points and points[0].rate and points[-1].total:
+        curves = {limit.NAME: [(p.total / points[-1].total, p.rate / points[0].rate) for p in points]} | curves
+    xs, ys = ([pair[n] for curve in curves.values() for pair in curve] for n in (0, 1))
+    plot = draw(curves, linear("of none’s total", xs), linear("of its rate alone", ys))
+    if plot is None:
+        return None
+    return replace(plot, lines=[line if line.label == limit.NAME else replace(line, path="") for line in plot.lines])
 
 
 Timeline = dict[str, list[tuple[float, float]]]

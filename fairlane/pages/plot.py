@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from fairlane import schedulers
 from fairlane.experiment.summary import BASELINE, OURS
+from fairlane.isolbench import limit
 from fairlane.linux import knobs
 
 # More tenants than this are drawn as a strip of points, not as one bar each.
@@ -62,8 +63,8 @@ def tenant_colour(n: int) -> str:
 
 
 def knob_colour(knob: str) -> str:
-    """Its class in the style sheet."""
-    return f"k-{knob.replace('.', '-')}" if knob in knobs.TABLE else "k-other"
+    """Its class in the style sheet, or that of the limit of them all."""
+    return f"k-{knob.replace('.', '-')}" if knob in (*knobs.TABLE, limit.NAME) else "k-other"
 
 
 def knob_styles() -> str:
@@ -71,7 +72,7 @@ def knob_styles() -> str:
 
     One that is there to be compared with has the colour of the scheduler before it in the list, and is dotted.
     """
-    styles = {"none": "--c: var(--soft); --dash: 5 4"}
+    styles = {"none": "--c: var(--soft); --dash: 5 4", limit.NAME: "--c: var(--mark); --w: 1.5"}
     linux = [name for name in knobs.TABLE if name not in (*schedulers.NAMES, BASELINE)]
     for n, name in enumerate(linux):
         again = "; --dash: 6 2" if n >= MAX_BARS - 1 else ""

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from rich import progress as rich_progress
 from rich.box import SIMPLE_HEAD
@@ -25,8 +26,10 @@ from fairlane.experiment.results import Outcome, Results
 from fairlane.experiment.summary import Point, by_cost, points
 from fairlane.experiment.traces import Replayed
 from fairlane.formats import fmt_error, fmt_left
+from fairlane.isolbench import limit
 from fairlane.isolbench.bench import Found
 from fairlane.isolbench.compare import BETTER, CHANGED, WORSE, Comparison
+from fairlane.isolbench.drive_map import Map
 from fairlane.isolbench.suite import PARTS
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD
 from fairlane.pages.headline import judged
@@ -195,6 +198,8 @@ def verdict(found: Found, out: Console) -> None:
             )
             cells.append(f"[{style}]{mark.symbol}[/]" + (f" {escape(said)}" if out.width >= NARROW and said else ""))
         table.add_row(escape(knob), *cells)
+    if limits := found.summary[limit.NAME]:
+        table.add_row(limit.NAME, *(_limit_of(part, limits) for part in found.evidence.parts), style="dim")
     out.print(table)
     for knob, why in found.evidence.unavailable.items():
         out.print(f"{knob} did not run: {escape(why)}")
@@ -207,6 +212,15 @@ def verdict(found: Found, out: Console) -> None:
     for warning in found.evidence.warnings():
         out.print(f"[yellow]doubtful[/]: {escape(warning)}")
     out.print(escape(found.advice))
+
+
+def _limit_of(part: str, limits: Mapping[str, Mapping[str, Any]]) -> str:
+    """What any knob could do at best."""
+    key, said = {"d3": ("hypervolume", "hypervolume"), "d4": ("due_of_alone", "a burst is due, of its rate alone")}.get(
+        part, ("", "")
+    )
+    known = [f"{mix} {each[key]:.2f}" for mix, each in limits.items() if each.get(key) is not None]
+    return f"{said}: {', '.join(known)}" if known else ""
 
 
 def compared(found: Comparison, out: Console) -> None:
@@ -274,6 +288,28 @@ def calibration(found: Calibration, out: Console) -> None:
     out.print(f"queue/iosched/prices of our schedulers:\n{found.prices}", end="")
     if found.io_cost_model:
         out.print(f"io.cost.model, after MAJ:MIN:\n{found.io_cost_model}")
+
+
+def drive_map(found: Map, out: Console) -> None:
+    """What the drive does of each kind of requests, and what no scheduler can beat."""
+    title = f"{found.where}: {NAMES[found.block]} at random"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "most IOPS", "mean us at queue depth 1", "P99 us at queue depth 1"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for op, most in found.most.items():
+        least = found.least[op]
+        table.add_row(op, f"{most.iops:,.0f}", *(_or_dash(us, "{:,.1f}") for us in (least.mean_us, least.p99_us)))
+    out.print(table)
+    title = "The limit: a reader at queue depth 1 beside so many reads of others in the drive"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("others", "IOPS of all", "of the most", "its IOPS", "of alone", "its P99 us"):
+        table.add_column(heading, justify="right")
+    for point in found.limit:
+        rates = [rate / found.block for rate in (point.total, point.rate)]
+        parts = [point.total / found.limit[-1].total, point.rate / found.limit[0].rate]
+        cells = [cell for rate, part in zip(rates, parts, strict=True) for cell in (f"{rate:,.0f}", f"{part:.2f}")]
+        table.add_row(str(point.depth), *cells, _or_dash(point.p99_us, "{:,.1f}"))
+    out.print(table)
 
 
 def traces(found: Sequence[Replayed], out: Console) -> None:

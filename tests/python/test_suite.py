@@ -25,6 +25,7 @@ from fairlane.experiment import price_lists
 from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench, suite, suite_figures, verdict
+from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
@@ -46,7 +47,9 @@ def units(quick: bool = True) -> list[suite.Unit]:
 def test_every_knob_is_in_every_experiment_beside_none(quick: bool) -> None:
     found = units(quick=quick)
     assert len({unit.id for unit in found}) == len(found)
-    for experiment in {(unit.part, unit.experiment, unit.x) for unit in found if unit.experiment != "alone"}:
+    shared = [unit for unit in found if unit.experiment == "alone" or unit.part == the_limit.NAME]
+    assert {unit.knob for unit in shared} == {"none"}
+    for experiment in {(unit.part, unit.experiment, unit.x) for unit in found if unit not in shared}:
         same = {unit.knob for unit in found if (unit.part, unit.experiment, unit.x) == experiment}
         assert same == set(knobs.TABLE), experiment
 
@@ -332,7 +335,7 @@ def test_a_setting_that_starves_the_tenant_with_priority_gains_nothing() -> None
     starved = priority(none=100, alone=200, knob=None)
     assert verdict.figures(starved, "bfq")["latency front"] == 0.0
     assert verdict.marks(starved)["bfq"]["d3"].symbol == BAD
-    assert verdict.figures(priority(none=100, alone=200, knob=200), "bfq")["latency front"] == pytest.approx(1.0)
+    assert verdict.figures(priority(none=100, alone=200, knob=200), "bfq")["latency hypervolume"] == pytest.approx(1.0)
 
 
 def test_a_starved_tenant_is_slowed_down_without_end() -> None:
