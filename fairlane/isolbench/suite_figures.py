@@ -69,7 +69,9 @@ class Evidence:
             self.every.append(Evidence([unit for unit in first if unit.id in found], found))
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
         self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
-        self.unavailable = {k: why for r in results.values() for k, why in r.unavailable.items()}
+        ran = {run.knob for r in results.values() for run in r.runs}
+        left_out = {k: why for r in results.values() for k, why in r.unavailable.items()}
+        self.unavailable = {knob: why for knob, why in left_out.items() if knob not in ran}  # anywhere
 
     def run(self, unit_id: str | None) -> Run | None:
         found = self.results.get(unit_id or "")
@@ -83,6 +85,13 @@ class Evidence:
             if unit.part == part and unit.knob == knob and experiment in (None, unit.experiment) and run is not None:
                 found.append((unit, run))
         return found
+
+    def left_out(self, knob: str, part: str | None = None) -> dict[str, str]:
+        """The units that the knob could not be set for, though it ran in others: where in the suite, and why."""
+        if knob in self.unavailable:
+            return {}
+        mine = [unit for unit in self.units if unit.knob == knob and part in (None, unit.part)]
+        return {unit.place: why for unit in mine if (why := self.results[unit.id].unavailable.get(knob))}
 
     def experiments(self, part: str) -> list[str]:
         return list(dict.fromkeys(u.experiment for u in self.units if u.part == part and u.experiment != "alone"))
@@ -129,6 +138,7 @@ class Evidence:
                 if burst.response_s is None
             ]
             found += self.set_elsewhere(knob)
+            found += [f"{knob} did not run in {place}: {why}." for place, why in self.left_out(knob).items()]
         return found
 
     def set_elsewhere(self, knob: str) -> list[str]:

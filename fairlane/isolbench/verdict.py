@@ -169,23 +169,32 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
         found[knob] = {}
         for part in evidence.parts:
             whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
+            every = [not each.left_out(knob, part) for each in evidence.every]
             limits = [limit for limit in LIMITS if limit.part == part]
             note = f"not run: {missing}" if missing else ""
-            judged = tuple(_judge(limit, [each[limit.figure] for each in values], whole, note) for limit in limits)
-            repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
+            judged = tuple(
+                _judge(limit, [each[limit.figure] for each in values], whole, all(every), note) for limit in limits
+            )
+            repeats = [
+                _grade_of([_grade(limit, each[limit.figure], whole, all_of_it) for limit in limits])
+                for each, all_of_it in zip(values, every, strict=True)
+            ]
             found[knob][part] = Mark(knob, part, judged, tuple(repeats))
     return found
 
 
-def _grade(limit: Limit, value: float | None, whole: bool) -> int | None:
-    return limit.grade(value) if value is not None and whole else None
+def _grade(limit: Limit, value: float | None, whole: bool, all_of_it: bool) -> int | None:
+    """all_of_it: the knob could be set for every unit. Where it could not be, it may be worse than it is elsewhere."""
+    grade = limit.grade(value) if value is not None and whole else None
+    return grade if all_of_it or grade == 0 else None
 
 
-def _judge(limit: Limit, values: Sequence[float | None], whole: bool, note: str) -> Judged:
+def _judge(limit: Limit, values: Sequence[float | None], whole: bool, all_of_it: bool, note: str) -> Judged:
     """By the median of the repeats, all of which are known."""
     value = _worst(values, median)
     known = [each for each in values if each is not None]
-    return Judged(limit, value, _grade(limit, value, whole), note, (min(known), max(known)) if known else None)
+    spread = (min(known), max(known)) if known else None
+    return Judged(limit, value, _grade(limit, value, whole, all_of_it), note, spread)
 
 
 def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
@@ -250,7 +259,7 @@ def _rows(evidence: Evidence, repeat: int) -> list[dict[str, Any]]:
         }
         run = evidence.run(unit.id)
         if run is None:
-            found.append(row | {"unavailable": evidence.unavailable.get(unit.knob)})
+            found.append(row | {"unavailable": evidence.results[unit.id].unavailable.get(unit.knob)})
             continue
         prio = next((t for t in run.tenants if t.name == PRIO), None)
         found.append(

@@ -113,7 +113,9 @@ def results(found: Results, out: Console) -> None:
 def across(found: Sequence[Results], out: Console) -> None:
     """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none."""
     rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
-    knobs = list(dict.fromkeys(knob for each in rows for knob in each))
+    knobs = list(
+        dict.fromkeys([*(knob for row in rows for knob in row), *(k for each in found for k in each.unavailable)])
+    )
     title = "The largest error of a tenant's share, and the total relative to none's"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("scenario")
@@ -124,6 +126,9 @@ def across(found: Sequence[Results], out: Console) -> None:
         said = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
         table.add_row(each.scenario, *said)
     out.print(table)
+    for each in found:
+        for knob, why in each.unavailable.items():
+            out.print(f"{knob} did not run in {each.scenario}: {escape(why)}")
 
 
 def _off_by(error: float | None) -> str:

@@ -398,6 +398,17 @@ def test_a_unit_that_is_damaged_is_to_be_deleted(text: str, tmp_path: Path, caps
     assert err.endswith("; delete the file and start the same command again\n")
 
 
+def test_a_knob_that_could_not_be_set_for_a_unit_is_judged_no_better_than_it_may_be_there() -> None:
+    found = evidence("d2", lambda _unit, spec: tenant(spec, 1e6, 9), "io.cost")
+    assert verdict.marks(found)["io.cost"]["d2"].grade is not None
+    (unit,) = (unit for unit in found.units if unit.knob == "io.cost" and unit.experiment == "writes")
+    found.results[unit.id].runs, found.results[unit.id].unavailable = [], {"io.cost": "vrate was still moving"}
+    again = suite_figures.Evidence(found.units, found.results)
+    assert again.notes() == ["io.cost did not run in d2 writes: vrate was still moving."]
+    assert again.unavailable == {}, "it ran elsewhere"
+    assert all(not judged.grade for judged in verdict.marks(again)["io.cost"]["d2"].judged), "unknown, or a cross"
+
+
 # --- On a host ---
 
 
