@@ -22,7 +22,8 @@ from fairlane.experiment import price_lists
 from fairlane.experiment.model import Variant
 from fairlane.experiment.results import PLAN, Results
 from fairlane.files import write_json
-from fairlane.isolbench import suite, verdict
+from fairlane.isolbench import published, suite, verdict
+from fairlane.isolbench.published import Beside
 from fairlane.isolbench.run_folder import Store, room
 from fairlane.isolbench.suite import Unit
 from fairlane.isolbench.suite_figures import Evidence
@@ -289,6 +290,7 @@ class _Told:
 class Found:
     evidence: Evidence
     marks: dict[str, dict[str, Mark]]
+    published: list[Beside]  # the published marks that there are of these knobs, and ours
     advice: str
     summary: dict[str, Any]
 
@@ -302,7 +304,9 @@ def finish(bench: Bench) -> Found:
     """Judge what is there; leaves verdict.json in the run folder."""
     evidence = Evidence(bench.units, results(bench))
     found = verdict.marks(evidence)
+    beside = published.beside(evidence, found)
     summary = {"schema": 1, "command": bench.command, **vars(bench.plan), **verdict.summary(evidence)}
+    summary |= {"published": published.summary(beside)} if beside else {}
     with room(bench.store.folder):
         write_json(bench.store.folder / VERDICT, summary)
-    return Found(evidence, found, summary["advice"], summary)
+    return Found(evidence, found, beside, summary["advice"], summary)

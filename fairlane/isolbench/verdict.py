@@ -121,7 +121,7 @@ def _grade_of(grades: Sequence[int | None]) -> int | None:
 # --- Marks ---
 
 
-def _worst(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
+def worst_of(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
     """None, too, when one of them is not known."""
     known = [value for value in values if value is not None]
     return pick(known) if known and len(known) == len(values) else None
@@ -147,16 +147,16 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
         return [_ratio(value(r), value(b) if b else None) for (_, r), b in zip(pairs, bases, strict=True)]
 
     return {
-        "bandwidth": _worst(of_none(most, lambda run: run.total_bytes_per_s), min),
-        "latency": _worst(of_none(lone, lambda run: latency(run, "mean")), max),
-        "cpu": _worst(of_none(most, lambda run: run.cpu_ns_per_io), max),
-        "fairness": _worst(indexes, mean),
-        "unfairest": _worst(indexes, min),
-        "work": _worst([evidence.work(u, r) for u, r in fair], mean),
+        "bandwidth": worst_of(of_none(most, lambda run: run.total_bytes_per_s), min),
+        "latency": worst_of(of_none(lone, lambda run: latency(run, "mean")), max),
+        "cpu": worst_of(of_none(most, lambda run: run.cpu_ns_per_io), max),
+        "fairness": worst_of(indexes, mean),
+        "unfairest": worst_of(indexes, min),
+        "work": worst_of([evidence.work(u, r) for u, r in fair], mean),
         "latency front": evidence.volume(knob, "latency"),
         "bandwidth front": evidence.volume(knob, "bandwidth"),
         "response": max(slow, default=None),
-        "kept": _worst([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
+        "kept": worst_of([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
     }
 
 
@@ -173,7 +173,7 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
             limits = [limit for limit in LIMITS if limit.part == part]
             note = f"not run: {missing}" if missing else ""
             judged = tuple(
-                _judge(limit, [each[limit.figure] for each in values], whole, all(every), note) for limit in limits
+                judged_of(limit, [each[limit.figure] for each in values], whole, all(every), note) for limit in limits
             )
             repeats = [
                 _grade_of([_grade(limit, each[limit.figure], whole, all_of_it) for limit in limits])
@@ -189,9 +189,11 @@ def _grade(limit: Limit, value: float | None, whole: bool, all_of_it: bool) -> i
     return grade if all_of_it or grade == 0 else None
 
 
-def _judge(limit: Limit, values: Sequence[float | None], whole: bool, all_of_it: bool, note: str) -> Judged:
+def judged_of(
+    limit: Limit, values: Sequence[float | None], whole: bool, all_of_it: bool = True, note: str = ""
+) -> Judged:
     """By the median of the repeats, all of which are known."""
-    value = _worst(values, median)
+    value = worst_of(values, median)
     known = [each for each in values if each is not None]
     spread = (min(known), max(known)) if known else None
     return Judged(limit, value, _grade(limit, value, whole, all_of_it), note, spread)

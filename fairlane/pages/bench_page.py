@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fairlane.experiment.results import Run
 from fairlane.formats import flat, fmt_iops, fmt_rate, fmt_us
+from fairlane.isolbench import published
 from fairlane.isolbench.bench import Bench, Found
+from fairlane.isolbench.published import Beside
 from fairlane.isolbench.run_folder import room
 from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, Tradeoff, front, latency, setup, where
@@ -318,13 +320,18 @@ def write(bench: Bench, found: Found) -> Path:
     """Write report.html into the run folder."""
     page = bench.store.folder / REPORT
     with room(bench.store.folder):
-        text = render(vars(bench.plan), bench.command, found.evidence, found.marks, found.advice)
+        text = render(vars(bench.plan), bench.command, found.evidence, found.marks, found.advice, found.published)
         page.write_text(text, encoding="utf-8")
     return page
 
 
 def render(
-    plan: Mapping[str, Any], command: str, e: Evidence, marks: Mapping[str, Mapping[str, Mark]], said: str
+    plan: Mapping[str, Any],
+    command: str,
+    e: Evidence,
+    marks: Mapping[str, Mapping[str, Mark]],
+    said: str,
+    beside: Sequence[Beside] = (),
 ) -> str:
     """The page as text."""
     return template("bench.html.j2").render(
@@ -340,6 +347,8 @@ def render(
         notes=e.notes(),
         config=_config(plan, e),
         command=command,
+        published=beside,
+        published_headline=published.headline(list(beside)),
         never=NEVER,
         knob_colour=knob_colour,
         bad_dmesg=e.complaints(),

@@ -25,8 +25,10 @@ from fairlane.experiment.results import Outcome, Results
 from fairlane.experiment.summary import Point, by_cost, points
 from fairlane.experiment.traces import Replayed
 from fairlane.formats import fmt_error, fmt_left
+from fairlane.isolbench import published
 from fairlane.isolbench.bench import Found
 from fairlane.isolbench.compare import BETTER, CHANGED, WORSE, Comparison
+from fairlane.isolbench.published import Beside
 from fairlane.isolbench.suite import PARTS
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD
 from fairlane.pages.headline import judged
@@ -211,7 +213,29 @@ def verdict(found: Found, out: Console) -> None:
         out.print(f"  {escape(line)}")
     for warning in found.evidence.warnings():
         out.print(f"[yellow]doubtful[/]: {escape(warning)}")
+    beside_published(found.published, out)
     out.print(escape(found.advice))
+
+
+def beside_published(found: Sequence[Beside], out: Console) -> None:
+    """The published marks, and ours; why, where they differ."""
+    if not found:
+        return
+    title = f"{published.headline(list(found))}.\nPublished | ours | ours by what its authors asked"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("knob", no_wrap=True)
+    parts = list(dict.fromkeys(each.part for each in found))
+    for part in parts:
+        table.add_column(f"{part} {PARTS[part]}")
+    for row in dict.fromkeys(each.row for each in found):
+        mine = {each.part: each for each in found if each.row == row}
+        said = [f"{each.published} | {each.mark.symbol} | {each.asked.symbol}" for each in mine.values()]
+        styles = ["green" if each.same else "red" for each in mine.values()]
+        table.add_row(escape(row), *(f"[{style}]{text}[/]" for style, text in zip(styles, said, strict=True)))
+    out.print(table)
+    for each in (each for each in found if not each.same):
+        said_of = f"{each.row}, {PARTS[each.part]}: published {each.published}, ours {each.mark.symbol}: {each.why}."
+        out.print(escape(said_of))
 
 
 def compared(found: Comparison, out: Console) -> None:

@@ -24,7 +24,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
-from fairlane.isolbench import bench, suite, suite_figures, verdict
+from fairlane.isolbench import bench, published, suite, suite_figures, verdict
 from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
@@ -407,6 +407,24 @@ def test_a_knob_that_could_not_be_set_for_a_unit_is_judged_no_better_than_it_may
     assert again.notes() == ["io.cost did not run in d2 writes: vrate was still moving."]
     assert again.unavailable == {}, "it ran elsewhere"
     assert all(not judged.grade for judged in verdict.marks(again)["io.cost"]["d2"].judged), "unknown, or a cross"
+
+
+def test_the_published_marks_are_beside_ours_and_by_what_their_authors_asked() -> None:
+    """A knob that gives equal bandwidth to reads and writes is fair to the authors, and not by the drive's time."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        alone = unit.experiment == "alone"
+        return tenant(spec, 10e6 if spec.rw == "randread" and alone else 1e6, 9)
+
+    found = evidence("d2", moves, "io.max")
+    marks = verdict.marks(found)
+    (beside,) = published.beside(found, marks)
+    assert (beside.row, beside.published, beside.mark.symbol, beside.asked.symbol) == ("io.max", FAIR, BAD, GOOD)
+    assert beside.why.startswith("unfairest 0.60 (✓ from 0.85, – from 0.70)")
+    assert published.headline([beside]).endswith("0 of 1 marks are the same; 0 of 1 by what its authors asked")
+    assert "published" in bench_page.render({}, "", found, marks, "", [beside])
+    assert published.beside(evidence("d2", moves, "mqfq"), {}) == []
+    assert sum(len(symbols) for _, symbols in published.MARKS.values()) == 20
 
 
 # --- On a host ---
