@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from fairlane.isolbench.suite_figures import Evidence
-from fairlane.isolbench.verdict import BAD, FAIR, GOOD, LIMITS, Judged, Limit, Mark, judged_of, worst_of
+from fairlane.isolbench.verdict import BAD, FAIR, GOOD, LIMITS, Judged, Limit, Mark
 
 SOURCE = "Doekemeijer et al., IISWC 2025, Table I"
 MARKS = {  # what the paper calls a knob: ours, the first that ran counts; and its marks for d1 to d4
@@ -88,16 +88,17 @@ def beside(evidence: Evidence, marks: Mapping[str, Mapping[str, Mark]]) -> list[
 
 def _asked(evidence: Evidence, mark: Mark) -> Mark:
     kept = tuple(each for each in mark.judged if each.limit.figure not in LEFT_OUT)
-    if mark.part == "d2":
-        values = [_by_bandwidth(each, mark.knob) for each in evidence.every]
-        whole = all(each.grade is not None for each in mark.judged if each.value is not None)
-        kept = (*kept, judged_of(BY_BANDWIDTH, values, whole))
-    return Mark(mark.knob, mark.part, kept)
+    return Mark(mark.knob, mark.part, (*kept, *_by_bandwidth(evidence, mark)) if mark.part == "d2" else kept)
 
 
-def _by_bandwidth(evidence: Evidence, knob: str) -> float | None:
-    runs = [run.fairness_index for unit, run in evidence.of("d2", knob) if unit.experiment != "alone"]
-    return worst_of(runs, mean)
+def _by_bandwidth(evidence: Evidence, mark: Mark) -> list[Judged]:
+    """In the median of the repeats. Not known, where what ours rests on is not."""
+    runs = [[run for unit, run in each.of("d2", mark.knob) if unit.experiment != "alone"] for each in evidence.every]
+    values = [mean(run.fairness_index or 0.0 for run in repeat) for repeat in runs if repeat]
+    whole = len(values) == len(runs) and all(each.grade is not None for each in mark.judged)
+    value = median(values) if values else None
+    grade = BY_BANDWIDTH.grade(value) if value is not None and whole else None
+    return [Judged(BY_BANDWIDTH, value, grade, spread=(min(values), max(values)) if values else None)]
 
 
 def headline(found: list[Beside]) -> str:

@@ -121,7 +121,7 @@ def _grade_of(grades: Sequence[int | None]) -> int | None:
 # --- Marks ---
 
 
-def worst_of(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
+def _worst(values: Sequence[float | None], pick: Callable[[Sequence[float]], float]) -> float | None:
     """None, too, when one of them is not known."""
     known = [value for value in values if value is not None]
     return pick(known) if known and len(known) == len(values) else None
@@ -147,16 +147,16 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
         return [_ratio(value(r), value(b) if b else None) for (_, r), b in zip(pairs, bases, strict=True)]
 
     return {
-        "bandwidth": worst_of(of_none(most, lambda run: run.total_bytes_per_s), min),
-        "latency": worst_of(of_none(lone, lambda run: latency(run, "mean")), max),
-        "cpu": worst_of(of_none(most, lambda run: run.cpu_ns_per_io), max),
-        "fairness": worst_of(indexes, mean),
-        "unfairest": worst_of(indexes, min),
-        "work": worst_of([evidence.work(u, r) for u, r in fair], mean),
+        "bandwidth": _worst(of_none(most, lambda run: run.total_bytes_per_s), min),
+        "latency": _worst(of_none(lone, lambda run: latency(run, "mean")), max),
+        "cpu": _worst(of_none(most, lambda run: run.cpu_ns_per_io), max),
+        "fairness": _worst(indexes, mean),
+        "unfairest": _worst(indexes, min),
+        "work": _worst([evidence.work(u, r) for u, r in fair], mean),
         "latency front": evidence.volume(knob, "latency"),
         "bandwidth front": evidence.volume(knob, "bandwidth"),
         "response": max(slow, default=None),
-        "kept": worst_of([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
+        "kept": _worst([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
     }
 
 
@@ -169,34 +169,31 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
         found[knob] = {}
         for part in evidence.parts:
             whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
-            every = [not each.left_out(knob, part) for each in evidence.every]
             limits = [limit for limit in LIMITS if limit.part == part]
             note = f"not run: {missing}" if missing else ""
-            judged = tuple(
-                judged_of(limit, [each[limit.figure] for each in values], whole, all(every), note) for limit in limits
-            )
-            repeats = [
-                _grade_of([_grade(limit, each[limit.figure], whole, all_of_it) for limit in limits])
-                for each, all_of_it in zip(values, every, strict=True)
-            ]
+            judged = tuple(_judge(limit, [each[limit.figure] for each in values], whole, note) for limit in limits)
+            repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
             found[knob][part] = Mark(knob, part, judged, tuple(repeats))
+            if any(each.left_out(knob, part) for each in evidence.every):
+                found[knob][part] = _no_better_than_known(found[knob][part])
     return found
 
 
-def _grade(limit: Limit, value: float | None, whole: bool, all_of_it: bool) -> int | None:
-    """all_of_it: the knob could be set for every unit. Where it could not be, it may be worse than it is elsewhere."""
-    grade = limit.grade(value) if value is not None and whole else None
-    return grade if all_of_it or grade == 0 else None
+def _no_better_than_known(mark: Mark) -> Mark:
+    """Of a knob that could not be set for some of the units, where it may be worse than it is elsewhere."""
+    judged = (each if each.grade == 0 else replace(each, grade=None) for each in mark.judged)
+    return replace(mark, judged=tuple(judged), repeats=tuple(None if grade else grade for grade in mark.repeats))
 
 
-def judged_of(
-    limit: Limit, values: Sequence[float | None], whole: bool, all_of_it: bool = True, note: str = ""
-) -> Judged:
+def _grade(limit: Limit, value: float | None, whole: bool) -> int | None:
+    return limit.grade(value) if value is not None and whole else None
+
+
+def _judge(limit: Limit, values: Sequence[float | None], whole: bool, note: str) -> Judged:
     """By the median of the repeats, all of which are known."""
-    value = worst_of(values, median)
+    value = _worst(values, median)
     known = [each for each in values if each is not None]
-    spread = (min(known), max(known)) if known else None
-    return Judged(limit, value, _grade(limit, value, whole, all_of_it), note, spread)
+    return Judged(limit, value, _grade(limit, value, whole), note, (min(known), max(known)) if known else None)
 
 
 def advice(found: Mapping[str, Mapping[str, Mark]]) -> str:
