@@ -21,6 +21,7 @@ from fairlane import __version__
 from fairlane.backends.job import Backend, Completing, Finished, Job, Options, Pace, Tell, ignore
 from fairlane.backends.measuring import (
     ELSEWHERE,
+    KERNEL_BYTES,
     NONE_OF_SETTING,
     OVERHEAD_S,
     REFUSED,
@@ -196,7 +197,7 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
     """Make the cgroups, apply the knob, run the load, and undo it all."""
     scenario, knob = job.scenario.at(job.point), knobs.TABLE[job.variant.knob]
     device = target.path.name
-    number = sysfs.device_number(device)
+    number, before = sysfs.device_number(device), cgroups.kernel_bytes()
     with cgroups.tree(scenario.groups, scenario.tenants) as tree:
         setting = Setting(device, number, tree, scenario, need, job.tuning, job.variant.set, time_scale)
         with knobs.applied(knob, setting) as config:
@@ -224,6 +225,8 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
                 "tenants": knobs.tenant_counters(tree, number),
                 **watched.counters(config, measured),
             }
+            if watched.kernel_bytes is not None:
+                counters[KERNEL_BYTES] = watched.kernel_bytes - before
     if watched.refused:
         counters[REFUSED] = watched.refused
     return _Got(_result(job, target, measured, counters), config)

@@ -38,6 +38,7 @@ DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of write
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
 ELSEWHERE = 0.25  # how far a run may be from what its knob was set for
 NONE_OF_SETTING = "none_of_setting"  # the counter with what of_setting() says
+KERNEL_BYTES = "kernel_bytes"  # the counter with what the kernel's own memory grew by: cgroups, processes, requests
 NONE = Variant("none", "none")
 
 

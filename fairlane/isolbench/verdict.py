@@ -14,7 +14,7 @@ from typing import Any
 
 from fairlane.experiment.results import Run
 from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
-from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, latency
+from fairlane.isolbench.suite_figures import NEVER, TAIL_NOISE, UNTIL_WINDOW_S, Evidence, latency
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
 MIXED = "~"  # its repeats disagree
@@ -48,6 +48,7 @@ LIMITS = (
         1.5,
         True,
     ),
+    Limit("tail", "d1", "P99 of the same, of none's; the worst point", 1.15, 1.5, True),
     Limit("cpu", "d1", "CPU time per I/O with the most batch tenants, of none's", 1.15, 1.5, True),
     Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85),
     Limit("unfairest", "d2", "Jain's index by cost, worst experiment", 0.85, 0.7),
@@ -149,6 +150,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
     return {
         "bandwidth": _worst(of_none(most, lambda run: run.total_bytes_per_s), min),
         "latency": _worst(of_none(lone, lambda run: latency(run, "mean")), max),
+        "tail": _worst(of_none(lone, lambda run: latency(run, "p99")), max),
         "cpu": _worst(of_none(most, lambda run: run.cpu_ns_per_io), max),
         "fairness": _worst(indexes, mean),
         "unfairest": _worst(indexes, min),
@@ -163,13 +165,14 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
 def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
     """By knob and part."""
     found: dict[str, dict[str, Mark]] = {}
+    noise = ("tail",) if evidence.tail_noise() > TAIL_NOISE else ()  # of the machine: figures that say nothing
     for knob in evidence.knobs:
         values = [figures(each, knob) for each in evidence.every]
         missing = evidence.unavailable.get(knob, "")
         found[knob] = {}
         for part in evidence.parts:
             whole = not any(unit.part == part and unit.knob in (knob, BASELINE) for unit in evidence.missing)
-            limits = [limit for limit in LIMITS if limit.part == part]
+            limits = [limit for limit in LIMITS if limit.part == part and limit.figure not in noise]
             note = f"not run: {missing}" if missing else ""
             judged = tuple(_judge(limit, [each[limit.figure] for each in values], whole, note) for limit in limits)
             repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
