@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
 
-from fairlane.commands.common import backend_of, print_json
+from fairlane.commands.common import INTERRUPTED, backend_of, carried_on, print_json
 from fairlane.isolbench import bench
 from fairlane.pages import bench_page, terminal
 
@@ -22,12 +22,8 @@ def main(args: argparse.Namespace) -> int:
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
     if todo:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
-        try:
-            with terminal.progress("isol-bench") as progress:
-                bench.run(what, progress)
-        except KeyboardInterrupt:
-            print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
-            return 130
+        if not carried_on("isol-bench", args.out, partial(bench.run, what)):
+            return INTERRUPTED
     found = bench.finish(what)
     page = bench_page.write(what, found)
     if args.json:
