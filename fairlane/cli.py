@@ -23,6 +23,8 @@ from fairlane.vm import kernels, lab_kernel, qemu
 KERNELS = (*kernels.VERSIONS, *lab_kernel.RECIPES)
 KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.LAB.name} when --knobs names one that Debian's kernels lack"
 CLUSTER = "a Dask scheduler's, such as tcp://host:8786, whose workers simulate; default: all cores of this machine"
+BENCH_ON = "where, and on which drive (vm:zssd has queues of several priorities, for d2fq); default: %(default)s"
+BENCH_PRICES = "the drive's price list; default: the one in profiles/prices, or else one that is measured first"
 Add = Callable[[str, str], argparse.ArgumentParser]
 
 
@@ -131,9 +133,13 @@ def _bench(command: Add) -> None:
     sub = command("bench", "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict.")
     sub.add_argument("--suite", default=",".join(PARTS), metavar="D1,D2", help="parts of it; default: %(default)s")
     sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
-    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
+    sub.add_argument("--on", default="vm", metavar="vm[:PROFILE]|host:DEV|sim[:PROFILE]", help=BENCH_ON)
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
-    sub.add_argument("--prices", metavar="FILE", help="the drive's price list; default: the one in profiles/prices")
+    sub.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="the drive's price list; default: the one in profiles/prices, or else one that is measured first",
+    )
     sub.add_argument("--cluster", metavar="ADDRESS", help=f"with --on sim: {CLUSTER}")
     sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")

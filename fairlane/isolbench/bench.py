@@ -175,7 +175,7 @@ def load(out: Path) -> Bench:
         plan = Plan(**{**data, "parts": tuple(data["parts"]), "knobs": tuple(data["knobs"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FairlaneError(f"{out}: not a folder that `fairlane bench --out` wrote ({error})") from error
-    return Bench(plan, table.named(plan.on, Options(plan.kernel, plan.destroy_data)), units, Store(out))
+    return Bench(plan, table.named(plan.on, Options(plan.kernel, plan.destroy_data), drive=True), units, Store(out))
 
 
 # --- Running ---

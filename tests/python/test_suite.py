@@ -731,3 +731,45 @@ def test_a_drive_that_does_not_exist_is_said_before_anything_of_the_folder(
     err = capsys.readouterr().err
     assert err.startswith("fairlane: no block device 'nope'") and err.count("\n") == 1
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_drive_without_a_price_list_is_calibrated_first_and_once(
+    tmp_path: Path,
+    seen: list[Job],
+    identity: object,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    allowed: bool,
+) -> None:
+    made: list[Path] = []
+
+    def measured(plan: object, file: Path, _command: str) -> None:
+        made.append(file)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text((ROOT / "profiles/prices/p4500.toml").read_text())
+
+    monkeypatch.setattr(disks, "check_device", lambda _device: None)
+    monkeypatch.setattr("fairlane.calibration.calibrate.plan", lambda _backend: SimpleNamespace(estimate_s=840))
+    monkeypatch.setattr("fairlane.commands.calibrate.measured", measured)
+    monkeypatch.setattr(bench, "run", lambda *_args: None)
+    monkeypatch.setattr(bench_page, "write", lambda *_args: "")
+    args = ["bench", "--quick", "--suite", "d3", "--knobs", "mqflashfq", "--on", "host:x", "--out", str(tmp_path / "o")]
+    args += ["--destroy-data", "x"] if allowed else []
+    assert [cli.main(args), cli.main(args)] == [0, 0]
+    said = capsys.readouterr().err
+    if allowed:
+        assert made == [tmp_path / "o/prices.toml"]
+        assert "x has no price list: calibrating it first, about 14 min" in said
+    else:
+        assert not made and "with --destroy-data x it is calibrated first" in said
+    prices = {unit.scenario.prices is not None for unit in bench.load(tmp_path / "o").units}
+    assert prices == {allowed}
+
+
+def test_the_vm_s_drive_can_be_one_with_queues_of_several_priorities(tmp_path: Path) -> None:
+    what = bench.prepare(["d2"], ["d2fq"], named("vm:zssd", drive=True), True, tmp_path)
+    drives = {(unit.scenario.profile.name, unit.scenario.profile.params["wrr"]) for unit in what.units}
+    assert drives == {("zssd", 1)}
+    assert what.plan.on == "vm:zssd" and bench.load(tmp_path).backend.on == "vm:zssd"
+    assert all(unit.scenario.prices and unit.scenario.prices.name == "zssd" for unit in what.units)
