@@ -70,6 +70,11 @@ class Vm(Backend):
         fast = replace(profile, params={**profile.params, **PARAMS})
         return fast, replace(fast, params={**fast.params, "time_scale": SLOW})
 
+    def check_place(self) -> None:
+        """The suite's drive is a modelled SSD."""
+        if self.place and load_profile(self.place).kind != "ssd":
+            raise FairlaneError(f"--on vm:{self.place}: is no modelled SSD; give one, such as vm:zssd")
+
     def calibrated(self, profile: Profile) -> Profile:
         return replace(profile, params={**profile.params, "time_scale": CALIBRATED_SLOW})
 

@@ -771,5 +771,7 @@ def test_the_vm_s_drive_can_be_one_with_queues_of_several_priorities(tmp_path: P
     what = bench.prepare(["d2"], ["d2fq"], named("vm:zssd", drive=True), True, tmp_path)
     drives = {(unit.scenario.profile.name, unit.scenario.profile.params["wrr"]) for unit in what.units}
     assert drives == {("zssd", 1)}
+    with pytest.raises(FairlaneError, match="is no modelled SSD"):
+        named("vm:null", drive=True).check_place()
     assert what.plan.on == "vm:zssd" and bench.load(tmp_path).backend.on == "vm:zssd"
     assert all(unit.scenario.prices and unit.scenario.prices.name == "zssd" for unit in what.units)
