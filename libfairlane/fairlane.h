@@ -104,10 +104,9 @@ struct fl_places {
 };
 
 struct fl_queue {
+	/* On this line is what each request touches. */
 	struct fl_flow *flow;
 	struct fl_hwq *hwq;
-	/* Scheduler tags: for its own requests, and for all of the flows below. */
-	struct fl_places own, below;
 	struct fl_queue *up; /* the nearest ancestor's; NULL for the root. Does not change */
 	u64 turn; /* virtual time of its next turn at up->below; under that one's lock */
 	/*
@@ -117,6 +116,8 @@ struct fl_queue {
 	 */
 	atomic_t held;
 	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
+	/* Scheduler tags: for its own requests, and for all of the flows below. */
+	struct fl_places own, below;
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */
 	u64 inserted ____cacheline_aligned_in_smp;
 	u64 cost; /* charged */
