@@ -408,8 +408,7 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
 {
 	return !READ_ONCE(mf->floor.trials) ||
-	       mq->key - atomic64_read(&mq->waits_for->vt) <
-		       FL_FLOOR_AHEAD * (u64)READ_ONCE(mf->floor.limit.level);
+	       mq->key - atomic64_read(&mq->waits_for->vt) < READ_ONCE(mf->floor.ahead);
 }
 
 /* The drive is short of work, so that a request of @mq goes before the flow that it waits for. */
