@@ -68,8 +68,7 @@ static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 {
 	struct fl_dev *dev = queue->hwq->dev;
 
-	return fl_flow_queue(dev->sched, queue->flow,
-			     fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
+	return fl_flow_queue(queue->flow, fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
 }
 
 /* The places may be those of requests that @bio's submitter itself has to poll for. */
@@ -114,7 +113,7 @@ static bool fl_tags_are_others(struct fl_kdev *kdev)
 static struct fl_queue *fl_bio_queue(struct fl_kdev *kdev, struct bio *bio, unsigned int index)
 {
 	struct fl_kflow *kflow = fl_bio_kflow(kdev, bio);
-	struct fl_queue *queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, index);
+	struct fl_queue *queue = fl_flow_queue(&kflow->flow, index);
 
 	/* Not to wait for I/O, which may have to pass here itself. */
 	return likely(queue) ? queue : fl_kflow_make_queue(kflow, index, GFP_NOIO);

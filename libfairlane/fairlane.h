@@ -223,11 +223,15 @@ struct fl_sched {
  * The flow's queue for hardware queue @index, 0..nr_hwqs-1; NULL: it has never had
  * a request there. Any context, no lock: a queue that is just being made is missed.
  */
-static inline struct fl_queue *fl_flow_queue(const struct fl_sched *sched, struct fl_flow *flow,
-					     unsigned int index)
+static inline struct fl_queue *fl_flow_queue(struct fl_flow *flow, unsigned int index)
 {
-	(void)sched;
 	return smp_load_acquire(&flow->queues[index]);
+}
+
+/* For insert(): add a request's @node to those that are staged in @list. */
+static inline void fl_stage(struct list_head *node, struct list_head *list, bool at_head)
+{
+	list_add(node, at_head ? list : list->prev);
 }
 
 /* Count @rq, sent to the drive at the price of @cost. Under hwq->lock. */

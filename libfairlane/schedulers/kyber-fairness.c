@@ -488,7 +488,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
-	list_add(fl_req_node(rq), at_head ? &kq->rqs[op] : kq->rqs[op].prev);
+	fl_stage(fl_req_node(rq), &kq->rqs[op], at_head);
 	if (list_empty(&kq->ready[op]) && !queue->throttled)
 		list_add_tail(&kq->ready[op], &khq->fresh[op]);
 }
@@ -557,7 +557,7 @@ static void kf_end_period(struct kf_dev *kf, u64 now)
 	unsigned int i;
 
 	kf->aged_ns = now;
-	kf->nr_active = fl_flows_age(&kf->dev, kf->dev.sched);
+	kf->nr_active = fl_flows_age(&kf->dev);
 	kf->nr_spent = 0;
 	fl_for_each_active(flow, &kf->dev)
 		kf->nr_spent += to_kf_flow(flow)->spent_round == kf->round;
