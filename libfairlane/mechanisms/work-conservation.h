@@ -116,7 +116,8 @@ struct fl_floor {
 	u64 done[2]; /* the cost of reads, and of all others */
 	u64 rate[2][2]; /* of these a second, in the last window below the middle, and above */
 	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
-	u64 varies; /* by so much the requests per second differ from that, moving average */
+	u64 last[2]; /* requests per second in the last window below the middle, and above */
+	u64 varies; /* by so much they differ from one such window to the next, moving average */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
 	s64 before; /* the middle before it */
@@ -290,9 +291,10 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 		for (i = 0; i < 2; i++)
 			floor->usual_cost[i] = __fl_floor_usual(floor->usual_cost[i],
 								floor->rate[floor->up][i]);
-		if (floor->usual)
-			floor->varies = (3 * floor->varies + max_t(u64, rate, floor->usual) -
-					 min_t(u64, rate, floor->usual)) / 4;
+		if (floor->last[floor->up])
+			floor->varies = (3 * floor->varies + max_t(u64, rate, floor->last[floor->up]) -
+					 min_t(u64, rate, floor->last[floor->up])) / 4;
+		floor->last[floor->up] = rate;
 		floor->usual = __fl_floor_usual(floor->usual, rate);
 		if (floor->up && decided)
 			__fl_floor_step(floor, request, waited);

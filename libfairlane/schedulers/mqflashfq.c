@@ -405,10 +405,11 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
 }
 
-static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
+/* A small share is far ahead by the request itself, which needs @advance. */
+static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq, u64 advance)
 {
 	return !READ_ONCE(mf->floor.trials) ||
-	       mq->key - atomic64_read(&mq->waits_for->vt) < READ_ONCE(mf->floor.ahead);
+	       mq->key - atomic64_read(&mq->waits_for->vt) < READ_ONCE(mf->floor.ahead) + advance;
 }
 
 /* The drive is short of work, so that a request of @mq goes before the flow that it waits for. */
@@ -442,7 +443,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 
 	if (mf_passes(mf, mhq, mq, slot))
 		step = max_t(u64, step, READ_ONCE(mf->step));
-	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq) &&
+	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq, advance) &&
 		 fl_limit_has_room(&mf->floor.limit, &mhq->room))
 		mf_let_go(mf, mhq, mq);
 	else
