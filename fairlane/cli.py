@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shlex
 import sys
@@ -12,7 +13,6 @@ from pathlib import Path
 
 from fairlane import __version__, files
 from fairlane.calibration.calibrate import CORES, STATES
-from fairlane.commands import bench, calibrate, demo, doctor, kernel, knobs, map, profiles, replay, report, run, study
 from fairlane.commands.common import COMPARED, REPORT
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import SPEEDS
@@ -24,7 +24,9 @@ from fairlane.vm import kernels, lab_kernel, qemu
 KERNELS = (*kernels.VERSIONS, *lab_kernel.RECIPES)
 KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.LAB.name} when --knobs names one that Debian's kernels lack"
 CLUSTER = "a Dask scheduler's, such as tcp://host:8786, whose workers simulate; default: all cores of this machine"
-Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+BENCH_ON = "where, and on which drive (vm:zssd has queues of several priorities, for d2fq); default: %(default)s"
+BENCH_PRICES = "the drive's price list; default: the one in profiles/prices, or else one that is measured first"
+Add = Callable[[str, str], argparse.ArgumentParser]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     args.command_line = shlex.join(["fairlane", *arguments])
     try:
-        return int(args.function(args))
+        return _run_command(args)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -45,6 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fairlane: interrupted; everything that was started is ended and undone", file=sys.stderr)
         return 130
+
+
+def _run_command(args: argparse.Namespace) -> int:
+    """Only that command's code is loaded: `fairlane run` needs none of what studies and clusters do."""
+    return int(importlib.import_module(f"fairlane.commands.{args.command}").main(args))
 
 
 def _path(text: str) -> Path:
@@ -71,9 +78,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fairlane {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+    def command(name: str, about: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=about, description=about)
-        sub.set_defaults(function=function)
+        sub.set_defaults(command=name)
         return sub
 
     for add in (_demo, _run, _replay, _bench, _study, _calibrate, _map, _report, _knobs, _kernel, _profiles, _doctor):
@@ -82,13 +89,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _demo(command: Add) -> None:
-    sub = command("demo", demo.main, "Boot Linux in a VM and compare knobs with four tenants, in a few minutes.")
+    sub = command("demo", "Boot Linux in a VM and compare knobs with four tenants, in a few minutes.")
     sub.add_argument("--out", type=_path, default=Path("out/demo"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def _run(command: Add) -> None:
-    sub = command("run", run.main, "Run scenarios and write results.json.")
+    sub = command("run", "Run scenarios and write results.json.")
     sub.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario's TOML file")
     sub.add_argument(
         "--on",
@@ -106,7 +113,7 @@ def _run(command: Add) -> None:
 
 
 def _replay(command: Add) -> None:
-    sub = command("replay", replay.main, "Replay block traces, each a tenant of its own, and say what is in them.")
+    sub = command("replay", "Replay block traces, each a tenant of its own, and say what is in them.")
     sub.add_argument("traces", nargs="+", metavar="TRACE[:WEIGHT]", help="weight: 1 to 10000, default 100")
     sub.add_argument("--summary", action="store_true", help="only say what is in them")
     sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
@@ -124,14 +131,16 @@ def _replay(command: Add) -> None:
 
 
 def _bench(command: Add) -> None:
-    sub = command(
-        "bench", bench.main, "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict."
-    )
+    sub = command("bench", "isol-bench: which knob isolates this drive, and at what cost; ends with a verdict.")
     sub.add_argument("--suite", default=",".join(PARTS), metavar="D1,D2", help="parts of it; default: %(default)s")
     sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
-    sub.add_argument("--on", default="vm", metavar="vm|host:DEV|sim[:PROFILE]", help="default: %(default)s")
+    sub.add_argument("--on", default="vm", metavar="vm[:PROFILE]|host:DEV|sim[:PROFILE]", help=BENCH_ON)
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
-    sub.add_argument("--prices", metavar="FILE", help="the drive's price list; default: the one in profiles/prices")
+    sub.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="the drive's price list; default: the one in profiles/prices, or else one that is measured first",
+    )
     sub.add_argument("--cluster", metavar="ADDRESS", help=f"with --on sim: {CLUSTER}")
     sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")
@@ -140,7 +149,7 @@ def _bench(command: Add) -> None:
 
 
 def _study(command: Add) -> None:
-    sub = command("study", study.main, "Simulate scenarios over any of their parameters; ends with a table and a page.")
+    sub = command("study", "Simulate scenarios over any of their parameters; ends with a table and a page.")
     sub.add_argument("study", type=Path, metavar="STUDY", help="a study's TOML file")
     sub.add_argument("--cluster", metavar="ADDRESS", help=CLUSTER)
     sub.add_argument("--out", type=_path, metavar="DIR", help="default: out/STUDY")
@@ -148,7 +157,7 @@ def _study(command: Add) -> None:
 
 
 def _calibrate(command: Add) -> None:
-    sub = command("calibrate", calibrate.main, "Measure what each kind of request takes from a drive: its price list.")
+    sub = command("calibrate", "Measure what each kind of request takes from a drive: its price list.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
     sub.add_argument("--out", type=_path, metavar="FILE", help="the price list; default: out/prices-DRIVE.toml")
     sub.add_argument(
@@ -170,7 +179,7 @@ def _calibrate(command: Add) -> None:
 
 
 def _map(command: Add) -> None:
-    sub = command("map", map.main, "Draw a drive: latency over read and write load, and what no scheduler can beat.")
+    sub = command("map", "Draw a drive: latency over read and write load, and what no scheduler can beat.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
     sub.add_argument(
         "--steps",
@@ -191,9 +200,7 @@ def _map(command: Add) -> None:
 
 
 def _report(command: Add) -> None:
-    sub = command(
-        "report", report.main, "Make one HTML page of results; two of the same scenario, or suite, are compared."
-    )
+    sub = command("report", "Make one HTML page of results; two of the same scenario, or suite, are compared.")
     sub.add_argument(
         "results", nargs="+", type=Path, metavar="DIR", help="a folder that `fairlane run` or `bench` wrote"
     )
@@ -205,15 +212,13 @@ def _report(command: Add) -> None:
 
 
 def _knobs(command: Add) -> None:
-    sub = command("knobs", knobs.main, "List the ways to ask Linux for isolation.")
+    sub = command("knobs", "List the ways to ask Linux for isolation.")
     sub.add_argument("--on", metavar="host:DEV", help="also say which of them this kernel has for the drive")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def _kernel(command: Add) -> None:
-    sub = command(
-        "kernel", kernel.main, "Build the lab kernel for VMs: it has the I/O controls that Debian's kernels lack."
-    )
+    sub = command("kernel", "Build the lab kernel for VMs: it has the I/O controls that Debian's kernels lack.")
     sub.add_argument("action", choices=("build",), help="build it, with our modules, unless that is done")
     sub.add_argument(
         "--check",
@@ -223,11 +228,11 @@ def _kernel(command: Add) -> None:
 
 
 def _profiles(command: Add) -> None:
-    sub = command("profiles", profiles.main, "List the drives that a scenario, or --on sim:PROFILE, can name.")
+    sub = command("profiles", "List the drives that a scenario, or --on sim:PROFILE, can name.")
     sub.add_argument("names", nargs="*", metavar="PROFILE", help="show the numbers of these, and where each is from")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def _doctor(command: Add) -> None:
-    sub = command("doctor", doctor.main, "Say what of this machine is ready, and what to do about the rest.")
+    sub = command("doctor", "Say what of this machine is ready, and what to do about the rest.")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")

@@ -37,18 +37,23 @@ class Steps:
 
 @dataclass(frozen=True)
 class Work:
-    """One of many units: of a kind that is alike in cost, and what it is expected to cost, in any measure."""
+    """One of many units: of a kind that is alike in cost, and what it is expected to cost, in any measure.
+
+    A kind shares each of its traits, such as its scenario or its scheduler, with other kinds.
+    """
 
     kind: str
     expected: float
+    traits: tuple[str, ...] = ()
 
 
 class TimeLeft:
     """How long the rest of many units takes, some of them at once.
 
     What a unit costs, in seconds of whoever computes it, is learnt from those that are finished: how many times what
-    was expected its kind took. A kind of which little is known is taken to be in part as all others are. How fast that
-    is done is seen from what was finished lately: workers come and go, and machines have other things to do.
+    was expected its kind took. A kind of which little is known is taken to be in part as others that share its traits
+    are, and those in part as all others. How fast that is done is seen from what was finished lately: workers come and
+    go, and machines have other things to do.
     """
 
     def __init__(self, works: Mapping[str, Work], clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,8 +62,9 @@ class TimeLeft:
         self.parts: dict[str, float] = {}  # of those that are being computed
         self.usual = _Sum()  # of all that is finished
         self.kinds: dict[str, _Kind] = {}
+        self.traits: dict[tuple[int, str], _Sum] = {}
         for work in works.values():
-            self.kinds.setdefault(work.kind, _Kind()).add(work)
+            self.kinds.setdefault(work.kind, _Kind(work.traits)).add(work)
         self.all = sum(work.expected for work in works.values())
         self.latest: deque[tuple[float, float, Work]] = deque()  # when one was finished, and how long it took
 
@@ -79,6 +85,8 @@ class TimeLeft:
             return
         self.kinds[work.kind].finished(work, took_s)
         self.usual.add(work.expected, took_s)
+        for trait in enumerate(work.traits):
+            self.traits.setdefault(trait, _Sum()).add(work.expected, took_s)
         self.latest.append((self.clock(), took_s, work))
 
     @property
@@ -90,7 +98,7 @@ class TimeLeft:
 
     def expected_s(self, work: Work) -> float | None:
         """How long one takes of whoever computes it; None as long as none is finished."""
-        return work.expected * self.kinds[work.kind].ratio(self.usual.ratio) if self.usual.expected else None
+        return work.expected * self._ratio(self.kinds[work.kind]) if self.usual.expected else None
 
     @property
     def left_s(self) -> float | None:
@@ -98,8 +106,17 @@ class TimeLeft:
         speed = self._speed()
         if not speed:
             return None
-        left = sum(kind.left * kind.ratio(self.usual.ratio) for kind in self.kinds.values())
+        left = sum(kind.left * self._ratio(kind) for kind in self.kinds.values() if kind.left)
         return max(0.0, left - self._begun_s()) / speed
+
+    def _ratio(self, kind: _Kind) -> float:
+        """Seconds for each that is expected, of that kind: as all others, times what each of its traits makes of it."""
+        likely = self.usual.ratio
+        for trait in enumerate(kind.traits):
+            known = self.traits.get(trait)
+            if known and self.usual.ratio:
+                likely *= known.with_some(kind.one, self.usual.ratio) / self.usual.ratio
+        return kind.known.with_some(kind.one, likely)
 
     def _begun_s(self, most_s: float = float("inf")) -> float:
         """Of units that are being computed, how much of what is expected is done: of each, the last so many seconds."""
@@ -134,11 +151,16 @@ class _Sum:
     def ratio(self) -> float:
         return self.took_s / self.expected if self.expected else 0.0
 
+    def with_some(self, expected: float, ratio: float) -> float:
+        """The ratio, if so much more had been of that other one: what little is known counts little."""
+        return (self.took_s + expected * ratio) / (self.expected + expected) if expected else ratio
+
 
 class _Kind:
     """Units that are alike in cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, traits: tuple[str, ...]) -> None:
+        self.traits = traits
         self.count, self.all, self.left = 0, 0.0, 0.0
         self.known = _Sum()
 
@@ -151,7 +173,7 @@ class _Kind:
         self.left = max(0.0, self.left - work.expected)
         self.known.add(work.expected, took_s)
 
-    def ratio(self, usual: float) -> float:
-        """Seconds for each that is expected; that of all others counts as much as one unit of this kind."""
-        one = self.all / self.count
-        return (self.known.took_s + one * usual) / (self.known.expected + one) if one else usual
+    @property
+    def one(self) -> float:
+        """What one of them is expected to cost."""
+        return self.all / self.count

@@ -142,7 +142,7 @@ static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
 	}
 	for (c = 0; c < FL_NR_CLASSES; c++) {
 		for (routed = 0, i = 0; i < dev->nr_hwqs; i++) {
-			struct fl_queue *q = fl_flow_queue(dev->sched, &kflow->flow, i);
+			struct fl_queue *q = fl_flow_queue(&kflow->flow, i);
 
 			routed += q ? READ_ONCE(q->routed[c]) : 0;
 		}
@@ -162,7 +162,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	if (!name || !kflow->attached)
 		return 0;
 	for (i = 0; i < kflow->kdev->dev.nr_hwqs; i++) {
-		struct fl_queue *q = fl_flow_queue(kflow->kdev->dev.sched, &kflow->flow, i);
+		struct fl_queue *q = fl_flow_queue(&kflow->flow, i);
 
 		if (!q)
 			continue;

@@ -79,7 +79,7 @@ static void fl_update_got(struct fl_kdev *kdev)
 		if (!READ_ONCE(flow->busy) && !kflow->got)
 			continue;
 		for (i = 0; i < kdev->dev.nr_hwqs; i++) {
-			struct fl_queue *queue = fl_flow_queue(kdev->dev.sched, flow, i);
+			struct fl_queue *queue = fl_flow_queue(flow, i);
 
 			cost += queue ? READ_ONCE(queue->cost) : 0;
 		}

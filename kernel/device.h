@@ -98,7 +98,7 @@ struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index);
  */
 static inline struct fl_queue *fl_kflow_use(struct fl_kflow *kflow, unsigned int index)
 {
-	struct fl_queue *queue = fl_flow_queue(kflow->flow.dev->sched, &kflow->flow, index);
+	struct fl_queue *queue = fl_flow_queue(&kflow->flow, index);
 
 	return likely(queue) ? queue : fl_kflow_use_slow(kflow, index);
 }

@@ -107,7 +107,7 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
 	struct fl_hwq *hwq = hctx->sched_data;
 	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), bio);
-	struct fl_queue *queue = fl_flow_queue(&FL_SCHED, &kflow->flow, hwq->index);
+	struct fl_queue *queue = fl_flow_queue(&kflow->flow, hwq->index);
 	struct list_head *staged;
 	bool merged;
 

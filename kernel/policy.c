@@ -81,7 +81,7 @@ static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int i
 		made = fl_kqueue_alloc(kflow, index, gfp | __GFP_NORETRY);
 	if (!made)
 		return NULL;
-	fl_tags_init(made, parent ? fl_flow_queue(dev->sched, parent, index) : NULL);
+	fl_tags_init(made, parent ? fl_flow_queue(parent, index) : NULL);
 	spin_lock_irqsave(&dev->lock, flags);
 	queue = kflow->flow.queues[index];
 	if (!queue) {
@@ -108,13 +108,11 @@ static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int i
  */
 struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp)
 {
-	const struct fl_sched *sched = kflow->kdev->dev.sched;
-
 	for (;;) {
 		struct fl_flow *flow = &kflow->flow;
 		struct fl_queue *queue;
 
-		while (flow->parent && !fl_flow_queue(sched, flow->parent, index))
+		while (flow->parent && !fl_flow_queue(flow->parent, index))
 			flow = flow->parent;
 		queue = fl_kflow_make_one(to_fl_kflow(flow), index, gfp);
 		if (!queue || flow == &kflow->flow)
@@ -143,7 +141,7 @@ struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index)
 	}
 	while (!queue) { /* the root has all */
 		flow = flow->parent;
-		queue = fl_flow_queue(kflow->kdev->dev.sched, flow, index);
+		queue = fl_flow_queue(flow, index);
 	}
 	return queue;
 }

@@ -68,8 +68,7 @@ static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 {
 	struct fl_dev *dev = queue->hwq->dev;
 
-	return fl_flow_queue(dev->sched, queue->flow,
-			     fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
+	return fl_flow_queue(queue->flow, fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
 }
 
 /* The places may be those of requests that @bio's submitter itself has to poll for. */
@@ -104,11 +103,17 @@ static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq
 			;
 }
 
+/* Somebody else's elevator, above a scheduler that routes, decides who has a tag. */
+static bool fl_tags_are_others(struct fl_kdev *kdev)
+{
+	return kdev->route && kdev->q->elevator;
+}
+
 /* That of @bio's own cgroup, made if there is none, with those above; NULL: out of memory. */
 static struct fl_queue *fl_bio_queue(struct fl_kdev *kdev, struct bio *bio, unsigned int index)
 {
 	struct fl_kflow *kflow = fl_bio_kflow(kdev, bio);
-	struct fl_queue *queue = fl_flow_queue(kdev->dev.sched, &kflow->flow, index);
+	struct fl_queue *queue = fl_flow_queue(&kflow->flow, index);
 
 	/* Not to wait for I/O, which may have to pass here itself. */
 	return likely(queue) ? queue : fl_kflow_make_queue(kflow, index, GFP_NOIO);
@@ -123,9 +128,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	unsigned int index;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
-	if (kdev->route && q->elevator)
-		return; /* somebody else's, which decides who has a tag */
-	if (!fl_has_elv(bio->bi_opf))
+	if (fl_tags_are_others(kdev) || !fl_has_elv(bio->bi_opf))
 		return;
 	if (current->plug)
 		current->plug->nr_ios = 1; /* no tag without a place */
@@ -189,7 +192,7 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
 
-	if (!kdev->route || !kdev->q->elevator)
+	if (!fl_tags_are_others(kdev))
 		fl_charge_ahead(kdev, rq, bio);
 }
 

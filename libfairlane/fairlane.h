@@ -104,10 +104,9 @@ struct fl_places {
 };
 
 struct fl_queue {
+	/* On this line is what each request touches. */
 	struct fl_flow *flow;
 	struct fl_hwq *hwq;
-	/* Scheduler tags: for its own requests, and for all of the flows below. */
-	struct fl_places own, below;
 	struct fl_queue *up; /* the nearest ancestor's; NULL for the root. Does not change */
 	u64 turn; /* virtual time of its next turn at up->below; under that one's lock */
 	/*
@@ -117,6 +116,8 @@ struct fl_queue {
 	 */
 	atomic_t held;
 	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
+	/* Scheduler tags: for its own requests, and for all of the flows below. */
+	struct fl_places own, below;
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */
 	u64 inserted ____cacheline_aligned_in_smp;
 	u64 cost; /* charged */
@@ -242,11 +243,15 @@ struct fl_sched {
  * The flow's queue for hardware queue @index, 0..nr_hwqs-1; NULL: it has never had
  * a request there. Any context, no lock: a queue that is just being made is missed.
  */
-static inline struct fl_queue *fl_flow_queue(const struct fl_sched *sched, struct fl_flow *flow,
-					     unsigned int index)
+static inline struct fl_queue *fl_flow_queue(struct fl_flow *flow, unsigned int index)
 {
-	(void)sched;
 	return smp_load_acquire(&flow->queues[index]);
+}
+
+/* For insert(): add a request's @node to those that are staged in @list. */
+static inline void fl_stage(struct list_head *node, struct list_head *list, bool at_head)
+{
+	list_add(node, at_head ? list : list->prev);
 }
 
 /* Count @rq, sent to the drive at the price of @cost. Under hwq->lock. */

@@ -116,13 +116,13 @@ static struct fl_queue *fl_flow_make_queue(struct fl_flow *flow, unsigned int in
 
 struct fl_queue *fl_flow_use(struct fl_flow *flow, unsigned int index)
 {
-	struct fl_queue *queue = fl_flow_queue(flow->dev->sched, flow, index);
+	struct fl_queue *queue = fl_flow_queue(flow, index);
 
 	if (!queue)
 		queue = fl_flow_make_queue(flow, index);
 	while (!queue) { /* the root has all */
 		flow = flow->parent;
-		queue = fl_flow_queue(flow->dev->sched, flow, index);
+		queue = fl_flow_queue(flow, index);
 	}
 	return queue;
 }

@@ -27,7 +27,7 @@
 
 #define BATCH 64
 #define BATCHES 4000
-#define WARM_UP 500
+#define WARM_UP 4000 /* half a second of the drive's: by then totals and floors are what it can do */
 #define SLOTS 8 /* requests of a flow on a hardware queue */
 #define REQUEST_NS 2000
 #define WAKES 100000

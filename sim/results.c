@@ -139,7 +139,7 @@ static void print_routed(const struct sim *sim, FILE *file, const struct tenant 
 	int c;
 
 	for (i = 0; i < sim->config.drive.queues; i++) {
-		const struct fl_queue *queue = fl_flow_queue(sim->sched, t->flow, i);
+		const struct fl_queue *queue = fl_flow_queue(t->flow, i);
 
 		for (c = 0; queue && c < FL_NR_CLASSES; c++)
 			sum[c] += queue->routed[c];

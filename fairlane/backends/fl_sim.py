@@ -87,9 +87,9 @@ def _depth(scenario: Scenario, name: str) -> int:
 
 
 def _size(what: Simulation, point: int | None) -> tuple[int, int]:
-    """Flows, the root included, and hardware queues."""
+    """Flows, without the root, as microbench/ counts them, and hardware queues."""
     scenario = what.scenario
-    flows = 1 + len(scenario.groups) + len(scenario.at(point).tenants)
+    flows = len(scenario.groups) + len(scenario.at(point).tenants)
     return flows, drive_of(what.drive, scenario.queues or scenario.cores)["queues"]
 
 

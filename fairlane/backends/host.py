@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,7 +19,16 @@ from typing import Any
 
 from fairlane import __version__
 from fairlane.backends.job import Backend, Completing, Finished, Job, Options, Pace, Tell, ignore
-from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING, OVERHEAD_S, REFUSED, Measuring, left_s
+from fairlane.backends.measuring import (
+    ELSEWHERE,
+    KERNEL_BYTES,
+    NONE_OF_SETTING,
+    OVERHEAD_S,
+    REFUSED,
+    CannotBeSetError,
+    Measuring,
+    left_s,
+)
 from fairlane.backends.watched import Watched
 from fairlane.experiment import traces
 from fairlane.experiment.figures import jain
@@ -101,21 +110,34 @@ class Host(Backend):
                 elif why := knobs.not_played(job.variant):
                     yield Finished(job, replace(results, unavailable={job.variant.name: why}))
                 else:
-                    need = measuring.need(job)
-                    measuring.run(job, need)
-                    for each in measuring.new:
-                        run = measuring.done[each.id]
-                        run.bad_dmesg = self.complaints() if each is job else []
-                        found = replace(results, scenario=each.scenario.name, runs=[run])
-                        found.config = {run.knob: on_drive.config[each.id]}
-                        if each is job:
-                            if (part := measuring.of_setting(job, need)) is not None:
-                                run.counters[NONE_OF_SETTING] = part
-                            found.notes = _notes(job, run)
-                            if why := run.counters.get(REFUSED):
-                                found.runs, found.unavailable = [], {run.knob: why}
-                        yield Finished(each, found)
-                    measuring.new = []
+                    yield from self._completed(job, results, measuring, on_drive.config)
+
+    def _completed(
+        self, job: Job, results: Results, measuring: Measuring, config: Mapping[str, dict[str, Any]]
+    ) -> Iterator[Finished]:
+        """What is measured for the job, and then itself: a run, or why the knob cannot be set for this load."""
+        cannot: str | None = None
+        need = Need()
+        try:
+            need = measuring.need(job)
+            measuring.run(job, need)
+        except CannotBeSetError as error:
+            cannot = str(error)
+        for each in measuring.new:
+            run = measuring.done[each.id]
+            run.bad_dmesg = self.complaints() if each is job else []
+            found = replace(results, scenario=each.scenario.name, runs=[run])
+            found.config = {run.knob: config[each.id]}
+            if each is job:
+                if (part := measuring.of_setting(job, need)) is not None:
+                    run.counters[NONE_OF_SETTING] = part
+                found.notes = _notes(job, run)
+                if why := run.counters.get(REFUSED):
+                    found.runs, found.unavailable = [], {run.knob: why}
+            yield Finished(each, found)
+        measuring.new = []
+        if cannot:
+            yield Finished(job, replace(results, unavailable={job.variant.name: cannot}))
 
 
 def _notes(job: Job, run: Run) -> list[str]:
@@ -175,7 +197,7 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
     """Make the cgroups, apply the knob, run the load, and undo it all."""
     scenario, knob = job.scenario.at(job.point), knobs.TABLE[job.variant.knob]
     device = target.path.name
-    number = sysfs.device_number(device)
+    number, before = sysfs.device_number(device), cgroups.kernel_bytes()
     with cgroups.tree(scenario.groups, scenario.tenants) as tree:
         setting = Setting(device, number, tree, scenario, need, job.tuning, job.variant.set, time_scale)
         with knobs.applied(knob, setting) as config:
@@ -203,6 +225,8 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
                 "tenants": knobs.tenant_counters(tree, number),
                 **watched.counters(config, measured),
             }
+            if watched.kernel_bytes is not None:
+                counters[KERNEL_BYTES] = watched.kernel_bytes - before
     if watched.refused:
         counters[REFUSED] = watched.refused
     return _Got(_result(job, target, measured, counters), config)

@@ -38,7 +38,12 @@ DRIVE_US = "drive_us"  # the counter with the mean latency of reads and of write
 REFUSED = "refused"  # the counter that says why a run's figures say nothing
 ELSEWHERE = 0.25  # how far a run may be from what its knob was set for
 NONE_OF_SETTING = "none_of_setting"  # the counter with what of_setting() says
+KERNEL_BYTES = "kernel_bytes"  # the counter with what the kernel's own memory grew by: cgroups, processes, requests
 NONE = Variant("none", "none")
+
+
+class CannotBeSetError(FairlaneError):
+    """The knob is left out of what it cannot be set for; everything else goes on."""
 
 
 class Measuring:
@@ -59,7 +64,8 @@ class Measuring:
         return self.done[job.id]
 
     def need(self, job: Job) -> Need:
-        """What the job's knob is set from."""
+        """What the job's knob is set from. Raises CannotBeSetError where none of it holds; what was measured for that
+        is in `new`, and is not measured again for the next job of the same load."""
         wants = knobs.TABLE[job.variant.knob].needs
         if job.tuning.idle or job.tuning.slack:
             return Need()
@@ -86,7 +92,9 @@ class Measuring:
             raise FairlaneError(f"{job.id}: has a target relative to a latency that nothing measures")
         alone = self._known(job.needs.alone).tenants[0].lat_us["p50"]
         if alone is None:
-            raise FairlaneError(f"{job.needs.alone}: knows no latency; delete its results and start again")
+            raise CannotBeSetError(
+                f"{job.variant.knob} cannot be set for {job.scenario.name}: {job.needs.alone} has no latency"
+            )
         return alone
 
     def _io_cost(self, job: Job) -> Tuned:
@@ -135,7 +143,7 @@ class Measuring:
             if error <= FAIR:
                 break
         if found is None:
-            raise FairlaneError(f"io.cost cannot be set for {what.name}: {run.counters[REFUSED]}")
+            raise CannotBeSetError(f"io.cost cannot be set for {what.name}: {run.counters[REFUSED]}")
         return found[1:]
 
     def _io_cost_targets(self, job: Job, what: Scenario, tuned: Tuned, by_model: Run) -> Tuned:
@@ -145,7 +153,7 @@ class Measuring:
         about = f"{slower.speed:.0%} of its model, for latencies"
         unhurried = self._attempt(job, what, Variant("io.cost", "io.cost"), slower, "unhurried", about)
         if REFUSED in unhurried.counters:
-            raise FairlaneError(f"io.cost-qos cannot be set for {what.name}: {unhurried.counters[REFUSED]}")
+            raise CannotBeSetError(f"io.cost-qos cannot be set for {what.name}: {unhurried.counters[REFUSED]}")
         found: tuple[bool, float, Tuned] | None = None
         for times in TARGETS:
             targets_us = {way: mean * times for way, mean in unhurried.counters[DRIVE_US].items()}
@@ -160,7 +168,7 @@ class Measuring:
             if fair and run.total_iops >= KEPT * by_model.total_iops:
                 break
         if found is None:
-            raise FairlaneError(f"io.cost-qos cannot be set for {what.name}: {run.counters[REFUSED]}")
+            raise CannotBeSetError(f"io.cost-qos cannot be set for {what.name}: {run.counters[REFUSED]}")
         return found[2]
 
     def of_setting(self, job: Job, need: Need) -> float | None:

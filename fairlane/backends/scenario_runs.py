@@ -40,12 +40,16 @@ class ScenarioRun:
 def run_scenarios(
     backend: Backend, runs: Sequence[ScenarioRun], tell: Tell = ignore
 ) -> Iterator[tuple[ScenarioRun, Results]]:
-    """Run them all; each is yielded when the last of its jobs is finished, in their order."""
+    """Run them all; each is yielded when the last of its jobs is finished, in their order.
+
+    One that no knob could run is told at the end, and keeps none of the others from being run.
+    """
     jobs = [run.jobs for run in runs]
     if len(runs) > 1:
         jobs = [[replace(job, about=f"{job.scenario.name}: {job.variant.name}") for job in each] for each in jobs]
     parts: dict[str, Results] = {}
     complaints: list[str] = []
+    failed: list[FairlaneError] = []
     left = list(zip(runs, jobs, strict=True))
     with closing(backend.run([job for each in jobs for job in each], tell)) as finished:
         for each in finished:
@@ -53,17 +57,24 @@ def run_scenarios(
             complaints += (line for run in each.results.runs for line in run.bad_dmesg)
             while left and all(job.id in parts for job in left[0][1]):
                 run, mine = left.pop(0)
-                yield run, together([parts.pop(job.id) for job in mine])
+                try:
+                    whole = together([parts.pop(job.id) for job in mine])
+                except FairlaneError as error:
+                    failed.append(FairlaneError(f"{run.scenario.name}: {error}") if len(runs) > 1 else error)
+                else:
+                    yield run, whole
     if complaints:
         raise FairlaneError(
             "the kernel complained during the run, so its figures prove nothing; dmesg.txt has all of it"
             f"{proc.tail(complaints)}"
         )
+    if failed:
+        raise FairlaneError("; ".join(map(str, failed)))
 
 
 def run_scenario(backend: Backend, scenario: Scenario, knobs: Sequence[str], out: Path, tell: Tell = ignore) -> Results:
     """The same of one scenario."""
-    [(_, results)] = run_scenarios(backend, [ScenarioRun(scenario, knobs, out)], tell)
+    [(_, results)] = list(run_scenarios(backend, [ScenarioRun(scenario, knobs, out)], tell))
     return results
 
 

@@ -45,9 +45,10 @@ def expected_s(what: Simulation) -> float:
     return expected_requests(what) * REQUEST_S
 
 
-def _kind(what: Simulation) -> str:
-    """Units that are alike in cost."""
-    return f"{what.job.scenario.name} {what.drive.name} {what.job.variant.name}"
+def _work(what: Simulation) -> Work:
+    """Units of one scenario, drive and scheduler are alike in cost; those that share one of these, in part."""
+    traits = (what.job.scenario.name, what.drive.name, what.job.variant.name)
+    return Work(" ".join(traits), expected_s(what), traits)
 
 
 class Told:
@@ -55,7 +56,7 @@ class Told:
 
     def __init__(self, units: Sequence[Unit], tell: Tell) -> None:
         self.tell, self.lock = tell, threading.Lock()
-        self.time = TimeLeft({unit.job.id: Work(_kind(unit.what), expected_s(unit.what)) for unit in units})
+        self.time = TimeLeft({unit.job.id: _work(unit.what) for unit in units})
         self.steps = _steps(units)
         self.last = float("-inf")  # when something was said
 
@@ -82,7 +83,7 @@ class Told:
     def expected_s(self, unit: Unit) -> float:
         """How long it takes, as far as is known by now."""
         with self.lock:
-            known = self.time.expected_s(Work(_kind(unit.what), expected_s(unit.what)))
+            known = self.time.expected_s(_work(unit.what))
         return expected_s(unit.what) if known is None else known
 
     def _say(self, unit: Unit) -> None:

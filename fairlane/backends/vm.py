@@ -33,8 +33,8 @@ from fairlane.vm.kernels import Kernel
 
 BOOT_S = 20.0
 OVERHEAD_S = 2.0  # of a job: cgroups, starting fio, collecting
-# The suite's drive: the P4500 of profiles/. For overhead as fast as it is, so that the CPU is what is short; for the
-# rest so much slower that an emulated CPU does not count.
+# The suite's drive, where --on names no other: the P4500 of profiles/. For overhead as fast as it is, so that the CPU
+# is what is short; for the rest so much slower that an emulated CPU does not count.
 PROFILE, SLOW = "p4500", 100
 PARAMS = {"size": 8 << 30, "memory": 1 << 30}
 # While it is calibrated: so slow that an emulated CPU keeps up with it on a machine that does other things, too; and
@@ -66,9 +66,14 @@ class Vm(Backend):
         return qemu.CPUS
 
     def drives(self) -> tuple[Profile, Profile]:
-        profile = load_profile(PROFILE)
+        profile = load_profile(self.place or PROFILE)
         fast = replace(profile, params={**profile.params, **PARAMS})
         return fast, replace(fast, params={**fast.params, "time_scale": SLOW})
+
+    def check_place(self) -> None:
+        """The suite's drive is a modelled SSD."""
+        if self.place and load_profile(self.place).kind != "ssd":
+            raise FairlaneError(f"--on vm:{self.place}: is no modelled SSD; give one, such as vm:zssd")
 
     def calibrated(self, profile: Profile) -> Profile:
         return replace(profile, params={**profile.params, "time_scale": CALIBRATED_SLOW})

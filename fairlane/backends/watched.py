@@ -40,6 +40,7 @@ class Watched:
         self.wrong: list[str] = []
         self.counts = False  # the run that counts is under way
         self.settings_read_back: int | None = None  # in it; None: not yet
+        self.kernel_bytes: int | None = None  # at the same moment
 
     @property
     def refused(self) -> str | None:
@@ -56,6 +57,7 @@ class Watched:
             self.looks.append(_Look(time.time(), vrate, times, self._usage()))
         if self.counts and part > 0.5 and self.settings_read_back is None:  # under load
             self.settings_read_back = len(self.setting.written)
+            self.kernel_bytes = cgroups.kernel_bytes()
             self.wrong.extend(differing(self.setting))
 
     def settle(self, scenario: Scenario, play: Play, file: Path, targets_us: Mapping[str, float]) -> None:

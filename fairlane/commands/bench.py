@@ -4,30 +4,35 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
+from functools import partial
 
-from fairlane.commands.common import backend_of, print_json
+from fairlane.backends.job import Backend
+from fairlane.calibration import calibrate as calibration
+from fairlane.commands import calibrate
+from fairlane.commands.common import INTERRUPTED, backend_of, carried_on, print_json
+from fairlane.experiment import price_lists
+from fairlane.experiment.model import OURS
+from fairlane.experiment.results import PLAN, check_folder
 from fairlane.isolbench import bench
 from fairlane.pages import bench_page, terminal
 
+PRICES = "prices.toml"  # in the run folder: of a drive that had no price list
+
 
 def main(args: argparse.Namespace) -> int:
-    backend = backend_of(args)
+    backend = backend_of(args, drive=True)
     backend.check_place()
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    what = bench.prepare(parts, names, backend, args.quick, args.out, args.prices)
+    what = bench.prepare(parts, names, backend, args.quick, args.out, _prices(args, backend, names))
     told = terminal.console(stderr=True)
     todo = len(what.todo)
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
     if todo:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
-        try:
-            with terminal.progress("isol-bench") as progress:
-                bench.run(what, progress)
-        except KeyboardInterrupt:
-            print(f"fairlane: interrupted; the same command goes on from here ({args.out})", file=sys.stderr)
-            return 130
+        if not carried_on("isol-bench", args.out, partial(bench.run, what)):
+            return INTERRUPTED
     found = bench.finish(what)
     page = bench_page.write(what, found)
     if args.json:
@@ -37,3 +42,29 @@ def main(args: argparse.Namespace) -> int:
     terminal.verdict(found, out)
     out.print(f"The report: {page}")
     return 0
+
+
+def _prices(args: argparse.Namespace, backend: Backend, names: Sequence[str] | None) -> str | None:
+    """The price list that --prices names; of a drive that has none, one that is measured first, and kept."""
+    drive, kept = backend.drives()[0], args.out / PRICES
+    if args.prices or not backend.place or not set(OURS) & set(names or backend.usual_knobs):
+        return args.prices and str(args.prices)
+    if kept.exists():
+        return str(kept)
+    if drive.name in price_lists.names() or (args.out / PLAN).exists() or drive.kind not in ("ssd", "host"):
+        return None
+    told = terminal.console(stderr=True)
+    if not backend.modelled and not args.destroy_data:
+        told.print(
+            f"{drive.name} has no price list, so to our schedulers bytes are what counts; with --destroy-data"
+            f" {drive.name} it is calibrated first",
+            markup=False,
+        )
+        return None
+    plan = calibration.plan(backend)
+    minutes = f"about {plan.estimate_s / 60:.0f} min" if plan.estimate_s else "some minutes"
+    fill = "" if backend.modelled else ", and as long as it takes to write all of the drive"
+    told.print(f"{drive.name} has no price list: calibrating it first, {minutes}{fill}; kept in {kept}", markup=False)
+    check_folder(args.out)
+    calibrate.measured(plan, kept, args.command_line)
+    return str(kept)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fairlane import files
 from fairlane.calibration import calibrate, price_file
+from fairlane.calibration.price_file import Calibration
 from fairlane.commands.common import backend_of, print_json
 from fairlane.errors import FairlaneError
 from fairlane.experiment import values
@@ -28,24 +29,30 @@ def main(args: argparse.Namespace) -> int:
         seconds=_positive("--seconds", args.seconds),
     )
     file = args.out or Path("out", f"prices-{plan.where}.toml")
-    with files.new_file(file) as write:
-        with tempfile.TemporaryDirectory(prefix="fairlane-") as folder, terminal.progress("calibrate") as progress:
-            if plan.estimate_s:
-                progress(Progress(f"{len(plan.loads())} loads, {plan.estimate_s / 60:.0f} minutes", 0.0))
-            found = calibrate.run(plan, Path(folder), progress)
-        try:
-            text = price_file.file_text(found, args.command_line)
-        except ValueError as error:
-            raise FairlaneError(
-                f"{error}: too little was measured in {plan.seconds:g} s; give more --seconds"
-            ) from error
-        write(text)
+    found = measured(plan, file, args.command_line)
     if args.json:
         print_json(asdict(found))
     else:
         terminal.calibration(found, terminal.console())
         terminal.console().print(f"{file}")
     return 0
+
+
+def measured(plan: calibrate.Plan, file: Path, command: str) -> Calibration:
+    """Calibrate, and leave the price list in that file."""
+    with files.new_file(file) as write:
+        with tempfile.TemporaryDirectory(prefix="fairlane-") as folder, terminal.progress("calibrate") as progress:
+            if plan.estimate_s:
+                progress(Progress(f"{len(plan.loads())} loads, {plan.estimate_s / 60:.0f} minutes", 0.0))
+            found = calibrate.run(plan, Path(folder), progress)
+        try:
+            text = price_file.file_text(found, command)
+        except ValueError as error:
+            raise FairlaneError(
+                f"{error}: too little was measured in {plan.seconds:g} s; give more --seconds"
+            ) from error
+        write(text)
+    return found
 
 
 def _size(option: str, text: str) -> int:

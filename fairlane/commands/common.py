@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlane.backends import table
@@ -14,8 +15,11 @@ from fairlane.backends.scenario_runs import ScenarioRun
 from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations
 from fairlane.experiment.results import Results
+from fairlane.pages import terminal
 from fairlane.places import INSTALLED, SIMULATOR_ONLY
+from fairlane.progress import Progress
 
+INTERRUPTED = 130  # the exit status
 RESULTS, REPORT, COMPARED, SCENARIO = "results.json", "report.html", "compared.html", "scenario.toml"
 PICTURE = "picture.svg"
 
@@ -37,6 +41,17 @@ def knobs_of(asked: str | None, backend: Backend) -> tuple[Backend, list[str]]:
 def conclude(run: ScenarioRun, results: Results, backend: Backend, command: str, file: Path) -> None:
     """Complete the results by the outcomes and by how to get them again, and write them."""
     expectations.conclude(run.scenario, results, run.knobs, command, file, backend.knobs)
+
+
+def carried_on(title: str, out: Path, run: Callable[[Callable[[Progress], None]], None]) -> bool:
+    """Run what keeps each unit that is done in the folder, with progress; whether it was not interrupted."""
+    try:
+        with terminal.progress(title) as progress:
+            run(progress)
+    except KeyboardInterrupt:
+        print(f"fairlane: interrupted; the same command goes on from here ({out})", file=sys.stderr)
+        return False
+    return True
 
 
 def only_in_a_checkout(command: str) -> None:

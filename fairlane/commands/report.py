@@ -41,6 +41,7 @@ def main(args: argparse.Namespace) -> int:
         made = bench.finish(suite)
         if made.evidence.missing:
             print(f"fairlane: {made.advice}", file=sys.stderr)
+        terminal.beside_published(made.published, terminal.console())
         print(bench_page.write(suite, made))
         return 0
     return _scenarios(args)

@@ -44,23 +44,33 @@ def run(asked: Asked) -> int:
     for each in runs:
         check_folder(each.out, RESULTS)
     out = terminal.console()
-    bad, everything = False, list[Results]()
+    bad, everything, failure = False, list[Results](), None
     title = runs[0].scenario.name if len(runs) == 1 else f"{len(runs)} scenarios"
     with terminal.progress(title) as progress:
-        for each, results in run_scenarios(asked.backend, runs, progress):
-            file = each.out / RESULTS
-            conclude(each, results, asked.backend, asked.command, file)
-            bad = bad or bool(expectations.failed(results.expects))
-            everything.append(results)
-            if not asked.json:
-                terminal.results(results, out)
-                terminal.outcomes(results.expects, out)
-                out.print(f"{file}")
-    if asked.json:
+        try:
+            for each, results in run_scenarios(asked.backend, runs, progress):
+                file = each.out / RESULTS
+                conclude(each, results, asked.backend, asked.command, file)
+                bad = bad or bool(expectations.failed(results.expects))
+                everything.append(results)
+                if not asked.json:
+                    terminal.results(results, out)
+                    terminal.outcomes(results.expects, out)
+                    out.print(f"{file}")
+        except FairlaneError as error:  # what has run is told all the same
+            failure = error
+    _together(asked, everything)
+    if failure:
+        raise failure
+    return 1 if asked.check and bad else 0
+
+
+def _together(asked: Asked, everything: Sequence[Results]) -> None:
+    """What is said of all of them, at the end."""
+    if asked.json and everything:
         print_json([asdict(each) for each in everything] if len(everything) > 1 else asdict(everything[0]))
     elif len(everything) > 1:
-        terminal.across(everything, out)
-    return 1 if asked.check and bad else 0
+        terminal.across(everything, terminal.console())
 
 
 def _runs(asked: Asked) -> list[ScenarioRun]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
+from functools import partial
 from pathlib import Path
 
 from fairlane.backends import table
 from fairlane.backends.job import Options
-from fairlane.commands.common import print_json
+from fairlane.commands.common import INTERRUPTED, carried_on, print_json
 from fairlane.pages import study_page, terminal
 from fairlane.study import study, study_file
 
@@ -24,12 +24,8 @@ def main(args: argparse.Namespace) -> int:
         done = len(what.units) - todo
         said = f"{done:,} of {len(what.units):,} units are done; " if done else ""
         told.print(f"{out}: {said}{todo:,} to run", markup=False)
-        try:
-            with terminal.progress("study") as progress:
-                study.run(what, progress)
-        except KeyboardInterrupt:
-            print(f"fairlane: interrupted; the same command goes on from here ({out})", file=sys.stderr)
-            return 130
+        if not carried_on("study", out, partial(study.run, what)):
+            return INTERRUPTED
     file = study.write_table(what)
     page = study_page.write(what, shlex.join(["fairlane", "study", str(args.study), "--out", str(out)]))
     if args.json:

@@ -22,12 +22,13 @@ from fairlane.experiment import price_lists
 from fairlane.experiment.model import Variant
 from fairlane.experiment.results import PLAN, Results
 from fairlane.files import write_json
-from fairlane.isolbench import suite, verdict
+from fairlane.isolbench import published, suite, verdict
+from fairlane.isolbench.published import Beside
 from fairlane.isolbench.run_folder import Store, room
 from fairlane.isolbench.suite import Unit
 from fairlane.isolbench.suite_figures import Evidence
 from fairlane.isolbench.verdict import Mark
-from fairlane.progress import Progress
+from fairlane.progress import Progress, TimeLeft, Work
 
 VERDICT = "verdict.json"
 ASKED = {
@@ -174,7 +175,7 @@ def load(out: Path) -> Bench:
         plan = Plan(**{**data, "parts": tuple(data["parts"]), "knobs": tuple(data["knobs"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FairlaneError(f"{out}: not a folder that `fairlane bench --out` wrote ({error})") from error
-    return Bench(plan, table.named(plan.on, Options(plan.kernel, plan.destroy_data)), units, Store(out))
+    return Bench(plan, table.named(plan.on, Options(plan.kernel, plan.destroy_data), drive=True), units, Store(out))
 
 
 # --- Running ---
@@ -239,9 +240,10 @@ class _Told:
         self.total = len(bench.units)
         self.left = {unit.id: unit.seconds for unit in bench.todo}
         self.asked = len(self.left)
-        self.all_s = sum(self.left.values())
         self.progress = progress
-        self.started: float | None = None
+        self.since: float | None = None  # when the last was finished, or the first begun
+        self.worked_s = 0.0  # on units, and not on what is measured for knobs
+        self.time = TimeLeft({unit.id: _work(unit) for unit in bench.todo}, lambda: self.worked_s)
         self.knows = False  # the backend knows how far it is, and how long the rest takes
 
     def step(self, now: Progress) -> None:
@@ -256,9 +258,10 @@ class _Told:
         if self.knows:
             part = (self.total - self.asked + now.fraction * self.asked) / self.total
             self.progress(Progress(f"{self._done} of {self.total} units", part, now.left_s))
-        elif self.started is None and now.fraction > 0:
+        elif self.since is None and now.fraction > 0:
+            self.since = time.monotonic()
             self._unit()
-        elif self.started is None:
+        elif self.since is None:
             self.progress(Progress(now.step, self._done / self.total))
 
     @property
@@ -266,20 +269,26 @@ class _Told:
         return self.total - len(self.left)
 
     def finished(self, unit_id: str) -> None:
-        self.left.pop(unit_id, None)
+        now = time.monotonic()
+        took_s, self.since = now - (now if self.since is None else self.since), now
+        if self.left.pop(unit_id, None) is not None:
+            self.worked_s += took_s
+            self.time.finished(unit_id, took_s)
         if self.left and not self.knows:
             self._unit()
 
     def _unit(self) -> None:
         """The next of those that are left is begun."""
-        now = time.monotonic()
-        if self.started is None:
-            self.started = now
-        left_s = sum(self.left.values())
-        ran_s = self.all_s - left_s
-        minutes = left_s * ((now - self.started) / ran_s if ran_s else 1.0) / 60
+        left_s = self.time.left_s
+        minutes = (sum(self.left.values()) if left_s is None else left_s) / 60
         text = f"{self._done + 1} of {self.total}: {next(iter(self.left))} (about {minutes:.0f} min left)"
         self.progress(Progress(text, self._done / self.total))
+
+
+def _work(unit: Unit) -> Work:
+    """What a unit costs beside its seconds depends on its experiment and its knob."""
+    traits = (f"{unit.part} {unit.experiment} {unit.x}", unit.knob)
+    return Work(" ".join(traits), unit.seconds, traits)
 
 
 # --- What it comes to ---
@@ -289,6 +298,7 @@ class _Told:
 class Found:
     evidence: Evidence
     marks: dict[str, dict[str, Mark]]
+    published: list[Beside]  # the published marks that there are of these knobs, and ours
     advice: str
     summary: dict[str, Any]
 
@@ -302,7 +312,9 @@ def finish(bench: Bench) -> Found:
     """Judge what is there; leaves verdict.json in the run folder."""
     evidence = Evidence(bench.units, results(bench))
     found = verdict.marks(evidence)
+    beside = published.beside(evidence, found)
     summary = {"schema": 1, "command": bench.command, **vars(bench.plan), **verdict.summary(evidence)}
+    summary |= {"published": published.summary(beside)} if beside else {}
     with room(bench.store.folder):
         write_json(bench.store.folder / VERDICT, summary)
-    return Found(evidence, found, summary["advice"], summary)
+    return Found(evidence, found, beside, summary["advice"], summary)

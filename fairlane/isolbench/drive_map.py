@@ -151,12 +151,12 @@ def run(what: Plan, folder: Path, tell: Tell) -> Map:
     """Measure it all; the folder is for whatever the backends leave, and empty at first."""
     found = Map(what.where, what.backend.on)
     with nullcontext() if what.backend.modelled else disks.claimed(what.where):
-        ends = {f"{op} {end}": [_tenant(op, end == "most")] for op in what.ops for end in ("most", "least")}
+        ends = {f"{op}-{end}": [_tenant(op, end == "most")] for op in what.ops for end in ("most", "least")}
         loads = [(name, what.scenario(name, tenants)) for name, tenants in ends.items()]
         runs = _runs(what, loads, folder, found, tell)
         for op in what.ops:
             found.most[op], found.least[op] = (
-                _load(what, runs[f"{op} {end}"].tenants[0], None) for end in ("most", "least")
+                _load(what, runs[f"{op}-{end}"].tenants[0], None) for end in ("most", "least")
             )
             if not found.most[op].iops:
                 raise FairlaneError(f"{what.where}: none of the {op} was completed in {what.seconds:g} s")

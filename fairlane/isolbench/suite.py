@@ -25,7 +25,7 @@ from typing import Any
 from fairlane.backends.job import Backend
 from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
-from fairlane.experiment.model import Profile, Scenario, TenantSpec, from_dict, to_dict
+from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, from_dict, to_dict
 from fairlane.isolbench import limit
 from fairlane.linux.knob import BY_WEIGHT, Priority, Tuning
 from fairlane.linux.knobs import HEAVY, TABLE
@@ -38,6 +38,15 @@ BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
 SIM_CORES = 16  # of a simulated host
 CONTROL_PERIODS = 5  # of a knob, before it is measured
+ALL_PUBLISHED = 0  # settings: as many as the paper's authors tried
+OTHER_LOADS: dict[str, dict[str, Any]] = {  # of best-effort tenants in d3, after the paper
+    "128KiB": {"bs": 128 * KIB},
+    "sequential": {"rw": "read"},
+    "mixed": {"rw": "randrw", "mix": 75},
+    "writes": {"rw": "randwrite"},  # until the drive collects garbage
+}
+OTHER_SETTINGS = 3  # with each of them
+NESTED = 3  # cgroups above each tenant
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,13 @@ class Scale:
     bursts: tuple[float, ...]  # d4: s
     repeats: int = 1  # of every unit; a figure is their median
     limit_steps: int = 2  # of the limit, from each power of two to the next
+    # What only the full size has, after the paper; none of it is judged but for that of d2.
+    nested_apps: tuple[int, ...] = ()  # d1: tenants in one cgroup, and in nested ones
+    drives: tuple[tuple[int, int], ...] = ()  # d1: so many drives at once, and the cores that each then has
+    mixes: tuple[int, ...] = ()  # d2: percent of reads in a mix of them with writes
+    unsaturated: tuple[int, ...] = ()  # d2: tenants that leave the drive room
+    loads: tuple[str, ...] = ()  # d3: other best-effort loads, of OTHER_LOADS
+    ratios: tuple[int, ...] = ()  # d4: weights of the tenant with priority, against 1 each
 
 
 def scale(quick: bool, backend: Backend) -> Scale:
@@ -70,10 +86,16 @@ def scale(quick: bool, backend: Backend) -> Scale:
         tuple(n for n in powers if n <= 4 * cores),
         (2, 4, 8, 16, 32, 64),
         (64 * KIB, 256 * KIB),
-        8,
+        ALL_PUBLISHED,
         (0.001, 0.01, 0.1, 1.0, 5.0),
         5,
-        4,
+        limit_steps=4,
+        nested_apps=(1, 16, 256),
+        drives=tuple((n, cores // n) for n in (1, 2, 4, 8) if n <= cores),
+        mixes=(75, 50),
+        unsaturated=(2, 4, 8, 16),
+        loads=tuple(OTHER_LOADS),
+        ratios=(1000, 10000),
     )
 
 
@@ -97,8 +119,7 @@ class Unit:
     def id(self) -> str:
         """Also the name of its file."""
         where = "" if self.x is None else f"-{self.x:g}"
-        text = f"{self.part}-{self.experiment}{where}.{self.knob}.{self.setting}"
-        text += f".r{self.repeat}" if self.repeat else ""
+        text = _of_repeat(f"{self.part}-{self.experiment}{where}.{self.knob}.{self.setting}", self.repeat)
         return "".join(c if c.isalnum() or c in ".-" else "_" for c in text)
 
     @property
@@ -109,6 +130,10 @@ class Unit:
     @property
     def seconds(self) -> float:
         return self.scenario.warmup + self.scenario.seconds
+
+
+def _of_repeat(unit_id: str, repeat: int) -> str:
+    return f"{unit_id}.r{repeat}" if repeat else unit_id
 
 
 def to_json(unit: Unit) -> dict[str, Any]:
@@ -148,7 +173,7 @@ def _long_enough(unit: Unit) -> Scenario:
 
 def _repeated(unit: Unit, repeat: int) -> Unit:
     def same(unit_id: str | None) -> str | None:
-        return f"{unit_id}.r{repeat}" if unit_id and repeat else unit_id
+        return _of_repeat(unit_id, repeat) if unit_id else None
 
     return replace(unit, repeat=repeat, baseline=same(unit.baseline), alone=same(unit.alone))
 
@@ -216,12 +241,42 @@ def _overhead(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit
         apps = [_read(f"batch{n}", depth=128) for n in range(count)]
         yield from _loaded("bandwidth", count, _scenario("d1", "bandwidth", apps, how, drive), names)
 
+    yield from _in_cgroups(names, how, drive)
+    yield from _on_several(names, how, drive)
+
+
+def _in_cgroups(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    """All in one cgroup, and each below others. None is without: what a tenant did is counted by its cgroup."""
+    pinned: tuple[int, ...]
+    for count in how.nested_apps:
+        for kind, depth, pinned in (("latency", 1, (0,)), ("bandwidth", 128, ())):
+            one = _scenario("d1", f"{kind}-one", [_read("all", count, depth, cores=pinned)], how, drive)
+            yield from _loaded(f"{kind}-one", count, one, names)
+            groups = [
+                Cgroup(f"g{n}-{level}", parent=f"g{n}-{level - 1}" if level else None)
+                for n in range(count)
+                for level in range(NESTED)
+            ]
+            apps = [_read(f"t{n}", depth=depth, parent=f"g{n}-{NESTED - 1}", cores=pinned) for n in range(count)]
+            nested = replace(_scenario("d1", f"{kind}-nested", apps, how, drive), groups=tuple(groups))
+            yield from _loaded(f"{kind}-nested", count, nested, names)
+
+
+def _on_several(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    """What each of several drives does when they divide the cores among them.
+
+    Drives share nothing but the CPU: so many at once on so many cores are as one on its part of the cores.
+    """
+    for count, cores in how.drives:
+        apps = [_read(f"batch{n}", depth=128, cores=tuple(range(cores))) for n in range(4 * cores)]
+        yield from _loaded("drives", count, _scenario("d1", "drives", apps, how, drive), names)
+
 
 def _loaded(experiment: str, count: int, scenario: Scenario, names: Sequence[str]) -> Iterator[Unit]:
     """Every knob with limits that do not bind; and idle, which is told apart from that only with one tenant."""
     for name in names:
         yield Unit("d1", experiment, count, name, "active", scenario, Tuning(slack=True))
-        if count == 1 and name != BASELINE:
+        if count == 1 and name != BASELINE and experiment in ("latency", "bandwidth"):
             yield Unit("d1", experiment, count, name, "idle", scenario, Tuning(idle=True))
 
 
@@ -234,6 +289,7 @@ def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit
         **{f"size-{size // KIB}KiB": (_greedy("small", iodepth=16), _greedy("large", bs=size)) for size in how.sizes},
         "sequential": (_greedy("random"), _greedy("sequential", rw="read")),
         "writes": (_greedy("reads"), _greedy("writes", rw="randwrite")),
+        **{f"mixed-{mix}": (_greedy("reads"), _greedy("mixed", rw="randrw", mix=mix)) for mix in how.mixes},
     }
     for experiment, pair in pairs.items():
         for tenant in pair:
@@ -245,17 +301,25 @@ def _fairness(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit
             weights = [LIGHT * (1 + n % 4 if spread else 1) for n in range(count)]
             tenants = [_greedy(f"t{n}", weight=weight) for n, weight in enumerate(weights)]
             yield from _each("d2", experiment, count, _scenario("d2", experiment, tenants, how, drive), names)
+    for count in how.unsaturated:
+        tenants = [_read(f"t{n}") for n in range(count)]
+        yield from _each("d2", "unsaturated", count, _scenario("d2", "unsaturated", tenants, how, drive), names)
     yield _alone(_greedy("t0"), "d2", how, drive)
+    yield _alone(saturating(_read("t0")), "d2", how, drive)
+    if how.unsaturated:
+        yield _alone(_read("t0"), "d2", how, drive)
 
 
 def saturating(tenant: TenantSpec) -> TenantSpec:
     """A load of the same requests that the drive is fully busy with: it tells what one of them costs."""
-    return _greedy(tenant.name, rw=tenant.rw, bs=tenant.bs, jobs=8, iodepth=64 if tenant.bs <= 64 * KIB else 16)
+    depth = 64 if tenant.bs <= 64 * KIB else 16
+    return _greedy(tenant.name, rw=tenant.rw, mix=tenant.mix, bs=tenant.bs, jobs=8, iodepth=depth)
 
 
 def alone_id(tenant: TenantSpec, part: str) -> str:
     """The unit in which a tenant with that load is alone."""
-    kind = f"{tenant.rw}-{tenant.bs // KIB}KiB-{tenant.jobs}x{tenant.iodepth}"
+    rw = f"{tenant.rw}{tenant.mix}" if tenant.rw == "randrw" else tenant.rw
+    kind = f"{rw}-{tenant.bs // KIB}KiB-{tenant.jobs}x{tenant.iodepth}"
     return f"{part}-alone.{BASELINE}.{kind}"
 
 
@@ -271,12 +335,14 @@ def _alone(tenant: TenantSpec, part: str, how: Scale, drive: Profile) -> Unit:
 CRITICAL = {"latency": _read(PRIO), "bandwidth": _greedy(PRIO)}
 
 
-def _best_effort() -> list[TenantSpec]:
-    return [_greedy(f"be{n}", weight=LIGHT) for n in range(BEST_EFFORT)]
+def _best_effort(weight: int = LIGHT, **more: Any) -> list[TenantSpec]:
+    return [_greedy(f"be{n}", weight=weight, **more) for n in range(BEST_EFFORT)]
 
 
 def settings(knob: str, count: int) -> list[Priority]:
     """So many of what the knob can be set to, from no priority to the most; its whole range is always spanned."""
+    if count == ALL_PUBLISHED:
+        return TABLE[knob].published_priorities(PRIO)
     found = TABLE[knob].priorities(PRIO)
     if len(found) <= count:
         return found
@@ -302,14 +368,18 @@ def _prioritised(name: str, setting: Priority, first: Unit, tenants: Sequence[Te
 
 
 def _tradeoff(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
+    loads: list[tuple[str, int, dict[str, Any]]] = [("", how.settings, {})]
+    loads += [(f"-{name}", OTHER_SETTINGS, OTHER_LOADS[name]) for name in how.loads]
     for kind, critical in CRITICAL.items():
         alone = _alone(critical, "d3", how, drive)
         yield alone
-        tenants = [replace(critical, weight=LIGHT), *_best_effort()]
-        first = Unit("d3", kind, None, BASELINE, "as it is", _scenario("d3", kind, tenants, how, drive), alone=alone.id)
-        for name in names:
-            for setting in settings(name, how.settings):
-                yield _prioritised(name, setting, first, tenants)
+        for suffix, count, more in loads:
+            tenants = [replace(critical, weight=LIGHT), *_best_effort(**more)]
+            scenario = _scenario("d3", kind + suffix, tenants, how, drive)
+            first = Unit("d3", kind + suffix, None, BASELINE, "as it is", scenario, alone=alone.id)
+            for name in names:
+                for setting in settings(name, count):
+                    yield _prioritised(name, setting, first, tenants)
 
 
 # --- D4: bursts ---
@@ -327,3 +397,14 @@ def _bursts(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
             first = Unit("d4", kind, length, BASELINE, "as it is", scenario, alone=alone.id)
             for name in names:
                 yield _prioritised(name, burst_setting(name), first, tenants)
+            for ratio in how.ratios:
+                yield from _lopsided(first, ratio, burst, names)
+
+
+def _lopsided(first: Unit, ratio: int, burst: TenantSpec, names: Sequence[str]) -> Iterator[Unit]:
+    """The same burst, with that weight against 1 each, under knobs that know weights."""
+    tenants = [burst, *_best_effort(weight=1)]
+    for name in (name for name in names if burst_setting(name).weight):
+        setting = replace(burst_setting(name), name=f"weight {ratio} to 1", weight=ratio)
+        unit = _prioritised(name, setting, first, tenants)
+        yield replace(unit, experiment=f"{first.experiment}-{ratio}to1")

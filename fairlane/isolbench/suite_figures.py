@@ -9,15 +9,18 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING
+from fairlane.backends.measuring import ELSEWHERE, KERNEL_BYTES, NONE_OF_SETTING
 from fairlane.experiment.figures import jain, share_error
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import limit
-from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
+from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, CRITICAL, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 from fairlane.linux.knob import BY_WEIGHT
 from fairlane.linux.knobs import HEAVY
 
 TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
+
+
+TAIL_NOISE = 1.15  # where none's own P99 differs by more from repeat to repeat, no knob's says anything
 
 
 MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
@@ -71,7 +74,9 @@ class Evidence:
             self.every.append(Evidence([unit for unit in first if unit.id in found], found))
         self.parts = [part for part in PARTS if any(unit.part == part for unit in self.units)]
         self.knobs = list(dict.fromkeys(unit.knob for unit in self.units))
-        self.unavailable = {k: why for r in results.values() for k, why in r.unavailable.items()}
+        ran = {run.knob for r in results.values() for run in r.runs}
+        left_out = {k: why for r in results.values() for k, why in r.unavailable.items()}
+        self.unavailable = {knob: why for knob, why in left_out.items() if knob not in ran}  # anywhere
 
     def run(self, unit_id: str | None) -> Run | None:
         found = self.results.get(unit_id or "")
@@ -85,6 +90,13 @@ class Evidence:
             if unit.part == part and unit.knob == knob and experiment in (None, unit.experiment) and run is not None:
                 found.append((unit, run))
         return found
+
+    def left_out(self, knob: str, part: str | None = None) -> dict[str, str]:
+        """The units that the knob could not be set for, though it ran in others: where in the suite, and why."""
+        if knob in self.unavailable:
+            return {}
+        mine = [unit for unit in self.units if unit.knob == knob and part in (None, unit.part)]
+        return {unit.place: why for unit in mine if (why := self.results[unit.id].unavailable.get(knob))}
 
     def experiments(self, part: str) -> list[str]:
         return list(dict.fromkeys(u.experiment for u in self.units if u.part == part and u.experiment != "alone"))
@@ -125,6 +137,11 @@ class Evidence:
         ]
         if any(unit.alone and not unit.limit for unit in self.units if unit.part != limit.NAME):
             found.append("This run is of a version that did not measure the limit: d3 and d4 have no marks without it.")
+        if (noise := self.tail_noise()) > TAIL_NOISE:
+            found.append(
+                f"Under none itself, the P99 of latency-critical tenants differs {noise:.1f} times from repeat to"
+                " repeat. That is the machine, so no knob is judged by its P99 here; the report has it with its spread."
+            )
         for knob in self.knobs:
             found += [
                 f"A burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant is shorter than one of its"
@@ -133,6 +150,7 @@ class Evidence:
                 if burst.response_s is None
             ]
             found += self.set_elsewhere(knob)
+            found += [f"{knob} did not run in {place}: {why}." for place, why in self.left_out(knob).items()]
         return found
 
     def set_elsewhere(self, knob: str) -> list[str]:
@@ -158,6 +176,24 @@ class Evidence:
         """What the kernel complained of, and under which knob."""
         runs = [run for result in self.results.values() for run in result.runs]
         return [f"{run.knob}: {line}" for run in runs for line in run.bad_dmesg]
+
+    # --- d1 ---
+
+    def tail_noise(self) -> float:
+        """How many times its least P99 is the largest that the same latency-critical tenants had under none; 1 where
+        nothing is repeated."""
+        found: dict[str, list[float]] = {}
+        for repeat in self.every:
+            for unit, run in repeat.of("d1", BASELINE, "latency"):
+                if (p99 := latency(run, "p99")) is not None:
+                    found.setdefault(unit.id, []).append(p99)
+        return max((max(values) / min(values) for values in found.values() if min(values)), default=1.0)
+
+    def memory(self, unit: Unit, run: Run) -> float | None:
+        """Bytes that the knob takes of the kernel's memory for each tenant: beyond those of none."""
+        base = self.base(unit)
+        mine, others = (r.counters.get(KERNEL_BYTES) if r else None for r in (run, base))
+        return (mine - others) / len(run.tenants) if mine is not None and others is not None else None
 
     # --- d2 ---
 
@@ -256,9 +292,9 @@ class Evidence:
 
     # --- d4 ---
 
-    def bursts(self, knob: str) -> list[Burst]:
+    def bursts(self, knob: str, experiments: Sequence[str] = tuple(CRITICAL)) -> list[Burst]:
         found = []
-        for unit, run in self.of("d4", knob):
+        for unit, run in ((u, r) for experiment in experiments for u, r in self.of("d4", knob, experiment)):
             alone, base = self.run(unit.alone), self.base(unit)
             due = self.due(unit)
             if alone is None or base is None or due is None:
@@ -314,7 +350,7 @@ def _limited_error(run: Run) -> float:
 def _priority(run: Run, experiment: str) -> float | None:
     """What the tenant with priority wants to be large."""
     tenant = next(t for t in run.tenants if t.name == PRIO)
-    if experiment == "bandwidth":
+    if experiment.startswith("bandwidth"):
         return tenant.bytes_per_s
     p99 = tenant.lat_us.get("p99")
     return -p99 if p99 is not None else None

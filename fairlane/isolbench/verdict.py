@@ -15,7 +15,7 @@ from typing import Any
 from fairlane.experiment.results import Run
 from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.suite import BASELINE, CRITICAL, PARTS, PRIO, Unit
-from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, latency
+from fairlane.isolbench.suite_figures import NEVER, TAIL_NOISE, UNTIL_WINDOW_S, Evidence, latency
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
 MIXED = "~"  # its repeats disagree
@@ -50,6 +50,7 @@ LIMITS = (
         1.5,
         True,
     ),
+    Limit("tail", "d1", "P99 of the same, of none's; the worst point", 1.15, 1.5, True),
     Limit("cpu", "d1", "CPU time per I/O with the most batch tenants, of none's", 1.15, 1.5, True),
     Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85),
     Limit("unfairest", "d2", "Jain's index by cost, worst experiment", 0.85, 0.7),
@@ -168,6 +169,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
     return {
         "bandwidth": _worst(of_none(most, lambda run: run.total_bytes_per_s), min),
         "latency": _worst(of_none(lone, lambda run: latency(run, "mean")), max),
+        "tail": _worst(of_none(lone, lambda run: latency(run, "p99")), max),
         "cpu": _worst(of_none(most, lambda run: run.cpu_ns_per_io), max),
         "fairness": _worst(indexes, mean),
         "unfairest": _worst(indexes, min),
@@ -182,6 +184,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
 def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
     """By knob and part."""
     found: dict[str, dict[str, Mark]] = {}
+    noise = ("tail",) if evidence.tail_noise() > TAIL_NOISE else ()  # of the machine: figures that say nothing
     for knob in evidence.knobs:
         values = [figures(each, knob) for each in evidence.every]
         missing = evidence.unavailable.get(knob, "")
@@ -189,12 +192,20 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
         for part in evidence.parts:
             needed = (part, the_limit.NAME) if part in ("d3", "d4") else (part,)
             whole = not any(unit.part in needed and unit.knob in (knob, BASELINE) for unit in evidence.missing)
-            limits = [limit for limit in LIMITS if limit.part == part]
+            limits = [limit for limit in LIMITS if limit.part == part and limit.figure not in noise]
             note = f"not run: {missing}" if missing else ""
             judged = tuple(_judge(limit, values, whole, note) for limit in limits)
             repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
             found[knob][part] = Mark(knob, part, judged, tuple(repeats))
+            if any(each.left_out(knob, part) for each in evidence.every):
+                found[knob][part] = _no_better_than_known(found[knob][part])
     return found
+
+
+def _no_better_than_known(mark: Mark) -> Mark:
+    """Of a knob that could not be set for some of the units, where it may be worse than it is elsewhere."""
+    judged = (each if each.grade == 0 else replace(each, grade=None) for each in mark.judged)
+    return replace(mark, judged=tuple(judged), repeats=tuple(None if grade else grade for grade in mark.repeats))
 
 
 def _grade(limit: Limit, value: float | None, whole: bool) -> int | None:
@@ -275,7 +286,7 @@ def _rows(evidence: Evidence, repeat: int) -> list[dict[str, Any]]:
         }
         run = evidence.run(unit.id)
         if run is None:
-            found.append(row | {"unavailable": evidence.unavailable.get(unit.knob)})
+            found.append(row | {"unavailable": evidence.results[unit.id].unavailable.get(unit.knob)})
             continue
         prio = next((t for t in run.tenants if t.name == PRIO), None)
         found.append(

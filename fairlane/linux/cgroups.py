@@ -15,6 +15,7 @@ from fairlane.experiment.model import Cgroup, TenantSpec
 from fairlane.proc import shielded
 
 MOUNTS = Path("/proc/mounts")
+MEMINFO = Path("/proc/meminfo")
 REMOVE_TIMEOUT_S = 10.0  # a cgroup is busy until its last process has been reaped
 
 
@@ -92,6 +93,12 @@ def moved(tree: Tree, name: str, number: str) -> tuple[int, int]:
     """Bytes that the cgroup has read from and written to the device (MAJ:MIN) so far."""
     values = io_stat(tree.paths[name], number)
     return int(values.get("rbytes", 0)), int(values.get("wbytes", 0))
+
+
+def kernel_bytes() -> int:
+    """What the kernel has of memory for its own objects; cgroups, and what knobs keep of each, are among them."""
+    lines = (line.split() for line in MEMINFO.read_text().splitlines())
+    return sum(1024 * int(line[1]) for line in lines if line[0] in ("Slab:", "Percpu:"))
 
 
 def _enable_io(path: Path) -> None:

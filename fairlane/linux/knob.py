@@ -143,6 +143,10 @@ class Knob:
         """All that it can be set to when the first tenant has priority, from none to the most."""
         return [AS_IT_IS]
 
+    def published_priorities(self, first: str) -> list[Priority]:
+        """The same, as many as isol-bench's authors tried of it."""
+        return self.priorities(first)
+
     def burst(self, _first: str, _weight: int, _others: float) -> Priority:
         """What comes nearest to that weight of the first tenant, which leaves the others that share."""
         return AS_IT_IS

@@ -27,6 +27,10 @@ SLACK_US = 10_000_000
 HEAVY = 1000  # the weight of a tenant with priority, beside others of 100
 
 
+def _evenly(first: float, last: float, count: int) -> list[float]:
+    return [round(first + (last - first) * n / (count - 1), 4) for n in range(count)]
+
+
 # --- The knobs ---
 
 
@@ -45,6 +49,10 @@ class Bfq(ByWeight):
         shrink = min(1.0, BFQ_WEIGHT_MAX / heaviest)
         setting.write(queue.iosched(setting.device) / "low_latency", "0")
         return {"low_latency": 0} | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
+
+    def published_priorities(self, _first: str) -> list[Priority]:
+        weights = [100, *(round(weight) for weight in _evenly(225, 10000, 44))]
+        return [Priority(f"weight {weight}", weight) for weight in weights]
 
 
 class IoMax(Knob):
@@ -83,6 +91,9 @@ class IoMax(Knob):
 
     def priorities(self, first: str) -> list[Priority]:
         return [self._others_at(first, fraction) for fraction in (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1)]
+
+    def published_priorities(self, first: str) -> list[Priority]:
+        return [self._others_at(first, fraction) for fraction in _evenly(0.97, 0.03, 29)]
 
     def burst(self, first: str, _weight: int, others: float) -> Priority:
         return self._others_at(first, others)
@@ -151,7 +162,12 @@ class IoLatency(Knob):
         return max(1, round(need.alone_us * tuning.target_of_alone))
 
     def priorities(self, first: str) -> list[Priority]:
-        targets = (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0)
+        return self._targets(first, (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0))
+
+    def published_priorities(self, first: str) -> list[Priority]:
+        return self._targets(first, _evenly(16.0, 1.0, 45))
+
+    def _targets(self, first: str, targets: Sequence[float]) -> list[Priority]:
         return [Priority(f"{t:g} x alone", tuning=Tuning(first=first, target_of_alone=t)) for t in targets]
 
     def burst(self, first: str, _weight: int, _others: float) -> Priority:
@@ -186,7 +202,12 @@ class IoCost(ByWeight):
         return found.by_model(tuning.speed)
 
     def priorities(self, _first: str) -> list[Priority]:
-        speeds = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+        return self._speeds((1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4))
+
+    def published_priorities(self, _first: str) -> list[Priority]:
+        return self._speeds(_evenly(1.0, 0.04, 33))
+
+    def _speeds(self, speeds: Sequence[float]) -> list[Priority]:
         return [Priority(f"weight {HEAVY}, {v:.0%}", HEAVY, Tuning(speed=v)) for v in speeds]
 
 
@@ -200,6 +221,9 @@ class IoCostQos(IoCost):
         return found.by_qos()
 
     def priorities(self, first: str) -> list[Priority]:
+        return ByWeight.priorities(self, first)
+
+    def published_priorities(self, first: str) -> list[Priority]:
         return ByWeight.priorities(self, first)
 
 

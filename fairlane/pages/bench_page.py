@@ -4,19 +4,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fairlane.experiment.results import Run
 from fairlane.formats import flat, fmt_iops, fmt_rate, fmt_us
-from fairlane.isolbench import limit
+from fairlane.isolbench import limit, published
 from fairlane.isolbench.bench import Bench, Found
+from fairlane.isolbench.published import Beside
 from fairlane.isolbench.run_folder import room
-from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
-from fairlane.isolbench.suite_figures import NEVER, UNTIL_WINDOW_S, Evidence, Tradeoff, front, latency, setup, where
+from fairlane.isolbench.suite import BASELINE, CRITICAL, PARTS, PRIO, Unit
+from fairlane.isolbench.suite_figures import (
+    NEVER,
+    UNTIL_WINDOW_S,
+    Evidence,
+    Tradeoff,
+    front,
+    latency,
+    setup,
+    where,
+)
 from fairlane.isolbench.verdict import LIMITS, Mark
+from fairlane.pages import bench_sheets
+from fairlane.pages.bench_sheets import Sheet, or_dash
 from fairlane.pages.plot import Axis, Curve, Plot, decades, draw, knob_colour, linear, nice, points_of
 from fairlane.pages.template import template
 
@@ -37,16 +49,6 @@ class Figure:
 
 def _figures(found: Iterable[tuple[str, Plot | None]]) -> list[Figure]:
     return [Figure(title, plot) for title, plot in found if plot is not None]
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table: its title, the headings, and rows of a knob and its cells."""
-
-    title: str
-    headings: list[str]
-    rows: list[tuple[str, list[str]]]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,12 @@ def _overhead(e: Evidence) -> Section:
         "Tenants with queue depth 1 share one core; batch tenants are added until the CPU or the drive is full. "
         "Active: every tenant has a weight, limit or target that cannot bind."
     )
-    return Section("d1", "Overhead", about, figures, [], [_idle(e)] if any(u.tuning.idle for u in e.units) else [])
+    sheets = [
+        bench_sheets.tails(e),
+        *bench_sheets.cgroups(e),
+        *([_idle(e)] if any(u.tuning.idle for u in e.units) else []),
+    ]
+    return Section("d1", "Overhead", about, figures, [], sheets)
 
 
 def _quantile_at(p: float) -> float:
@@ -167,10 +174,6 @@ def _fairness(e: Evidence) -> Section:
     return Section("d2", "Proportional fairness", about, figures, [], sheets)
 
 
-def _or(value: float | None, show: Callable[[float], str], never: str) -> str:
-    return "–" if value is None else never if value == NEVER else show(value)
-
-
 def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | None], form: str) -> Sheet:
     units = {(u.experiment, u.x): u for u in e.units if u.part == "d2" and u.experiment != "alone"}
     headings = [name if x is None else f"{name}, {x:g}" for name, x in units]
@@ -178,7 +181,7 @@ def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | N
     for knob in e.knobs:
         runs = {(u.experiment, u.x): value(u, r) for u, r in e.of("d2", knob) if u.experiment != "alone"}
         found = [runs.get(key) for key in units]
-        rows.append((knob, [_or(v, form.format, "∞") for v in found]))
+        rows.append((knob, [or_dash(v, form.format, "∞") for v in found]))
     return Sheet(title, headings, rows)
 
 
@@ -218,6 +221,7 @@ def _tradeoff(e: Evidence) -> Section:
             rows.append((knob, [*("–" if v is None else f"{v:.2f}" for v in (part, volume)), settings or "–"]))
         headings = ["of the limit’s", "hypervolume", f"settings: {what.removesuffix(', MB/s')} at total of none’s"]
         sheets.append(Sheet(f"{kind.capitalize()}-critical", headings, rows))
+    sheets += bench_sheets.other_loads(e)
     about = (
         "One tenant with priority against four that want everything, over what each knob can be set to. The "
         "hypervolume is the area under a knob’s front: none has 0, the figure of being alone at none’s total is 1. "
@@ -236,7 +240,7 @@ def _of_priority(point: Tradeoff, kind: str) -> str:
 
 
 def _bursts(e: Evidence) -> Section:
-    bursts = [u for u in e.units if u.part == "d4" and u.knob == BASELINE and u.experiment != "alone"]
+    bursts = [u for u in e.units if u.part == "d4" and u.knob == BASELINE and u.experiment in CRITICAL]
     small = []
     for unit in bursts:
         runs = {k: r for k in e.knobs for u, r in e.of("d4", k, unit.experiment) if u.x == unit.x}
@@ -252,7 +256,7 @@ def _bursts(e: Evidence) -> Section:
             if burst is None:
                 cells.append("–")
                 continue
-            when = _or(burst.response_s, lambda s: f"{1000 * s:.0f} ms", "never")
+            when = or_dash(burst.response_s, lambda s: f"{1000 * s:.0f} ms", "never")
             rate = "" if burst.rate is None else f"; {burst.rate:.2f} of alone"
             cells.append(when + rate + ("" if burst.kept is None else f"; total {burst.kept:.2f} of none’s"))
         rows.append((knob, cells))
@@ -268,9 +272,8 @@ def _bursts(e: Evidence) -> Section:
     kinds = dict.fromkeys(unit.experiment for unit in bursts)
     better = "higher and further right is better"
     figures = _figures((f"Bursts, {kind}-critical; {better}", _burst_rates(e, kind)) for kind in kinds)
-    return Section(
-        "d4", "Bursts", about, figures, small, [Sheet("From its first request until it has its due", headings, rows)]
-    )
+    sheets = [Sheet("From its first request until it has its due", headings, rows), *bench_sheets.lopsided(e)]
+    return Section("d4", "Bursts", about, figures, small, sheets)
 
 
 def _burst_rates(e: Evidence, kind: str) -> Plot | None:
@@ -352,13 +355,18 @@ def write(bench: Bench, found: Found) -> Path:
     """Write report.html into the run folder."""
     page = bench.store.folder / REPORT
     with room(bench.store.folder):
-        text = render(vars(bench.plan), bench.command, found.evidence, found.marks, found.advice)
+        text = render(vars(bench.plan), bench.command, found.evidence, found.marks, found.advice, found.published)
         page.write_text(text, encoding="utf-8")
     return page
 
 
 def render(
-    plan: Mapping[str, Any], command: str, e: Evidence, marks: Mapping[str, Mapping[str, Mark]], said: str
+    plan: Mapping[str, Any],
+    command: str,
+    e: Evidence,
+    marks: Mapping[str, Mapping[str, Mark]],
+    said: str,
+    beside: Sequence[Beside] = (),
 ) -> str:
     """The page as text."""
     return template("bench.html.j2").render(
@@ -374,6 +382,8 @@ def render(
         notes=e.notes(),
         config=_config(plan, e),
         command=command,
+        published=beside,
+        published_headline=published.headline(list(beside)),
         never=NEVER,
         knob_colour=knob_colour,
         bad_dmesg=e.complaints(),

@@ -20,6 +20,7 @@ from fairlane.pages.template import save, template
 LEFT, RIGHT, TOP, BOTTOM = 62, 18, 54, 40
 WIDTH, HEIGHT = 400, 288  # of a panel's area
 HEAD = 56  # above all panels
+LABEL = 17  # the room that a label of the limit's points takes
 ROW = 44  # of a panel with reads only
 # From short to long.
 COLOURS = ("#e8f3c9", "#bfe3b4", "#86cdb6", "#4db3b8", "#2b8fb3", "#2a6a9f", "#2f4584", "#2b2460")
@@ -151,10 +152,14 @@ def _curve(found: Map, at: int) -> Curve:
     y = decades("", [p99 for _, p99, _ in points])
     placed = [(WIDTH * x.at(total), HEIGHT * (1 - y.at(p99))) for total, p99, _ in points]
     path = "".join(f"{'L' if n else 'M'}{a:.1f} {b:.1f}" for n, (a, b) in enumerate(placed))
-    dots = [
-        Dot(x, y, f"{depth}" if depth else "alone", x < WIDTH / 2)
-        for (x, y), (_, _, depth) in zip(placed, points, strict=True)
-    ]
+    dots: list[Dot] = []
+    last, room = (-math.inf, -math.inf), 0
+    for (x_at, y_at), (_, _, depth) in zip(placed, points, strict=True):
+        free = max(abs(x_at - last[0]), 1.25 * abs(y_at - last[1])) >= room
+        text = (f"{depth}" if depth else "alone") if free else ""
+        dots.append(Dot(x_at, y_at, text, x_at < WIDTH / 2))
+        if free:
+            last, room = (x_at, y_at), LABEL if depth else 2 * LABEL
     return Curve(at, path, dots, _ticks(x, WIDTH, False), _ticks(y, HEIGHT, True))
 
 

@@ -26,10 +26,11 @@ from fairlane.experiment.results import Outcome, Results
 from fairlane.experiment.summary import Point, by_cost, points
 from fairlane.experiment.traces import Replayed
 from fairlane.formats import fmt_error, fmt_left
-from fairlane.isolbench import limit
+from fairlane.isolbench import limit, published
 from fairlane.isolbench.bench import Found
 from fairlane.isolbench.compare import BETTER, CHANGED, WORSE, Comparison
 from fairlane.isolbench.drive_map import Map
+from fairlane.isolbench.published import Beside
 from fairlane.isolbench.suite import PARTS
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD
 from fairlane.pages.headline import judged
@@ -116,7 +117,9 @@ def results(found: Results, out: Console) -> None:
 def across(found: Sequence[Results], out: Console) -> None:
     """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none."""
     rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
-    knobs = list(dict.fromkeys(knob for each in rows for knob in each))
+    knobs = list(
+        dict.fromkeys([*(knob for row in rows for knob in row), *(k for each in found for k in each.unavailable)])
+    )
     title = "The largest error of a tenant's share, and the total relative to none's"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("scenario")
@@ -127,6 +130,9 @@ def across(found: Sequence[Results], out: Console) -> None:
         said = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
         table.add_row(each.scenario, *said)
     out.print(table)
+    for each in found:
+        for knob, why in each.unavailable.items():
+            out.print(f"{knob} did not run in {each.scenario}: {escape(why)}")
 
 
 def _off_by(error: float | None) -> str:
@@ -211,6 +217,7 @@ def verdict(found: Found, out: Console) -> None:
         out.print(f"  {escape(line)}")
     for warning in found.evidence.warnings():
         out.print(f"[yellow]doubtful[/]: {escape(warning)}")
+    beside_published(found.published, out)
     out.print(escape(found.advice))
 
 
@@ -221,6 +228,27 @@ def _limit_of(part: str, limits: Mapping[str, Mapping[str, Any]]) -> str:
     )
     known = [f"{mix} {each[key]:.2f}" for mix, each in limits.items() if each.get(key) is not None]
     return f"{said}: {', '.join(known)}" if known else ""
+
+
+def beside_published(found: Sequence[Beside], out: Console) -> None:
+    """The published marks, and ours; why, where they differ."""
+    if not found:
+        return
+    title = f"{published.headline(list(found))}.\nPublished | ours | ours by what its authors asked"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("knob", no_wrap=True)
+    parts = list(dict.fromkeys(each.part for each in found))
+    for part in parts:
+        table.add_column(f"{part} {PARTS[part]}")
+    for row in dict.fromkeys(each.row for each in found):
+        mine = {each.part: each for each in found if each.row == row}
+        said = [f"{each.published} | {each.mark.symbol} | {each.asked.symbol}" for each in mine.values()]
+        styles = ["green" if each.same else "red" for each in mine.values()]
+        table.add_row(escape(row), *(f"[{style}]{text}[/]" for style, text in zip(styles, said, strict=True)))
+    out.print(table)
+    for each in (each for each in found if not each.same):
+        said_of = f"{each.row}, {PARTS[each.part]}: published {each.published}, ours {each.mark.symbol}: {each.why}."
+        out.print(escape(said_of))
 
 
 def compared(found: Comparison, out: Console) -> None:

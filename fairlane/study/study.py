@@ -22,9 +22,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from fairlane import __version__, schedulers
 from fairlane.backends.job import Backend
 from fairlane.errors import FairlaneError
@@ -182,10 +179,13 @@ def rows(what: Run) -> list[dict[str, Value | None]]:
 
 def write_table(what: Run) -> Path:
     """All that was found, as one Parquet file: the same bytes wherever, and in whichever order, it was computed."""
+    import pyarrow as pa  # noqa: PLC0415 (only a study needs it, and it is large)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     found = rows(what)
     figures = {figure.name for figure in what.study.figures}
     columns = {
-        name: pa.array([row[name] for row in found], pa.float64() if name in figures else _type(found, name))
+        name: pa.array([row[name] for row in found], "float64" if name in figures else _type(found, name))
         for name in found[0]
     }
     content = pa.BufferOutputStream()
@@ -196,9 +196,10 @@ def write_table(what: Run) -> Path:
     return path
 
 
-def _type(found: list[dict[str, Value | None]], name: str) -> pa.DataType:
+def _type(found: list[dict[str, Value | None]], name: str) -> str:
+    """As Arrow calls it."""
     kinds = {type(row[name]) for row in found} - {type(None)}
-    return pa.string() if str in kinds else pa.float64() if float in kinds else pa.int64()
+    return "string" if str in kinds else "float64" if float in kinds else "int64"
 
 
 def _figures(study: Study, unit: Unit, results: Results) -> list[float | None]:

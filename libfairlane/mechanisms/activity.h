@@ -40,7 +40,7 @@ static inline u64 fl_flows_tick(struct fl_dev *dev)
 	bool ticking;
 
 	spin_lock_irqsave(&dev->lock, flags);
-	ticking = dev->ticking = fl_flows_age(dev, dev->sched);
+	ticking = dev->ticking = fl_flows_age(dev);
 	fl_flows_update_shares(dev);
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return ticking ? FL_AGE_NS : 0;

@@ -42,7 +42,11 @@ struct fl_kyber_queue {
 		struct fl_room room;
 		/* Added to by completions; read by the control, which keeps what it saw. */
 		atomic64_t io_ns; /* time in the drive */
-		atomic_t buckets[FL_KYBER_LATENCIES][FL_KYBER_BUCKETS];
+		/*
+		 * Each counts two latencies, one in each half: as a rule both are in the same
+		 * bucket. After 2^32 requests one is counted in the other half.
+		 */
+		atomic64_t buckets[FL_KYBER_BUCKETS];
 	} domain[FL_NR_OPS] ____cacheline_aligned_in_smp;
 };
 
@@ -93,25 +97,36 @@ static inline void fl_kyber_init(struct fl_kyber *kyber, struct fl_dev *dev, siz
 	fl_kyber_set_target(kyber, FL_DISCARD, 5ull * NSEC_PER_SEC);
 }
 
-static inline void __fl_kyber_count(struct fl_kyber *kyber, struct fl_kyber_queue *queue,
-				    enum fl_op op, int type, u64 ns)
+static inline unsigned int __fl_kyber_bucket(struct fl_kyber *kyber, enum fl_op op, u64 ns)
 {
-	unsigned int bucket = FL_KYBER_BUCKETS - 1;
+	unsigned int last = FL_KYBER_BUCKETS - 1;
 
-	if (ns < READ_ONCE(kyber->bucket_max_ns[op]))
-		bucket = min_t(unsigned int, (ns * READ_ONCE(kyber->bucket_mul[op])) >> 32, bucket);
-	atomic_inc(&queue->domain[op].buckets[type][bucket]);
+	if (ns >= READ_ONCE(kyber->bucket_max_ns[op]))
+		return last;
+	return min_t(unsigned int, (ns * READ_ONCE(kyber->bucket_mul[op])) >> 32, last);
+}
+
+/* So many of a latency in @bucket so far; the sum wraps. */
+static inline u32 __fl_kyber_counted(const struct fl_kyber_queue *queue, enum fl_op op, int type,
+				     unsigned int bucket)
+{
+	return (u64)atomic64_read(&queue->domain[op].buckets[bucket]) >> 32 * type;
 }
 
 /* A request took @total_ns, of which @io_ns in the drive. Any context, no lock. */
 static inline void fl_kyber_sample(struct fl_kyber *kyber, struct fl_kyber_queue *queue,
 				   enum fl_op op, u64 total_ns, u64 io_ns)
 {
+	unsigned int total, io;
+
 	if (op >= FL_KYBER_TARGETS)
 		return;
+	total = __fl_kyber_bucket(kyber, op, total_ns);
+	io = __fl_kyber_bucket(kyber, op, io_ns);
 	atomic64_add(io_ns, &queue->domain[op].io_ns);
-	__fl_kyber_count(kyber, queue, op, FL_KYBER_TOTAL, total_ns);
-	__fl_kyber_count(kyber, queue, op, FL_KYBER_IO, io_ns);
+	atomic64_add(1 + ((u64)(total == io) << 32), &queue->domain[op].buckets[total]);
+	if (unlikely(total != io))
+		atomic64_add(1ull << 32, &queue->domain[op].buckets[io]);
 }
 
 /* Add what came since the last look to the histograms. */
@@ -126,7 +141,7 @@ static inline void __fl_kyber_collect(struct fl_kyber *kyber, enum fl_op op)
 			unsigned int sum = 0;
 
 			for (i = 0; i < kyber->depth[0].dev->nr_hwqs; i++)
-				sum += atomic_read(&__fl_kyber_queue(kyber, i)->domain[op].buckets[type][b]);
+				sum += __fl_kyber_counted(__fl_kyber_queue(kyber, i), op, type, b);
 			latency->buckets[type][b] += sum - latency->seen[type][b];
 			latency->seen[type][b] = sum;
 		}
@@ -225,7 +240,7 @@ static inline u32 __fl_kyber_write_ratio(struct fl_kyber *kyber)
 
 			ns[op] += atomic64_read(&queue->domain[op].io_ns);
 			for (b = 0; b < FL_KYBER_BUCKETS; b++)
-				requests[op] += atomic_read(&queue->domain[op].buckets[FL_KYBER_IO][b]);
+				requests[op] += __fl_kyber_counted(queue, op, FL_KYBER_IO, b);
 		}
 		if (requests[op] - kyber->ratio_requests[op] < 32)
 			return 0;

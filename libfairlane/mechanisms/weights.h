@@ -200,13 +200,13 @@ static inline bool fl_flow_touch(struct fl_queue *queue)
  * last time. So a flow that almost always has some takes a look or two, not one
  * for each hardware queue.
  */
-static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sched)
+static inline bool fl_flow_wants(struct fl_flow *flow)
 {
 	unsigned int nr = flow->dev->nr_hwqs, at = flow->seen_at, i;
 	u64 sum = 0;
 
 	for (i = 0; i < nr; i++, at = at + 1 < nr ? at + 1 : 0) {
-		struct fl_queue *q = fl_flow_queue(sched, flow, at);
+		struct fl_queue *q = fl_flow_queue(flow, at);
 
 		if (!q)
 			continue;
@@ -227,14 +227,14 @@ static inline bool fl_flow_wants(struct fl_flow *flow, const struct fl_sched *sc
  * End an ageing period of an active flow: if it brought nothing in it and has
  * nothing, it becomes inactive, and false is returned.
  */
-static inline bool fl_flow_age(struct fl_flow *flow, const struct fl_sched *sched)
+static inline bool fl_flow_age(struct fl_flow *flow)
 {
-	if (fl_flow_wants(flow, sched))
+	if (fl_flow_wants(flow))
 		return true;
 	WRITE_ONCE(flow->busy, false);
 	/* A request that came just before saw the flow active: look again. */
 	smp_mb();
-	if (fl_flow_wants(flow, sched))
+	if (fl_flow_wants(flow))
 		WRITE_ONCE(flow->busy, true);
 	else
 		__fl_flow_leave(flow);
@@ -242,13 +242,13 @@ static inline bool fl_flow_age(struct fl_flow *flow, const struct fl_sched *sche
 }
 
 /* The same for all. Returns the number that stay active. */
-static inline unsigned int fl_flows_age(struct fl_dev *dev, const struct fl_sched *sched)
+static inline unsigned int fl_flows_age(struct fl_dev *dev)
 {
 	struct fl_flow *flow;
 	unsigned int active = 0;
 
 	fl_for_each_active(flow, dev)
-		active += fl_flow_age(flow, sched);
+		active += fl_flow_age(flow);
 	return active;
 }
 

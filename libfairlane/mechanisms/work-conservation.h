@@ -49,11 +49,16 @@
  * If those that are not held keep more than the floor in the drive, nobody is let go, and
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
  * may be a quarter more than there is. The floor rises to that only if more was done, of
- * both reads and writes, and those that are not held lost nothing: in a full drive they
- * lose a fifth. That may be chance, so two trials in a row have to say the same; and until
- * somebody waits at the new floor, it falls by an eighth at a time. A flow that was let go in
- * a trial pays for that later, and gets at most FL_FLOOR_AHEAD floors ahead. After each trial
- * that did not help, the next one comes later, up to 16 s.
+ * both reads and writes, by more than it varies anyway, and those that are not held lost
+ * nothing: in a full drive they lose a fifth, and the trial ends at the first window that
+ * shows no more than that. A gain may be chance, so two trials in a row have to say the same. After
+ * each trial that did not help, the next one comes later, up to 16 s.
+ *
+ * A flow that was let go in a trial pays for that later, and gets no further ahead than what
+ * the drive does in a tenth of a second: over a second, nobody has more than 1.1 times its due.
+ *
+ * A floor that rose by much, and at which nobody waits, is above all that there is to do. It
+ * falls by an eighth at a time until somebody waits.
  *
  * What it costs: a flow that could just fill the drive to the floor by itself, but
  * has a little less in it, is behind for good. It gets what it asks for, as without a
@@ -90,8 +95,11 @@
 #define FL_FLOOR_TRIAL 3
 #define FL_FLOOR_TRIAL_NS (250ull * NSEC_PER_MSEC)
 #define FL_FLOOR_TRIAL_MAX_NS (16ull * NSEC_PER_SEC)
-/* In a trial nobody is let go who is further ahead than so many times the floor. */
-#define FL_FLOOR_AHEAD 16
+/*
+ * In a trial nobody is let go who is further ahead than what the drive does in 1 / this of a
+ * second: so nobody gets more than 1.1 times its due over a second.
+ */
+#define FL_FLOOR_AHEAD 10
 
 struct fl_floor {
 	struct fl_limit limit; /* the room up to the floor */
@@ -108,12 +116,15 @@ struct fl_floor {
 	u64 done[2]; /* the cost of reads, and of all others */
 	u64 rate[2][2]; /* of these a second, in the last window below the middle, and above */
 	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
+	u64 last[2]; /* requests per second in the last window below the middle, and above */
+	u64 varies; /* by so much they differ from one such window to the next, moving average */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
 	s64 before; /* the middle before it */
 	u64 tried, tried_cost[2]; /* what was usual then */
+	u64 ahead; /* nobody is let go who is further; a stale read judges one request by an old one */
 	bool was_of_use; /* the last one; the next one decides */
-	bool unproven; /* a trial raised the floor, and nobody has waited since */
+	bool unproven; /* it rose by much, and nobody has waited since */
 	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
 };
 
@@ -171,7 +182,7 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool wai
 	floor->elasticity = elasticity;
 	step = elasticity - FL_FLOOR_ELASTICITY - floor->noise * floor->noise / 12288;
 	step = div64_s64(step * 64, 64 + floor->noise);
-	floor->unproven = floor->unproven && !waited;
+	floor->unproven = !waited && (floor->unproven || step > 256);
 	if (floor->unproven)
 		step = -128;
 	floor->middle += floor->middle * step / 1024;
@@ -192,38 +203,45 @@ static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
 	floor->tried = floor->usual;
 	memcpy(floor->tried_cost, floor->usual_cost, sizeof(floor->tried_cost));
+	WRITE_ONCE(floor->ahead,
+		   div64_u64(floor->usual_cost[0] + floor->usual_cost[1], FL_FLOOR_AHEAD));
 	WRITE_ONCE(floor->trials, FL_FLOOR_TRIAL);
 }
 
-/* Was more done of reads, and of all others, than is usual? As in __fl_floor_elasticity(). */
+/*
+ * Was more done of reads, and of all others, than is usual: by a tenth, and by more than what
+ * they vary by anyway? As in __fl_floor_elasticity().
+ */
 static inline bool __fl_floor_did_more(const struct fl_floor *floor)
 {
 	u64 all = floor->tried_cost[0] + floor->tried_cost[1];
+	u64 more = 1024 + 102 + div64_u64(2 * 1024 * floor->varies, max_t(u64, floor->usual, 1));
 	int i;
 
 	for (i = 0; i < 2; i++)
 		if (FL_FLOOR_COUNTS * floor->tried_cost[i] > all &&
-		    10 * floor->rate[1][i] < 11 * floor->tried_cost[i])
+		    1024 * floor->rate[1][i] < more * floor->tried_cost[i])
 			return false;
 	return true;
 }
 
 /*
- * A window of a trial is over. The first one only fills buffers. In the last one, more was
- * of use if more was done, and those that were not let go did not lose it: where the drive
- * is full, they lose a fifth.
+ * A window of a trial is over. The first one only fills buffers. In the last one, more was of
+ * use if more was done, and those that were not let go did not lose it: where the drive is
+ * full, they lose a fifth. As soon as that is all that there is to see, the trial ends.
  */
 static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept_rate)
 {
-	bool use = __fl_floor_did_more(floor) && 10 * kept_rate > 9 * floor->tried;
+	bool more = __fl_floor_did_more(floor), lost = 10 * kept_rate <= 9 * floor->tried;
+	bool use = more && !lost;
 
-	WRITE_ONCE(floor->trials, floor->trials - 1);
+	WRITE_ONCE(floor->trials, lost && !more ? 0 : floor->trials - 1);
 	if (floor->trials)
 		return;
-	if (!use || !floor->was_of_use)
-		floor->middle = floor->before;
-	else
+	if (use && floor->was_of_use)
 		floor->unproven = true;
+	else
+		floor->middle = floor->before;
 	floor->was_of_use = use && !floor->was_of_use;
 	floor->trial_ns = use ? FL_FLOOR_TRIAL_NS :
 				min_t(u64, 4 * floor->trial_ns, FL_FLOOR_TRIAL_MAX_NS);
@@ -264,7 +282,7 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 
 	for (i = 0; i < 2; i++)
 		floor->rate[floor->up][i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
-	if (!floor->usual)
+	if (!floor->usual && did)
 		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, FL_FLOOR_MIN,
 					FL_FLOOR_FIRST);
 	if (floor->trials) {
@@ -273,6 +291,10 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 		for (i = 0; i < 2; i++)
 			floor->usual_cost[i] = __fl_floor_usual(floor->usual_cost[i],
 								floor->rate[floor->up][i]);
+		if (floor->last[floor->up])
+			floor->varies = (3 * floor->varies + max_t(u64, rate, floor->last[floor->up]) -
+					 min_t(u64, rate, floor->last[floor->up])) / 4;
+		floor->last[floor->up] = rate;
 		floor->usual = __fl_floor_usual(floor->usual, rate);
 		if (floor->up && decided)
 			__fl_floor_step(floor, request, waited);

@@ -407,7 +407,7 @@ static struct d2_use d2_use(struct d2_flow *d2f)
 	int c;
 
 	for (i = 0; i < dev->nr_hwqs; i++) {
-		struct fl_queue *queue = fl_flow_queue(dev->sched, &d2f->flow, i);
+		struct fl_queue *queue = fl_flow_queue(&d2f->flow, i);
 
 		for (c = 0; queue && c < FL_NR_CLASSES; c++) {
 			use.requests[c] += READ_ONCE(queue->routed[c]);
@@ -469,7 +469,7 @@ static unsigned int d2_age(struct d2_dev *d2)
 	struct fl_flow *flow;
 
 	fl_for_each_active(flow, &d2->dev) {
-		if (fl_flow_age(flow, d2->dev.sched))
+		if (fl_flow_age(flow))
 			active++;
 		else if (to_d2_flow(flow)->joined)
 			d2_leave(d2, to_d2_flow(flow));

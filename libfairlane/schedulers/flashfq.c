@@ -152,7 +152,7 @@ static inline struct ff_queue *to_ff_queue(struct fl_queue *queue)
 /* NULL: nothing of @ffl is staged there, nor ever was. */
 static inline struct ff_queue *ff_flow_queue(struct ff_flow *ffl, unsigned int index)
 {
-	struct fl_queue *queue = fl_flow_queue(ffl->flow.dev->sched, &ffl->flow, index);
+	struct fl_queue *queue = fl_flow_queue(&ffl->flow, index);
 
 	return queue ? to_ff_queue(queue) : NULL;
 }
@@ -305,10 +305,7 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	bool activate = fl_flow_touch(queue), kick = false;
 	unsigned long flags;
 
-	if (at_head)
-		list_add(fl_req_node(rq), &fq->rqs);
-	else
-		list_add_tail(fl_req_node(rq), &fq->rqs);
+	fl_stage(fl_req_node(rq), &fq->rqs, at_head);
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	if (activate) {
 		fl_flow_set_busy(queue->flow, true);
@@ -515,7 +512,7 @@ static u64 ff_tick(struct fl_dev *dev)
 	now = fl_now_ns();
 	if (now - ff->aged_ns >= FF_AGE_NS) {
 		ff->aged_ns = now;
-		ff->ticking = fl_flows_age(dev, dev->sched);
+		ff->ticking = fl_flows_age(dev);
 		ff_update_shares(ff);
 	}
 	ff_prune(ff);

@@ -133,10 +133,10 @@ struct kf_hwq {
 	/* Written under hwq->lock; read by refills and has_work(), which then run it once too often. */
 	unsigned int nr_throttled;
 	u64 throttled_ns; /* of its queues, up to their last unthrottling */
-	u64 seen_refills;
+	u64 seen_refills, sent; /* requests sent: read by the tick, old by one */
 	/* Shared with completions, and with other hardware queues that have no room. */
 	struct fl_room room ____cacheline_aligned_in_smp; /* up to the floor */
-	atomic64_t done[2], requests; /* cost of what was completed: reads, and all others; how many */
+	atomic64_t done[2]; /* cost of what was completed: reads, and all others */
 	struct fl_kyber_queue kyber;
 };
 
@@ -429,6 +429,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 		else if (kq->balance <= 0)
 			list_move_tail(&kq->ready[op], &khq->ready[op]);
 		khq->batching++;
+		WRITE_ONCE(khq->sent, khq->sent + 1);
 		return rq;
 	}
 	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.domain[op].room);
@@ -487,7 +488,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
-	list_add(fl_req_node(rq), at_head ? &kq->rqs[op] : kq->rqs[op].prev);
+	fl_stage(fl_req_node(rq), &kq->rqs[op], at_head);
 	if (list_empty(&kq->ready[op]) && !queue->throttled)
 		list_add_tail(&kq->ready[op], &khq->fresh[op]);
 }
@@ -514,7 +515,6 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	if (!dispatched)
 		return; /* it failed on its way to the drive */
 	atomic64_add(*fl_req_priv(rq), &khq->done[fl_req_op(rq) != FL_READ]);
-	atomic64_inc(&khq->requests);
 	/* A time of throttling that ended after the dispatch was not this request's. */
 	fl_kyber_sample(&to_kf_dev(queue->hwq->dev)->kyber, &khq->kyber, fl_req_op(rq),
 			from < dispatched ? now_ns - from : io, io);
@@ -544,7 +544,7 @@ static void kf_look_at_drive(struct kf_dev *kf, u64 now)
 	for (i = 0; i < kf->dev.nr_hwqs; i++) {
 		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
 
-		requests += atomic64_read(&khq->requests);
+		requests += READ_ONCE(khq->sent);
 		done[0] += atomic64_read(&khq->done[0]);
 		done[1] += atomic64_read(&khq->done[1]);
 	}
@@ -557,7 +557,7 @@ static void kf_end_period(struct kf_dev *kf, u64 now)
 	unsigned int i;
 
 	kf->aged_ns = now;
-	kf->nr_active = fl_flows_age(&kf->dev, kf->dev.sched);
+	kf->nr_active = fl_flows_age(&kf->dev);
 	kf->nr_spent = 0;
 	fl_for_each_active(flow, &kf->dev)
 		kf->nr_spent += to_kf_flow(flow)->spent_round == kf->round;

@@ -231,7 +231,7 @@ static void mf_age(struct mf_dev *mf)
 	unsigned int i;
 
 	fl_for_each_active(flow, &mf->dev)
-		if (!fl_flow_age(flow, mf->dev.sched))
+		if (!fl_flow_age(flow))
 			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
 	mf->queued = 0;
 	mf->outstanding = 0;
@@ -405,11 +405,11 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
 }
 
-static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq)
+/* A small share is far ahead by the request itself, which needs @advance. */
+static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq, u64 advance)
 {
 	return !READ_ONCE(mf->floor.trials) ||
-	       mq->key - atomic64_read(&mq->waits_for->vt) <
-		       FL_FLOOR_AHEAD * (u64)READ_ONCE(mf->floor.limit.level);
+	       mq->key - atomic64_read(&mq->waits_for->vt) < READ_ONCE(mf->floor.ahead) + advance;
 }
 
 /* The drive is short of work, so that a request of @mq goes before the flow that it waits for. */
@@ -443,7 +443,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 
 	if (mf_passes(mf, mhq, mq, slot))
 		step = max_t(u64, step, READ_ONCE(mf->step));
-	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq) &&
+	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq, advance) &&
 		 fl_limit_has_room(&mf->floor.limit, &mhq->room))
 		mf_let_go(mf, mhq, mq);
 	else
@@ -529,10 +529,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
 	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_time(mq)->in)))
 		mf_activate(mf, mhq, queue->flow);
-	if (at_head)
-		list_add(fl_req_node(rq), rqs);
-	else
-		list_add_tail(fl_req_node(rq), rqs);
+	fl_stage(fl_req_node(rq), rqs, at_head);
 	if (list_empty(&mq->ready)) {
 		mq->time = mf_time(mq);
 		mf_sort_in(mhq, mq, fl_sampled_vt(mq->time));

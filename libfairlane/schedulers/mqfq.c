@@ -391,10 +391,7 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 			     &to_mq_flow(queue->flow)->finish);
 		*fl_req_priv(rq) = 0;
 	}
-	if (at_head)
-		list_add(fl_req_node(rq), &mq->rqs);
-	else
-		list_add_tail(fl_req_node(rq), &mq->rqs);
+	fl_stage(fl_req_node(rq), &mq->rqs, at_head);
 	if (!first)
 		return;
 	mq_tag(md, mq);
@@ -561,7 +558,7 @@ static u64 mq_tick(struct fl_dev *dev)
 	now = fl_now_ns();
 	if (now - md->aged_ns >= grace) {
 		md->aged_ns = now;
-		md->active_flows = fl_flows_age(dev, dev->sched);
+		md->active_flows = fl_flows_age(dev);
 		mq_update_weights(md);
 		mq_set_depth(md, READ_ONCE(md->depth));
 		mq_wake(md); /* the limit may be larger now */

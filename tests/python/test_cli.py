@@ -2,6 +2,8 @@
 """The command line: exit codes, what goes to stdout and what to stderr. The backend is played by made-up figures."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -306,3 +308,15 @@ def test_an_out_that_names_no_place_is_refused(command: list[str], capsys: pytes
     with pytest.raises(SystemExit, match="2"):
         cli.main([*command, "--out", ""])
     assert "argument --out: names no place" in capsys.readouterr().err
+
+
+def test_a_command_needs_nothing_that_only_another_does(tmp_path: Path) -> None:
+    """An environment from before there were studies and clusters runs scenarios."""
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('pyarrow', 'distributed', 'dask')))\n"  # each is missing
+        "from fairlane import cli\n"
+        f"sys.exit(cli.main(['run', {str(tmp_path / 'no.toml')!r}, '--on', 'sim']))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    assert (found.returncode, "no.toml" in found.stderr) == (2, True), found.stderr

@@ -15,12 +15,12 @@ import pytest
 from fairlane.backends import host
 from fairlane.backends.host import Host
 from fairlane.backends.job import Job, Options
-from fairlane.backends.measuring import Measuring, busy
-from fairlane.backends.scenario_runs import run_scenario
+from fairlane.backends.measuring import SPEEDS, Measuring, busy
+from fairlane.backends.scenario_runs import ScenarioRun, run_scenario, run_scenarios
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, Variant
 from fairlane.experiment.price_lists import PriceList
-from fairlane.experiment.results import Results, Run, Series
+from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench
 from fairlane.linux import cgroups, disks, fio, fio_logs, io_cost, knobs, queue, sysfs
 from fairlane.linux.cgroups import Tree
@@ -324,6 +324,60 @@ def test_a_knob_that_was_not_as_it_was_set_has_no_figures(
     found = run_scenario(Host("sdx", Options(destroy_data="sdx")), twice, ["none", "io.cost"], tmp_path)
     assert [run.knob for run in found.runs] == ["none", "none"]
     assert found.unavailable == {"io.cost": "vrate was elsewhere"}
+
+
+def _fake_kernel(monkeypatch: pytest.MonkeyPatch, refuses: str) -> list[str]:
+    """One that runs everything, but leaves io.cost nowhere as it was set while that is looked for in scenario
+    `refuses`; and the names of what was run."""
+    ran: list[str] = []
+
+    def measured(job: Job, _target: object, _need: Need, *_args: object) -> host._Got:
+        ran.append(f"{job.scenario.name} {job.id}")
+        wrong = job.scenario.name == refuses and job.variant.knob.startswith("io.cost")
+        counters: dict[str, Any] = {"refused": "vrate was still moving"} if wrong else {}
+        counters |= {
+            "io.cost": {"usage_us": dict.fromkeys("ab", 1), "vrate": dict.fromkeys(("low", "high", "mean"), 1)}
+        }
+        counters["io.cost"] |= {"range": [1, 1], "speed": ""}
+        tenants = [Tenant(t.name, t.weight, 0.5, 100.0, 1.0, 50.0, 50.0, None, {}) for t in job.scenario.tenants]
+        return host._Got(Run(job.variant.name, job.repeat, 1.0, tenants, 200.0, 2.0, 1.0, None, counters), {})
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(host, "_measured", measured)
+    return ran
+
+
+def test_a_knob_that_cannot_be_set_for_a_scenario_is_left_out_of_that_alone(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran = _fake_kernel(monkeypatch, refuses="first")
+    tenants = tuple(TenantSpec(name) for name in "ab")
+    first, second = (
+        replace(WHAT, name=name, tenants=tenants, repeats=2, seconds=n) for n, name in ((1, "first"), (2, "second"))
+    )
+    runs = [ScenarioRun(what, ["none", "io.cost"], tmp_path / what.name) for what in (first, second)]
+    found = [results for _, results in run_scenarios(Host("sdx", Options(destroy_data="sdx")), runs)]
+    assert [each.knobs for each in found] == [["none"], ["none", "io.cost"]]
+    assert [len(each.runs) for each in found] == [2, 4]
+    assert found[0].unavailable == {"io.cost": "io.cost cannot be set for first: vrate was still moving"}
+    assert not found[1].unavailable
+    tries = [name for name in ran if name.startswith("first measured-speed")]
+    assert len(tries) == len(set(tries)) == len(SPEEDS), "what was tried for one repeat is not tried again"
+
+
+def test_a_scenario_that_no_knob_can_be_set_for_is_told_when_the_others_have_run(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _fake_kernel(monkeypatch, refuses="first")
+    tenants = tuple(TenantSpec(name) for name in "ab")
+    whats = [replace(WHAT, name=name, tenants=tenants, seconds=n) for n, name in ((1, "first"), (2, "second"))]
+    found: list[str] = []
+    with pytest.raises(FairlaneError, match=r"^first: no knob can run: io.cost: io.cost cannot be set for first"):
+        for run, _ in run_scenarios(
+            Host("sdx", Options(destroy_data="sdx")), [ScenarioRun(what, ["io.cost"], tmp_path) for what in whats]
+        ):
+            found.append(run.scenario.name)
+    assert found == ["second"]
 
 
 @pytest.mark.parametrize(("depth", "most", "notes"), [(64, 150.0, 1), (64, 110.0, 0), (1, 150.0, 0)])

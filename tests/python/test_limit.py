@@ -178,7 +178,7 @@ def test_the_limit_is_a_row_and_a_curve_and_in_the_verdict(tmp_path: Path, capsy
         page = bench_page.render({}, "", found, marks, "")
         assert '<th scope="row">limit</th>' in page
         assert page.count('<path class="k-limit"') == 2, "in the plot of each kind of tenant"
-        terminal.verdict(bench.Found(found, marks, "", summary), terminal.console())
+        terminal.verdict(bench.Found(found, marks, [], "", summary), terminal.console())
         assert said in capsys.readouterr().out
 
 

@@ -58,6 +58,21 @@ def test_it_is_right_within_a_quarter(workers: int, cost: Callable[[random.Rando
     assert max(errors(units(2000, cost), workers)) < 0.25
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_few_units_of_many_kinds_are_known_by_what_they_share(workers: int) -> None:
+    """150 units, two of each kind; what one takes is up to its scenario and its scheduler."""
+    rng = random.Random(7)
+    scenarios, knobs = ([rng.uniform(0.5, 1.5) for _ in range(count)] for count in (15, 5))
+    found = [
+        (f"u{n}-{a}-{b}", Work(f"{a} {b}", 1.0, (f"{a}", f"{b}")), scenarios[a] * knobs[b] * rng.uniform(0.9, 1.1))
+        for n in range(2)
+        for a in range(15)
+        for b in range(5)
+    ]
+    rng.shuffle(found)
+    assert max(errors(found, workers)) < 0.25
+
+
 def test_a_worker_that_is_added_counts_soon() -> None:
     now = 0.0
     told = TimeLeft({f"u{n}": Work("k", 1.0) for n in range(1000)}, lambda: now)

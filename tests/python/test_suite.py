@@ -24,7 +24,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
-from fairlane.isolbench import bench, suite, suite_figures, verdict
+from fairlane.isolbench import bench, published, suite, suite_figures, verdict
 from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
@@ -51,7 +51,8 @@ def test_every_knob_is_in_every_experiment_beside_none(quick: bool) -> None:
     assert {unit.knob for unit in shared} == {"none"}
     for experiment in {(unit.part, unit.experiment, unit.x) for unit in found if unit not in shared}:
         same = {unit.knob for unit in found if (unit.part, unit.experiment, unit.x) == experiment}
-        assert same == set(knobs.TABLE), experiment
+        by_weight = {name for name in knobs.TABLE if suite.burst_setting(name).weight}
+        assert same == (by_weight if "to1" in experiment[1] else set(knobs.TABLE)), experiment
 
 
 def test_what_a_unit_is_set_from_is_run_before_it() -> None:
@@ -83,6 +84,33 @@ def test_few_settings_still_span_the_range(knob: str) -> None:
     every, few = suite.settings(knob, 99), suite.settings(knob, 3)
     assert (few[0], few[-1]) == (every[0], every[-1])
     assert len(few) == min(3, len(every))
+
+
+def test_the_full_size_asks_all_that_the_paper_does_and_quick_stays_quick() -> None:
+    quick, full = units(), units(quick=False)
+    asked = [{(u.part, u.experiment) for u in each if u.part != the_limit.NAME} for each in (full, quick)]
+    only = asked[0] - asked[1]
+    assert only == {
+        *(("d1", f"{kind}-{cgroups}") for kind in ("latency", "bandwidth") for cgroups in ("one", "nested")),
+        ("d1", "drives"),
+        *(("d2", experiment) for experiment in ("mixed-75", "mixed-50", "unsaturated")),
+        *(("d3", f"{kind}-{load}") for kind in suite.CRITICAL for load in suite.OTHER_LOADS),
+        *(("d4", f"{kind}-{ratio}to1") for kind in suite.CRITICAL for ratio in (1000, 10000)),
+    }
+    assert {unit.x for unit in full if unit.experiment == "latency" and unit.part == "d1"} == {2**n for n in range(9)}
+    assert {unit.repeat for unit in full} == set(range(5))
+    tried = {
+        knob: len(suite.settings(knob, suite.ALL_PUBLISHED)) for knob in ("io.max", "io.latency", "io.cost", "bfq")
+    }
+    assert tried == {"io.max": 29, "io.latency": 45, "io.cost": 33, "bfq": 45}, "as many as the authors"
+
+
+def test_a_mix_of_reads_and_writes_is_priced_by_that_mix() -> None:
+    found = units(quick=False)
+    for unit in (unit for unit in found if unit.part == "d2" and unit.experiment.startswith("mixed")):
+        saturated = suite.saturating(unit.scenario.tenants[1])
+        assert saturated.mix == int(unit.experiment.removeprefix("mixed-"))
+        assert any(each.id == suite.alone_id(saturated, "d2") for each in found)
 
 
 def test_a_knob_that_debian_lacks_has_the_vm_take_the_lab_kernel() -> None:
@@ -200,9 +228,9 @@ def tenant(spec: TenantSpec, bytes_per_s: float, mean_us: float | None, bins: Se
     return Tenant(spec.name, spec.weight, 0.5, bytes_per_s, 1.0, bytes_per_s, 0, lat_us=lat, series=series)
 
 
-def evidence(part: str, moves: Moves, knob: str = "bfq") -> suite_figures.Evidence:
+def evidence(part: str, moves: Moves, knob: str = "bfq", how: suite.Scale = ONE) -> suite_figures.Evidence:
     """That of a run of a part with one knob; moves says what a unit's tenant did."""
-    found = suite.units([part], [knob], ONE, Simulator().drives())
+    found = suite.units([part], [knob], how, Simulator().drives())
     results = {}
     for unit in found:
         tenants = [moves(unit, spec) for spec in unit.scenario.tenants]
@@ -399,6 +427,90 @@ def test_a_unit_that_is_damaged_is_to_be_deleted(text: str, tmp_path: Path, caps
     err = capsys.readouterr().err
     assert err.startswith(f"fairlane: {file}: not ")
     assert err.endswith("; delete the file and start the same command again\n")
+
+
+def test_a_knob_that_could_not_be_set_for_a_unit_is_judged_no_better_than_it_may_be_there() -> None:
+    found = evidence("d2", lambda _unit, spec: tenant(spec, 1e6, 9), "io.cost")
+    assert verdict.marks(found)["io.cost"]["d2"].grade is not None
+    (unit,) = (unit for unit in found.units if unit.knob == "io.cost" and unit.experiment == "writes")
+    found.results[unit.id].runs, found.results[unit.id].unavailable = [], {"io.cost": "vrate was still moving"}
+    again = suite_figures.Evidence(found.units, found.results)
+    assert again.notes() == ["io.cost did not run in d2 writes: vrate was still moving."]
+    assert again.unavailable == {}, "it ran elsewhere"
+    assert all(not judged.grade for judged in verdict.marks(again)["io.cost"]["d2"].judged), "unknown, or a cross"
+
+
+WHOLE = replace(
+    ONE,
+    latency_apps=(1, 2),
+    nested_apps=(1, 2),
+    drives=((1, 2), (2, 1)),
+    mixes=(75,),
+    unsaturated=(2,),
+    loads=("128KiB", "writes"),
+    ratios=(1000, 10000),
+)
+
+
+def test_the_report_has_what_only_the_full_size_asks() -> None:
+    def moves(_unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        return tenant(spec, 1e6, 100.0, [10_000] * 300)
+
+    def page(part: str) -> str:
+        found = evidence(part, moves, how=WHOLE)
+        for unit in found.units:
+            found.results[unit.id].runs[0].counters["kernel_bytes"] = 9216 if unit.knob == "bfq" else 1024
+        text = bench_page.render({}, "", found, verdict.marks(found), "")
+        return " ".join(re.sub(r"<[^>]+>", " ", text[text.index(f'id="{part}"') :]).split())
+
+    overhead = page("d1")
+    assert "P99 in µs, and the mean" in overhead and "200; mean 100" in overhead
+    assert re.search(r"Several drives at once: total.* drives, 1 drives, 2 none .* bfq 8.00 MB/s 8.00 MB/s", overhead)
+    assert re.search(r"Memory per cgroup.* latency, 1 latency, 2 .* bfq 8.0 KiB 4.0 KiB", overhead)
+    assert "bandwidth-nested, 2" in overhead
+    assert "Hypervolume with other best-effort load" in page("d3")
+    assert re.search(r"with other weights.* latency-1000to1, 0.001 .* bfq 0 ms", page("d4"))
+    assert all(name in page("d2") for name in ("mixed-75", "unsaturated, 2"))
+
+
+def test_a_p99_that_none_itself_does_not_repeat_judges_nobody() -> None:
+    def found(*p99: float) -> suite_figures.Evidence:
+        many = suite.units(["d1"], ["bfq"], replace(ONE, repeats=2), Simulator().drives())
+        results = {}
+        for unit in many:
+            mean = p99[unit.repeat] / 2 * (1.3 if unit.knob == "bfq" else 1)
+            made = [tenant(spec, 1e6, mean) for spec in unit.scenario.tenants]
+            run = Run(unit.knob, unit.repeat, 1.0, made, 1e6, 1.0, 1.0, 1.0)
+            results[unit.id] = Results("x", "sim", 1, "0", runs=[run])
+        return suite_figures.Evidence(many, results)
+
+    quiet, noisy = found(100, 110), found(100, 150)
+    assert [judged.limit.figure for judged in verdict.marks(quiet)["bfq"]["d1"].judged] == [
+        "bandwidth",
+        "latency",
+        "tail",
+        "cpu",
+    ]
+    assert "tail" not in [judged.limit.figure for judged in verdict.marks(noisy)["bfq"]["d1"].judged]
+    assert quiet.notes() == [] and noisy.notes()[0].startswith("Under none itself, the P99")
+
+
+def test_the_published_marks_are_beside_ours_and_by_what_their_authors_asked() -> None:
+    """A knob that gives equal bandwidth to reads and writes is fair to the authors, and not by the drive's time."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        alone = unit.experiment == "alone"
+        return tenant(spec, 10e6 if spec.rw == "randread" and alone else 1e6, 9)
+
+    found = evidence("d2", moves, "io.max")
+    marks = verdict.marks(found)
+    (beside,) = published.beside(found, marks)
+    assert (beside.row, beside.published, beside.mark.symbol, beside.asked.symbol) == ("io.max", FAIR, BAD, GOOD)
+    assert beside.why.startswith("unfairest 0.60 (✓ from 0.85, – from 0.70)")
+    assert published.headline([beside]).endswith("0 of 1 marks are the same; 0 of 1 by what its authors asked")
+    assert "published" in bench_page.render({}, "", found, marks, "", [beside])
+    assert published.beside(evidence("d2", moves, "mqfq"), {}) == []
+    assert sum(len(symbols) for _, symbols in published.MARKS.values()) == 20
 
 
 # --- On a host ---
@@ -623,3 +735,47 @@ def test_a_drive_that_does_not_exist_is_said_before_anything_of_the_folder(
     err = capsys.readouterr().err
     assert err.startswith("fairlane: no block device 'nope'") and err.count("\n") == 1
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_drive_without_a_price_list_is_calibrated_first_and_once(
+    tmp_path: Path,
+    seen: list[Job],
+    identity: object,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    allowed: bool,
+) -> None:
+    made: list[Path] = []
+
+    def measured(plan: object, file: Path, _command: str) -> None:
+        made.append(file)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text((ROOT / "profiles/prices/p4500.toml").read_text())
+
+    monkeypatch.setattr(disks, "check_device", lambda _device: None)
+    monkeypatch.setattr("fairlane.calibration.calibrate.plan", lambda _backend: SimpleNamespace(estimate_s=840))
+    monkeypatch.setattr("fairlane.commands.calibrate.measured", measured)
+    monkeypatch.setattr(bench, "run", lambda *_args: None)
+    monkeypatch.setattr(bench_page, "write", lambda *_args: "")
+    args = ["bench", "--quick", "--suite", "d3", "--knobs", "mqflashfq", "--on", "host:x", "--out", str(tmp_path / "o")]
+    args += ["--destroy-data", "x"] if allowed else []
+    assert [cli.main(args), cli.main(args)] == [0, 0]
+    said = capsys.readouterr().err
+    if allowed:
+        assert made == [tmp_path / "o/prices.toml"]
+        assert "x has no price list: calibrating it first, about 14 min" in said
+    else:
+        assert not made and "with --destroy-data x it is calibrated first" in said
+    prices = {unit.scenario.prices is not None for unit in bench.load(tmp_path / "o").units}
+    assert prices == {allowed}
+
+
+def test_the_vm_s_drive_can_be_one_with_queues_of_several_priorities(tmp_path: Path) -> None:
+    what = bench.prepare(["d2"], ["d2fq"], named("vm:zssd", drive=True), True, tmp_path)
+    drives = {(unit.scenario.profile.name, unit.scenario.profile.params["wrr"]) for unit in what.units}
+    assert drives == {("zssd", 1)}
+    with pytest.raises(FairlaneError, match="is no modelled SSD"):
+        named("vm:null", drive=True).check_place()
+    assert what.plan.on == "vm:zssd" and bench.load(tmp_path).backend.on == "vm:zssd"
+    assert all(unit.scenario.prices and unit.scenario.prices.name == "zssd" for unit in what.units)

@@ -251,9 +251,9 @@ def test_a_host_larger_than_what_costs_were_measured_on_is_noted(tmp_path: Path)
         what = Scenario("x", profiles.load_profile("optane"), many, seconds=0.01, warmup=0, cores=cores)
         return run(what, None, tmp_path, "kyber-fairness").notes
 
-    assert notes(255, 64) == []
-    assert "256 and 64, and is taken to be the same beyond" in notes(256, 4)[0]
-    assert "There are 2 flows and 65 hardware queues" in notes(1, 65)[0]
+    assert notes(256, 64) == []
+    assert "256 and 64, and is taken to be the same beyond" in notes(257, 4)[0]
+    assert "There are 2 flows and 65 hardware queues" in notes(2, 65)[0]
 
 
 def test_write_amplification_is_in_the_table_and_the_report_where_there_is_some(

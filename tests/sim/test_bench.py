@@ -173,7 +173,7 @@ def test_a_knob_that_moves_much_more_than_none_makes_the_verdict_doubtful(
     assert run(tmp_path, "--suite", "d3") == 0
     assert "doubtful" not in capsys.readouterr().out
     what = bench.load(tmp_path)
-    slow = next(unit for unit in what.units if unit.knob == "none" and unit.experiment == "bandwidth")
+    slow = next(unit for unit in what.units if unit.place == "d3 bandwidth")
     found = what.store.load(slow.id)
     found.runs[0].total_bytes_per_s /= 3
     what.store.save(slow.id, found)

@@ -130,7 +130,7 @@ static void test_a_device_charges_by_the_prices_it_is_given(void)
 	reader = drive_tenant(&d, NULL, 100, 1);
 	drive_start(&d);
 	drive_run(&d, 100 * MSEC);
-	cost = fl_flow_queue(d.dev->sched, reader->flow, 0)->cost;
+	cost = fl_flow_queue(reader->flow, 0)->cost;
 	CHECK(cost >= 4 * reader->done && cost <= 4 * (reader->done + 1), "%lu for %lu", cost,
 	      reader->done);
 	drive_exit(&d);
@@ -192,11 +192,11 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 	CHECK(!fl_flow_touch(q), "the second does not");
 
 	atomic_inc(&q->held);
-	fl_flows_age(d.dev, d.dev->sched);
-	CHECK(fl_flows_age(d.dev, d.dev->sched) == 1, "it has a request");
+	fl_flows_age(d.dev);
+	CHECK(fl_flows_age(d.dev) == 1, "it has a request");
 	atomic_dec(&q->held);
-	CHECK(fl_flows_age(d.dev, d.dev->sched) == 1, "it had one in this period");
-	CHECK(fl_flows_age(d.dev, d.dev->sched) == 0, "it had none for a period");
+	CHECK(fl_flows_age(d.dev) == 1, "it had one in this period");
+	CHECK(fl_flows_age(d.dev) == 0, "it had none for a period");
 	CHECK(fl_flow_touch(q), "and is activated by its next");
 	drive_exit(&d);
 }
@@ -228,7 +228,7 @@ static void test_a_walk_survives_that_flows_become_inactive(void)
 	q = fl_flow_use(flows[1], 0);
 	atomic_inc(&q->held);
 	fl_flow_set_busy(flows[0], false);
-	CHECK(fl_flows_age(d.dev, d.dev->sched) == 1 && nr_active() == 1, "one has a request");
+	CHECK(fl_flows_age(d.dev) == 1 && nr_active() == 1, "one has a request");
 	atomic_dec(&q->held);
 
 	i = 0;
@@ -259,8 +259,7 @@ static void test_a_queue_is_made_at_first_use(void)
 			CHECK(fl_next(d.dev, 1) == &rq, "%s", (*sched)->name);
 		fl_done(&rq);
 		fl_tick(d.dev);
-		CHECK(!fl_flow_queue(*sched, flow, 0) && fl_flow_queue(*sched, flow, 1) &&
-			      !fl_flow_queue(*sched, flow, 2),
+		CHECK(!fl_flow_queue(flow, 0) && fl_flow_queue(flow, 1) && !fl_flow_queue(flow, 2),
 		      "%s", (*sched)->name);
 		drive_exit(&d);
 	}

@@ -267,7 +267,7 @@ static void test_reads_and_writes_have_weights(void)
 	t[0]->writes_pct = 25; /* what 3 to 1 leaves over a long time, so that both queues stay filled */
 	drive_start(&d);
 	drive_run(&d, 40 * MSEC);
-	q = fl_flow_queue(d.dev->sched, t[0]->flow, 0);
+	q = fl_flow_queue(t[0]->flow, 0);
 	CHECK_NEAR(q->requests[FL_READ] / (double)q->requests[FL_WRITE], 3, 0.05);
 	drive_exit(&d);
 
@@ -276,7 +276,7 @@ static void test_reads_and_writes_have_weights(void)
 	t[0]->writes_pct = 25;
 	drive_start(&d);
 	drive_run(&d, 40 * MSEC); /* 160 of about 128 + 80 writes: both queues stay filled */
-	q = fl_flow_queue(d.dev->sched, t[0]->flow, 0);
+	q = fl_flow_queue(t[0]->flow, 0);
 	CHECK_NEAR(q->requests[FL_READ] / (double)q->requests[FL_WRITE], 1, 0.05);
 	drive_exit(&d);
 }
@@ -643,7 +643,7 @@ static void test_flashfq_costs_are_interpolated(void)
 		fl_submit(d.dev, 0, flow, &rq);
 		CHECK(fl_next(d.dev, 0) == &rq, "not dispatched");
 		fl_done(&rq);
-		now = fl_flow_queue(d.dev->sched, flow, 0)->cost;
+		now = fl_flow_queue(flow, 0)->cost;
 		CHECK(now - before == ns[i], "%u bytes cost %lu", bytes[i], now - before);
 		before = now;
 	}

@@ -241,7 +241,10 @@ static void test_noise_does_not_raise_it_on_a_soft_curve(void)
 		}
 }
 
-/* Those that are not held keep 100 in a drive that takes 64: a trial seems of use by chance only. */
+/*
+ * Those that are not held keep 100 in a drive that takes 64: a trial seems of use by chance only.
+ * With a floor above 100 nobody would be held.
+ */
 static void test_noise_does_not_make_trials_succeed(void)
 {
 	unsigned int i, seed;
@@ -249,8 +252,33 @@ static void test_noise_does_not_make_trials_succeed(void)
 	for (i = 0; i < ARRAY_SIZE(noisy); i++)
 		for (seed = 1; seed <= SEEDS; seed++) {
 			settle(&noisy[i], seed, 100);
-			CHECK(mean_middle < 4 * 64, "drive %u, seed %u: %g", i, seed, mean_middle);
+			CHECK(mean_middle < 100, "drive %u, seed %u: %g", i, seed, mean_middle);
 		}
+}
+
+/* In a full drive a trial takes a fifth from those that are not held: for a window, not for three. */
+static void test_a_trial_ends_as_soon_as_others_lose_by_it(void)
+{
+	struct model m = { 64, 100000, .soft = false };
+	unsigned int most;
+
+	begin();
+	for (most = 0; now_ns < 20 * NSEC_PER_SEC; let_go_for(LOOK_NS, &m, 100))
+		most = fl.trials && fl.trials < FL_FLOOR_TRIAL ? most + 1 : most;
+	CHECK(!most, "%u looks in later windows", most);
+	CHECK(fl.trial_ns == FL_FLOOR_TRIAL_MAX_NS, "there was no trial");
+	fl_dev_destroy(dev);
+}
+
+static void test_the_floor_waits_for_requests_before_it_says_what_they_cost(void)
+{
+	u64 at = 0;
+
+	begin();
+	for (; at < NSEC_PER_SEC; at += LOOK_NS)
+		fl_floor_look(&fl, at, done, 0);
+	CHECK_NEAR(middle(), 32, 0.01);
+	fl_dev_destroy(dev);
 }
 
 static void test_it_rises_within_seconds_in_spite_of_noise(void)
@@ -423,6 +451,9 @@ static const struct test tests[] = {
 	{ "noise does not lead it astray", test_noise_does_not_lead_it_astray },
 	{ "noise does not raise it on a soft curve", test_noise_does_not_raise_it_on_a_soft_curve },
 	{ "noise does not make trials succeed", test_noise_does_not_make_trials_succeed },
+	{ "a trial ends as soon as others lose by it", test_a_trial_ends_as_soon_as_others_lose_by_it },
+	{ "the floor waits for requests before it says what they cost",
+	  test_the_floor_waits_for_requests_before_it_says_what_they_cost },
 	{ "it rises within seconds in spite of noise", test_it_rises_within_seconds_in_spite_of_noise },
 	{ "nobody is let go while the drive has more than the floor",
 	  test_nobody_is_let_go_while_the_drive_has_more_than_the_floor },

@@ -225,7 +225,9 @@ def one_request_at_a_time() -> None:
         cgroups = [Cgroup(1), Cgroup(100), Cgroup(10000)]
         for depth in ("1", "2"):
             kit.queue(disk, "nr_requests").write_text(depth)
-            deep = Fio(disk, cgroups[2], ioengine="libaio", iodepth=64, rw="randrw")
+            none, deep = kit.counts(disk)["writes"], Fio(disk, cgroups[2], ioengine="libaio", iodepth=64, rw="randrw")
+            # Before others take the CPUs: where these are slow, fio does not even begin beside them.
+            kit.wait_for(lambda: kit.counts(disk)["writes"] > none, "the deep one begins")  # noqa: B023
             with kit.readers_of(disk, [*cgroups, *cgroups]) as readers:
                 kit.wait_flow(disk, f"at depth {depth}", requests=kit.often(500))
                 writes = kit.counts(disk)["writes"]
