@@ -618,7 +618,7 @@ static u64 fa_tick(struct fl_dev *dev)
 	spin_lock_irqsave(&dev->lock, flags);
 	if (now_ns - fa->aged_ns >= FA_GRACE_NS) {
 		fa->aged_ns = now_ns;
-		fa->active = fl_flows_age(dev, dev->sched);
+		fa->active = fl_flows_age(dev);
 	}
 	spin_lock(&fa->lock);
 	fa_look(fa, now_ns);
