@@ -151,7 +151,8 @@ def test_signals_end_everything(fake_vm: Path, number: signal.Signals) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from fairlane.vm import qemu; from fairlane.vm.kernels import Kernel\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a shell's background jobs ignore
+        # Both are ignored in the jobs that a shell runs in the background, or after nohup.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "shared = Path(sys.argv[1]); qemu._env = lambda: {**os.environ, 'PATH': f'{shared}:' + os.environ['PATH']}\n"
         "qemu.run(['x'], Kernel('6.1.0-1-amd64', Path('/nowhere')), shared, timeout_s=600, accelerator='tcg')\n"
     )
