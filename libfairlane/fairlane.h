@@ -27,14 +27,15 @@
  *             later request.
  *   fl_req    belongs to the scheduler from insert() until dispatch()
  *             returns it. A scheduler with route() never has one: it says
- *             where a request is to go, and the host sends it there.
+ *             where a request is to go, and the host sends it there. One with
+ *             admit() does not even see one: it says who may make one.
  *
  * A scheduler's own data follow the contract's struct: it embeds struct
  * fl_dev (fl_hwq, fl_flow, fl_queue) as the first member of its own, and
  * says in fl_sched how large that is. The host hands it out zeroed.
  *
  * Locking
- *   hwq->lock  held by the host around insert(), dispatch() and route(): what
+ *   hwq->lock  held by the host around insert(), dispatch(), route() and admit(): what
  *              belongs to one hardware queue needs no other protection.
  *              Not irq-safe: process context only.
  *   dev->lock  the slow path: the flow list, weights, activation, refills.
@@ -129,16 +130,20 @@ struct fl_queue {
 	u64 throttled_ns; /* time with requests staged and no right to send them */
 };
 
-/* A request that its submitter wants to make, before it has one: see admit(). The host's. */
+/* What somebody wants to send, before there is a request for it: see admit(). The host's. */
 struct fl_admission {
 	struct list_head node; /* the scheduler's, while it waits */
-	struct fl_queue *queue; /* that pays */
-	u64 cost; /* the scheduler's, once it is admitted: what it takes in the drive */
+	struct fl_queue *queue; /* that it is charged to */
+	u64 cost; /* what it takes from the drive */
 	u32 bytes;
 	enum fl_op op;
+	bool must; /* it cannot wait */
 };
 
-/* A service of the host's: @admission, for which admit() returned false, may go. Any context, locks held. */
+/*
+ * A service of the host's: @admission, for which admit() returned false, may go. Any
+ * context, any lock.
+ */
 void fl_admitted(struct fl_admission *admission);
 
 /* A named number that an operator sees: a tunable when min < max, else a counter. */
@@ -177,13 +182,14 @@ struct fl_sched {
 	void (*init_queue)(struct fl_queue *queue);
 
 	/*
-	 * May a request go now? If not, its submitter waits, and fl_admitted() comes, maybe
-	 * before this returns. What was admitted is charged, and is routed next. Only beside
-	 * route(); NULL: all may. Under hwq->lock.
+	 * May @admission go to the drive now? If not, its submitter waits, and
+	 * fl_admitted() comes, maybe before this returns. Under hwq->lock. A scheduler has
+	 * this and leave(), or what follows after them.
 	 */
 	bool (*admit)(struct fl_queue *queue, struct fl_admission *admission);
 	/* What was admitted at @cost is done, or was not sent after all. No lock, any context. */
 	void (*leave)(struct fl_queue *queue, enum fl_op op, u64 cost);
+
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler
 	 * either has this and unroute(), or stages: the five below. Under hwq->lock.
@@ -254,14 +260,43 @@ static inline void fl_stage(struct list_head *node, struct list_head *list, bool
 	list_add(node, at_head ? list : list->prev);
 }
 
+static inline void __fl_queue_account(struct fl_queue *queue, enum fl_op op, u32 bytes, u64 cost)
+{
+	WRITE_ONCE(queue->bytes[op], queue->bytes[op] + bytes);
+	WRITE_ONCE(queue->cost, queue->cost + cost);
+}
+
 /* Count @rq, sent to the drive at the price of @cost. Under hwq->lock. */
 static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u64 cost)
 {
 	enum fl_op op = fl_req_op(rq);
 
 	WRITE_ONCE(queue->requests[op], queue->requests[op] + 1);
-	WRITE_ONCE(queue->bytes[op], queue->bytes[op] + fl_req_bytes(rq));
-	WRITE_ONCE(queue->cost, queue->cost + cost);
+	__fl_queue_account(queue, op, fl_req_bytes(rq), cost);
+}
+
+/*
+ * For the host of a scheduler with admit(): ask it for @a, whose op, bytes and must are set.
+ * @grown: the first so many bytes of that are a request which was admitted before; 0: it is
+ * a new one. The root's must not wait. Process context; takes hwq->lock.
+ */
+static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a, u32 grown)
+{
+	struct fl_hwq *hwq = queue->hwq;
+	const struct fl_prices *prices = &hwq->dev->prices;
+	u64 before = grown ? fl_cost(prices, a->op, grown) : 0;
+	bool now;
+
+	a->queue = queue;
+	a->cost = fl_cost(prices, a->op, a->bytes);
+	a->cost -= min_t(u64, a->cost, before);
+	a->must = a->must || !queue->up;
+	spin_lock(&hwq->lock);
+	WRITE_ONCE(queue->requests[a->op], queue->requests[a->op] + !grown);
+	__fl_queue_account(queue, a->op, a->bytes - grown, a->cost);
+	now = hwq->dev->sched->admit(queue, a);
+	spin_unlock(&hwq->lock);
+	return now;
 }
 
 /* The root sends @bytes for @queue's flow: see charge(). For the host, once for each such request. */

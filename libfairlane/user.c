@@ -251,6 +251,7 @@ static struct fl_queue *fl_begin(unsigned int index, struct fl_flow *flow, struc
 	struct fl_queue *queue = fl_flow_use(flow, index);
 
 	rq->queue = queue;
+	rq->priv = 0;
 	rq->dispatch_ns = 0;
 	INIT_LIST_HEAD(&rq->node);
 	atomic_inc(&queue->held);
@@ -273,23 +274,23 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission)
 {
 	struct fl_queue *queue = fl_flow_use(flow, index);
-	bool now = true;
 
-	admission->queue = queue;
-	admission->cost = 0;
-	if (!flow->dev->sched->admit)
-		return true;
-	spin_lock(&queue->hwq->lock);
-	now = flow->dev->sched->admit(queue, admission);
-	spin_unlock(&queue->hwq->lock);
-	return now;
+	atomic_inc(&queue->held);
+	return fl_queue_admit(queue, admission, 0);
+}
+
+void fl_leave(struct fl_admission *admission)
+{
+	struct fl_queue *queue = admission->queue;
+
+	queue->hwq->dev->sched->leave(queue, admission->op, admission->cost);
+	atomic_dec(&queue->held);
 }
 
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)
 {
 	struct fl_queue *queue = fl_begin(index, flow, rq);
 
-	rq->priv = 0;
 	spin_lock(&queue->hwq->lock);
 	dev->sched->insert(queue, rq, false);
 	spin_unlock(&queue->hwq->lock);
@@ -319,8 +320,6 @@ void fl_done(struct fl_req *rq)
 		sched->complete(queue, rq, fl_now_ns());
 	if (sched->release)
 		sched->release(queue, rq);
-	if (sched->leave)
-		sched->leave(queue, rq->op, rq->priv);
 	atomic_dec(&queue->held);
 }
 

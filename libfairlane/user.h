@@ -16,6 +16,12 @@
  *	send_to(fl_route(dev, 0, web, rq), rq);  to that class of the drive's queues
  *	fl_done(rq);                             when the drive is done
  *
+ * And with one that only says who may send something now (it has admit()):
+ *
+ *	if (fl_admit(web, 0, &rq->admission))    else wait for host callback admitted()
+ *		send(rq);                        to the drive
+ *	fl_leave(&rq->admission);                when the drive is done
+ *
  * Any number of threads may call these at once, for any hardware queue. The
  * engine calls fl_tick() from a timer and obeys what the host callbacks ask.
  */
@@ -83,14 +89,8 @@ void fl_charge(struct fl_flow *flow, unsigned int index, enum fl_op op, u32 byte
 /* Stage @rq of @flow on hardware queue @index; op, bytes and arrival_ns are filled in. */
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq);
 /*
- * May @flow send a request on hardware queue @index? @admission is the engine's, with op and bytes
- * filled in. False: it has to wait, and host callback admitted() comes, maybe before this returns;
- * until then @admission stays. Before fl_route(), if the scheduler has admit(); else true.
- */
-bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);
-/*
  * The class of submission queue of hardware queue @index to which @rq of @flow goes, now; filled in
- * as for fl_submit(), and priv with the cost at which it was admitted. Sets dispatch_ns.
+ * as for fl_submit(). Sets dispatch_ns.
  */
 enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *flow,
 		       struct fl_req *rq);
@@ -103,6 +103,15 @@ void fl_done(struct fl_req *rq);
  * it is the caller's again.
  */
 void fl_requeue(struct fl_req *rq);
+/*
+ * With a scheduler that has admit(): may @flow send @admission, with op, bytes and must filled
+ * in, on hardware queue @index? It is the engine's, and stays until fl_leave(). False: it has to
+ * wait, and host callback admitted() comes, maybe before this returns.
+ */
+bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);
+/* The drive is done with what was admitted, or does not get it after all. */
+void fl_leave(struct fl_admission *admission);
+
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);
 

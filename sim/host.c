@@ -345,21 +345,23 @@ void sim_tag_granted(void *ctx, struct fl_tag_wait *wait)
 
 void sim_admitted(void *ctx, struct fl_admission *admission)
 {
-	struct job *job = container_of(admission, struct job, admission);
+	struct job *job = container_of(admission, struct request, admission)->job;
 
 	job->admitted = true;
 	wake(ctx, job);
 }
 
 /* Ask the scheduler, or have the job wait until it lets the request go. */
-static bool get_admission(struct job *job)
+static bool get_admission(struct sim *sim, struct job *job)
 {
-	if (job->admitted)
+	struct fl_admission *admission = &job->held->admission;
+
+	if (!sim->sched->admit || job->admitted)
 		return true;
-	job->admission.op = job->held->rq.op;
-	job->admission.bytes = job->held->rq.bytes;
+	admission->op = job->held->rq.op;
+	admission->bytes = job->held->rq.bytes;
 	job->state = JOB_BLOCKED;
-	if (!fl_admit(job->tenant->flow, job->hwq->index, &job->admission))
+	if (!fl_admit(job->tenant->flow, job->hwq->index, admission))
 		return false;
 	job->state = JOB_READY;
 	job->admitted = true;
@@ -387,7 +389,7 @@ static bool get_tag(struct sim *sim, struct job *job)
 	struct hwq *hwq = job->hwq;
 	bool again = job->woken;
 
-	if (!get_place(sim, job) || !get_admission(job))
+	if (!get_place(sim, job) || !get_admission(sim, job))
 		return false;
 	if (hwq->tags_used >= sim->tags || (!again && hwq->waiting.first)) {
 		wait_add(&hwq->waiting, job, again);
@@ -438,7 +440,7 @@ static unsigned int dispatch(struct sim *sim, struct core *core, struct hwq *hwq
 {
 	unsigned int nr = 0;
 
-	while (!sim->sched->route && hwq->in_drive < sim->config.drive.queue_depth) {
+	while (sim->sched->dispatch && hwq->in_drive < sim->config.drive.queue_depth) {
 		struct fl_req *rq = fl_next(sim->dev, hwq->index);
 
 		if (!rq)
@@ -480,9 +482,8 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 	if (!get_tag(sim, job))
 		return 0;
 	job->held = NULL;
-	if (sim->sched->route) {
-		r->rq.priv = job->admission.cost;
-		r->cmd.class = route(sim, r);
+	if (!sim->sched->dispatch) {
+		r->cmd.class = sim->sched->route ? route(sim, r) : SSD_HIGH;
 		send(core, r);
 		return 0;
 	}
@@ -496,7 +497,10 @@ static u64 complete(struct sim *sim, struct core *core, struct request *r)
 {
 	const struct cpu_time *cpu = &sim->config.cpu;
 
-	fl_done(&r->rq);
+	if (sim->sched->admit)
+		fl_leave(&r->admission);
+	else
+		fl_done(&r->rq);
 	r->hwq->in_drive--;
 	put_tag(sim, r->places, r->hwq);
 	return cpu->complete_ns + cpu->done_ns +

@@ -29,12 +29,12 @@ static bool find_scheduler(struct sim *sim)
 		return fail(sim, "knob: the simulator has none such");
 	if (!sim->sched->route)
 		sim->config.drive.profile.wrr = 0;
-	else if (!sim->config.drive.profile.wrr && !sim->sched->admit)
+	else if (!sim->config.drive.profile.wrr)
 		return fail(sim, "drive: it has no weighted round robin arbitration (wrr), which "
 				 "this knob needs");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
-	if (sim->limit_tags && !sim->sched->route)
+	if (sim->limit_tags && sim->sched->dispatch)
 		sim->tags = 2 * min_t(u64, sim->tags, ELEVATOR_TAGS);
 	return true;
 }

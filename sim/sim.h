@@ -52,6 +52,7 @@ struct request {
 	struct work work;
 	struct job *job;
 	struct hwq *hwq;
+	struct fl_admission admission;
 	struct fl_queue *places; /* where it took those for its tag; see fl_tag_take() */
 	u64 arrival_ns; /* when the tenant wanted it */
 	struct request *next; /* in core.out, or free */
@@ -81,7 +82,6 @@ struct job {
 	struct hwq *hwq;
 	struct request *held; /* its next request, until it has a tag */
 	struct fl_tag_wait wait; /* for its part of the tags */
-	struct fl_admission admission; /* of its next request */
 	bool admitted; /* it has had that; what it may lack is a tag */
 	bool granted; /* it has had its place; what it may lack is a tag */
 	bool woken; /* for a tag */

@@ -284,7 +284,7 @@ def check_knobs(knobs: Sequence[str]) -> None:
 
 def unavailable(knob: str, drive: Profile) -> str | None:
     """Why that drive cannot be shared so, or None."""
-    if knob in schedulers.ROUTING and knob != "fairlane" and (
+    if knob in schedulers.ROUTING and (
         drive.kind != "ssd" or not drive.params.get("wrr", modelled_ssd.PROFILE["wrr"].default)
     ):
         return f"{drive.name} has no weighted round robin arbitration, and {knob} leaves all to that"

@@ -31,7 +31,7 @@ NO_WEIGHTS = ("mq-deadline", "kyber")  # which they do not know
 KNOBS = tuple(
     knob.name
     for knob in knobs.TABLE.values()
-    if not (knob.lab or knob.routes or knob.name in (*NO_WEIGHTS, *schedulers.BASELINES, *schedulers.EXAMPLES))
+    if not (knob.lab or knob.wrr or knob.name in (*NO_WEIGHTS, *schedulers.BASELINES, *schedulers.EXAMPLES))
 )
 
 
