@@ -52,7 +52,7 @@
  *
  * While nobody waits, the budget is of no use: what is in the drive then may still be more than
  * is of use, and the drive decides who is served. So every now and then, ever more seldom, a
- * level below it is tried.
+ * level below it is tried, and kept if it is as good.
  *
  * dev->lock is taken only where somebody waits, and by ticks.
  */
@@ -74,13 +74,13 @@
 
 /* The budget: see 3. Elasticities and steps are in units of 1/1024. */
 #define FA_ONE 1024
-#define FA_TARGET (FA_ONE / 10)
+#define FA_TARGET (FA_ONE / 32)
 #define FA_SPREAD_MIN (FA_ONE / 8)
 #define FA_SPREAD_MAX (FA_ONE / 2)
 #define FA_TURNOVERS 4
 #define FA_PAIRS_MIN 3
 #define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
-#define FA_FIRST (128 * FL_COST_ONE)
+#define FA_FIRST 256 /* requests */
 #define FA_LEAST 64
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
@@ -124,12 +124,13 @@ struct fa_count {
 /* Under dev->lock; written by tick(). */
 struct fa_budget {
 	s64 middle, spread; /* the levels are middle (1 ± spread) */
+	s64 before; /* while a lower middle is tried: the one before; else 0 */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fa_count since; /* as it began */
 	u64 turnover_ns; /* how long the drive takes for the budget */
 	bool have[2]; /* of this pair: which of them */
 	u64 rate[2][2]; /* cost per second, of reads and of all others */
-	s64 sum, n, noise, last; /* of pairs: elasticities; how many; variance of, and the last gain */
+	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; elasticities; variance of, and the last gain */
 	int way; /* the last step */
 	u64 random;
 	u64 search_ns, again_ns; /* when to try less while nobody waits, and how long until the next time */
@@ -432,54 +433,58 @@ static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 /* ---- The budget; under dev->lock --------------------------------------- */
 
-/* By how much more was done at the upper level, of reads or of all others, whichever gained less. */
-static s64 fa_gain(const struct fa_budget *b)
+/*
+ * Is more of use (1), or less enough (-1)? 0: that is not known yet. A pair is complete. Of
+ * reads and all others those count that gain less; but not if they are a sixteenth of all.
+ */
+static int fa_pair(struct fa_budget *b)
 {
-	u64 sum[2] = { b->rate[0][0] + b->rate[1][0], b->rate[0][1] + b->rate[1][1] };
-	s64 least = FA_ONE;
+	u64 all = b->rate[0][0] + b->rate[1][0] + b->rate[0][1] + b->rate[1][1];
+	s64 least = FA_ONE * FA_ONE, error2 = 0;
 	int i;
 
-	for (i = 0; i < 2; i++) /* a sixteenth of all is too little to tell */
-		if (16 * sum[i] > sum[0] + sum[1])
-			least = min_t(s64, least, div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE,
-							    sum[i]));
-	return least;
-}
-
-/* Is more of use (1), or less enough (-1)? 0: that is not known yet. */
-static int fa_decide(const struct fa_budget *b)
-{
-	s64 off = div64_s64(b->sum, b->n) - FA_TARGET;
-	s64 error2 = div64_s64(4 * b->noise * FA_ONE * FA_ONE, b->spread * b->spread * b->n);
-
-	if (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && off * off < error2))
-		return 0;
-	return off > 0 ? 1 : -1;
-}
-
-/* A pair is complete. */
-static void fa_pair(struct fa_budget *b)
-{
-	s64 gain = fa_gain(b), change = gain - b->last;
-	int way;
-
-	b->noise += (change * change / 2 - b->noise) / 4;
-	b->last = gain;
 	b->n++;
-	b->sum += div64_s64(gain * FA_ONE / 2, b->spread);
-	way = fa_decide(b);
+	for (i = 0; i < 2; i++) {
+		u64 sum = b->rate[0][i] + b->rate[1][i];
+		s64 gain = sum ? div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE, sum) : 0;
+		s64 change = gain - b->last[i], mean;
+
+		b->noise[i] += (change * change / 2 - b->noise[i]) / 4;
+		b->last[i] = gain;
+		b->sum[i] += div64_s64(gain * FA_ONE / 2, b->spread);
+		mean = div64_s64(b->sum[i], b->n);
+		if (16 * sum > all && mean < least) {
+			least = mean;
+			error2 = div64_s64(4 * b->noise[i] * FA_ONE * FA_ONE, b->spread * b->spread * b->n);
+		}
+	}
+	least -= FA_TARGET;
+	if (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && least * least < error2))
+		return 0;
+	return least > 0 ? 1 : -1;
+}
+
+/* One step, if it is known where to. */
+static void fa_step(struct fa_budget *b)
+{
+	int way = fa_pair(b);
+
 	if (!way)
 		return;
-	if (way > 0)
+	if (way > 0 && b->before)
+		b->middle = b->before; /* less is not as good */
+	else if (way > 0)
 		b->middle += b->middle * b->spread / FA_ONE;
 	else
 		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
 	b->middle = max_t(s64, b->middle, FA_LEAST);
+	b->before = 0;
 	b->spread = way == b->way ? min_t(s64, 2 * b->spread, FA_SPREAD_MAX) :
 				    max_t(s64, b->spread / 2, FA_SPREAD_MIN);
 	b->way = way;
 	b->n = 0;
-	b->sum = 0;
+	b->sum[0] = 0;
+	b->sum[1] = 0;
 }
 
 static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
@@ -518,7 +523,7 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 							     NSEC_PER_SEC / 10)) / 4;
 	b->have[b->up] = 8 * (now->waits - b->since.waits) > now->requests - b->since.requests;
 	if (b->have[0] && b->have[1])
-		fa_pair(b);
+		fa_step(b);
 	if (b->have[b->up] && !b->have[!b->up]) {
 		b->up = !b->up;
 	} else { /* not in step with what the drive does by itself */
@@ -534,6 +539,7 @@ static void fa_search(struct fa_dev *fa, const struct fa_count *now)
 {
 	struct fa_budget *b = &fa->b;
 
+	b->before = b->middle;
 	b->middle = min_t(s64, b->middle, max_t(s64, now->in_drive - now->in_drive / 8, FA_LEAST));
 	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
 	b->search_ns = now->ns + b->again_ns;
@@ -549,9 +555,13 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 
 	fa_count(fa, now_ns, &now);
 	if (now.requests && now.requests < 1000 && !b->n && !b->way) /* the first ones tell how large requests are */
-		b->middle = div64_u64(128 * (now.done[0] + now.done[1] + now.in_drive), now.requests);
+		b->middle = div64_u64(FA_FIRST * (now.done[0] + now.done[1] + now.in_drive), now.requests);
 	if (fa->waits != b->since.waits || (s64)now.in_drive >= fa->limit)
 		fa->full_ns = now_ns;
+	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
+		b->middle = b->before;
+		b->before = 0;
+	}
 	if (several && !fa->tight && now_ns >= b->search_ns && now.in_drive)
 		fa_search(fa, &now);
 	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
@@ -594,10 +604,10 @@ static void fa_init_dev(struct fl_dev *dev)
 {
 	struct fa_dev *fa = to_fa_dev(dev);
 
-	fa->b.middle = FA_FIRST;
+	fa->b.middle = FA_FIRST * FL_COST_ONE;
 	fa->b.spread = FA_ONE / 4;
 	fa->b.again_ns = FA_AGAIN_MIN_NS;
-	fa->limit = FA_FIRST;
+	fa->limit = fa->b.middle;
 }
 
 static void fa_node_init(struct fa_node *node, struct fa_group *among)
