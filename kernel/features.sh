@@ -18,7 +18,6 @@ if ! "$@" -E -P -x c -o "$headers" - <<'END' || ! compiles "$@" <"$headers"; the
 #include "blk-mq.h"
 #include "blk-rq-qos.h"
 #include "blk-wbt.h"
-#include <linux/device/class.h>
 END
 	echo "fairlane: the block headers in BLOCK are not those of the kernel in KDIR: take them from its source" >&2
 	exit 1

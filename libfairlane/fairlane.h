@@ -88,12 +88,12 @@ struct fl_flow {
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
 	u32 part; /* the same with all that is below; of an inactive flow it is an old one */
 	u64 part_at; /* dev->shares_at, when that was computed */
-	u32 weight;
+	u32 weight; /* read locklessly by schedulers that divide by it: a stale one is off for a request */
 	struct list_head node ____cacheline_aligned_in_smp; /* in dev->flows */
 	struct list_head active_node; /* in dev->active, while busy */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	unsigned int seen_at; /* the hardware queue where it last found some */
-	u32 active_weight; /* sum over the active children, and this flow's own requests */
+	u32 active_weight; /* sum over the active children, and this flow's own requests; read as weight is */
 };
 
 /* Places that a flow has for requests, see tag-limits.h. */

@@ -32,7 +32,7 @@
  * budget was let go. Who wants less than its share holds nobody back.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive
- *		is half empty. So the drive does not run dry for the sake of somebody who
+ *		is half empty with it, or empty. So the drive does not run dry for the sake of somebody who
  *		does not come back.
  *	behind	it goes as soon as there is room. It is never further behind than it may be
  *		ahead: time in which it wanted less is not saved.
@@ -215,6 +215,14 @@ static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
 	return ahead > fa_lead(fa, node->among);
 }
 
+/* Would the drive still be half empty, or is it empty now? */
+static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
+{
+	s64 limit = READ_ONCE(fa->limit);
+
+	return room - (s64)cost > limit / FA_IDLE || room >= limit;
+}
+
 /* At each level. One that is too far behind is brought up first. */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
@@ -340,9 +348,9 @@ static bool fa_release(struct fa_dev *fa)
 		if (fa->tight && room <= 0)
 			return false;
 		f = fa_next(fa, &ahead);
-		if (fa->tight && ahead && room <= fa->limit / FA_IDLE)
-			return false;
 		a = list_first_entry(&f->waiting, struct fl_admission, node);
+		if (fa->tight && ahead && !fa_spare(fa, room, a->cost))
+			return false;
 		list_del_init(&a->node);
 		atomic_dec(&fa->nr_waiting);
 		atomic64_add(-(s64)a->cost, &fa->room);
@@ -357,7 +365,7 @@ static bool fa_release(struct fa_dev *fa)
 /* ---- Requests ----------------------------------------------------------- */
 
 /* May a request of @f go at once? */
-static bool fa_goes(struct fa_dev *fa, struct fa_flow *f)
+static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
 	const struct fa_node *node;
@@ -366,7 +374,7 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f)
 		return false;
 	for (node = &f->own; node; node = fa_above(node))
 		if (fa_is_ahead(fa, node))
-			return room > READ_ONCE(fa->limit) / FA_IDLE;
+			return fa_spare(fa, room, cost);
 	return true;
 }
 
@@ -393,7 +401,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
 	if (unlikely(READ_ONCE(fa->tight))) {
-		if (!a->must && !fa_goes(fa, f)) {
+		if (!a->must && !fa_goes(fa, f, a->cost)) {
 			fa_wait(fa, f, a);
 			return false; /* if it was let go already, its submitter was told */
 		}
