@@ -58,7 +58,9 @@ ALL = {
 }
 
 
-@pytest.mark.parametrize(("block", "has"), [(OLD, {"CLASS_INTERFACE_ARG"}), (NEW, ALL), (WITHOUT_MUTEX, ALL - {"RQOS_MUTEX"})])
+@pytest.mark.parametrize(
+    ("block", "has"), [(OLD, {"CLASS_INTERFACE_ARG"}), (NEW, ALL), (WITHOUT_MUTEX, ALL - {"RQOS_MUTEX"})]
+)
 def test_a_build_asks_the_headers_and_not_the_version(tmp_path: Path, block: str, has: set[str]) -> None:
     assert found(tmp_path, block) == has
 
