@@ -82,6 +82,8 @@
 #define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
 #define FA_FIRST 256 /* requests */
 #define FA_LEAST 64
+#define FA_MOST (1ll << 40)
+#define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
 
@@ -108,23 +110,35 @@ struct fa_flow {
 	struct list_head waiting; /* fl_admission.node, the first first; under dev->lock */
 };
 
-/* In reference requests (prices.h). */
+/*
+ * Cost and requests, counted in one word: sums of them wrap, but what is in the drive, sent less
+ * done, is exact as long as that is less than 16 million requests.
+ */
+#define FA_COUNT_SHIFT 24
+
+static inline u64 fa_counted(u64 cost)
+{
+	return (cost << FA_COUNT_SHIFT) + 1;
+}
+
 struct fa_hwq {
 	struct fl_hwq hwq;
-	u64 sent, requests; /* that went at once; under hwq->lock, read at ticks: a stale one lags by a request */
+	u64 sent; /* that went at once; under hwq->lock, read at ticks: a stale one lags by a request */
 	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
 };
 
 /* One look at what all hardware queues did. */
 struct fa_count {
-	u64 done[2], requests, waits, ns;
-	u64 in_drive;
+	u64 done[2], all, waits, ns; /* all: that were sent */
+	u64 cost, requests; /* in the drive */
+	u64 tags; /* of those that are in use */
 };
 
 /* Under dev->lock; written by tick(). */
 struct fa_budget {
 	s64 middle, spread; /* the levels are middle (1 ± spread) */
 	s64 before; /* while a lower middle is tried: the one before; else 0 */
+	bool sized; /* the first requests were seen */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fa_count since; /* as it began */
 	u64 turnover_ns; /* how long the drive takes for the budget */
@@ -147,6 +161,7 @@ struct fa_dev {
 
 	/* Under dev->lock. */
 	u64 released ____cacheline_aligned_in_smp; /* cost that was let go after waiting */
+	u64 let_go; /* the same, counted as in fa_hwq */
 	u64 waits; /* admissions that had to */
 	u64 full_ns; /* when the drive was last full */
 	struct fa_budget b;
@@ -355,6 +370,7 @@ static bool fa_release(struct fa_dev *fa)
 		atomic_dec(&fa->nr_waiting);
 		atomic64_add(-(s64)a->cost, &fa->room);
 		fa->released += a->cost;
+		fa->let_go += fa_counted(a->cost);
 		fa_charge(fa, &f->own, a->cost);
 		fa_went(fa, f);
 		fl_admitted(a);
@@ -408,8 +424,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 		atomic64_add(-(s64)a->cost, &fa->room);
 		fa_charge(fa, &f->own, a->cost);
 	}
-	WRITE_ONCE(hwq->sent, hwq->sent + a->cost);
-	WRITE_ONCE(hwq->requests, hwq->requests + 1);
+	WRITE_ONCE(hwq->sent, hwq->sent + fa_counted(a->cost));
 	return true;
 }
 
@@ -418,7 +433,7 @@ static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost)
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	unsigned long flags;
 
-	atomic64_add(cost, &to_fa_hwq(queue->hwq)->done[op != FL_READ]);
+	atomic64_add(fa_counted(cost), &to_fa_hwq(queue->hwq)->done[op != FL_READ]);
 	if (likely(!READ_ONCE(fa->tight)))
 		return;
 	atomic64_add(cost, &fa->room);
@@ -495,23 +510,31 @@ static void fa_step(struct fa_budget *b)
 	b->sum[1] = 0;
 }
 
+static u64 fa_requests(u64 counted)
+{
+	return counted & ((1 << FA_COUNT_SHIFT) - 1);
+}
+
 static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
 {
 	unsigned int i;
 
-	*count = (struct fa_count){ .ns = now_ns, .waits = fa->waits, .in_drive = fa->released };
+	u64 in_drive;
+
+	*count = (struct fa_count){ .ns = now_ns, .waits = fa->waits, .all = fa->let_go };
 	for (i = 0; i < fa->dev.nr_hwqs; i++) {
 		struct fa_hwq *hwq = to_fa_hwq(fa->dev.hwqs[i]);
 
 		count->done[0] += atomic64_read(&hwq->done[0]);
 		count->done[1] += atomic64_read(&hwq->done[1]);
-		count->in_drive += READ_ONCE(hwq->sent);
-		count->requests += READ_ONCE(hwq->requests);
+		count->all += READ_ONCE(hwq->sent);
+		count->tags += READ_ONCE(hwq->hwq.tags);
 	}
-	count->requests += fa->waits;
-	count->in_drive -= count->done[0] + count->done[1];
-	if ((s64)count->in_drive < 0) /* a hardware queue sent meanwhile what another one's look missed */
-		count->in_drive = 0;
+	in_drive = count->all - count->done[0] - count->done[1];
+	if ((s64)in_drive < 0) /* what one sent was done before the look at another one was over */
+		in_drive = 0;
+	count->cost = in_drive >> FA_COUNT_SHIFT;
+	count->requests = fa_requests(in_drive);
 }
 
 /* @now ends a window. It counts if so many had to wait that the budget was the limit. */
@@ -521,7 +544,7 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		u64 done = now->done[i] - b->since.done[i];
+		u64 done = (now->done[i] - b->since.done[i]) >> FA_COUNT_SHIFT;
 
 		b->rate[b->up][i] = mul_u64_u64_div_u64(done, NSEC_PER_SEC, ns);
 		all += done;
@@ -529,7 +552,7 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 	if (all)
 		b->turnover_ns = (3 * b->turnover_ns + min_t(u64, mul_u64_u64_div_u64(b->middle, ns, all),
 							     NSEC_PER_SEC / 10)) / 4;
-	b->have[b->up] = 8 * (now->waits - b->since.waits) > now->requests - b->since.requests;
+	b->have[b->up] = 8 * (now->waits - b->since.waits) > fa_requests(now->all - b->since.all);
 	if (b->have[0] && b->have[1])
 		fa_step(b);
 	if (b->have[b->up] && !b->have[!b->up]) {
@@ -548,10 +571,26 @@ static void fa_search(struct fa_dev *fa, const struct fa_count *now)
 	struct fa_budget *b = &fa->b;
 
 	b->before = b->middle;
-	b->middle = min_t(s64, b->middle, max_t(s64, now->in_drive - now->in_drive / 8, FA_LEAST));
+	b->middle = min_t(s64, b->middle, max_t(s64, now->cost - now->cost / 8, FA_LEAST));
 	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
 	b->search_ns = now->ns + b->again_ns;
 	fa->full_ns = now->ns;
+}
+
+static s64 fa_level(const struct fa_dev *fa)
+{
+	const struct fa_budget *b = &fa->b;
+	s64 spread = b->middle * b->spread / FA_ONE;
+
+	return fa->budget ? (s64)fa->budget * FL_COST_ONE : b->middle + (b->up ? spread : -spread);
+}
+
+/* What the drive would have if almost all tags were taken, for requests like those that it has. */
+static s64 fa_all_tags(const struct fa_count *now)
+{
+	if (!now->requests || !now->tags)
+		return FA_MOST;
+	return max_t(s64, mul_u64_u64_div_u64(now->cost, now->tags - now->tags / FA_SPARE, now->requests), FA_LEAST);
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
@@ -562,15 +601,17 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	struct fa_count now;
 
 	fa_count(fa, now_ns, &now);
-	if (now.requests && now.requests < 1000 && !b->n && !b->way) /* the first ones tell how large requests are */
-		b->middle = div64_u64(FA_FIRST * (now.done[0] + now.done[1] + now.in_drive), now.requests);
-	if (fa->waits != b->since.waits || (s64)now.in_drive >= fa->limit)
+	if (!b->sized && now.requests) { /* tells how large requests are */
+		b->middle = div64_u64(FA_FIRST * now.cost, now.requests);
+		b->sized = true;
+	}
+	if (fa->waits != b->since.waits || (s64)now.cost >= fa->limit)
 		fa->full_ns = now_ns;
 	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
 		b->middle = b->before;
 		b->before = 0;
 	}
-	if (several && !fa->tight && now_ns >= b->search_ns && now.in_drive)
+	if (several && !fa->tight && now_ns >= b->search_ns && now.cost)
 		fa_search(fa, &now);
 	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
 	if (now_ns - b->since.ns >= max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1)) {
@@ -579,9 +620,8 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 		b->settled = !b->settled;
 		b->since = now;
 	}
-	WRITE_ONCE(fa->limit, fa->budget ? (s64)fa->budget * FL_COST_ONE :
-					   b->middle + (b->up ? 1 : -1) * (b->middle * b->spread / FA_ONE));
-	atomic64_set(&fa->room, fa->limit - (s64)now.in_drive);
+	WRITE_ONCE(fa->limit, min_t(s64, fa_level(fa), fa_all_tags(&now)));
+	atomic64_set(&fa->room, fa->limit - (s64)now.cost);
 }
 
 static u64 fa_tick(struct fl_dev *dev)
