@@ -16,16 +16,21 @@ from fairlane.places import CODE, INSTALLED, ROOT
 LIST = ROOT / "libfairlane" / "schedulers" / "list.h"
 BEGIN = re.compile(r"^\tX\(", re.MULTILINE)
 ROW = re.compile(
-    r'^\tX\(\w+, "([\w-]+)", (ELEVATOR|ROUTER), (MAIN|BASELINE|EXAMPLE),\s*\\\n\t  "([^"\n]*)"\)', re.MULTILINE
+    r'^\tX\(\w+, "([\w-]+)", (ELEVATOR|ROUTER|RQ_QOS), (MAIN|BASELINE|EXAMPLE),\s*\\\n\t  "([^"\n]*)"\)', re.MULTILINE
 )
 
 
 @dataclass(frozen=True)
 class Scheduler:
     name: str
-    routes: bool  # it is no elevator: it chooses classes of the drive's queues
+    host: str  # ELEVATOR; ROUTER: it chooses classes of the drive's queues; RQ_QOS: it says who may send
     role: str
     about: str
+
+    @property
+    def module(self) -> str:
+        """Its kernel module; see kernel/Kbuild."""
+        return f"{self.name}-qos" if self.host == "RQ_QOS" else self.name
 
 
 def read(path: Path) -> tuple[Scheduler, ...]:
@@ -33,7 +38,7 @@ def read(path: Path) -> tuple[Scheduler, ...]:
     rows = ROW.findall(text)
     if len(rows) != len(BEGIN.findall(text)):
         raise FairlaneError(f"{path}: has a row that cannot be read; write it as the comment at its top says")
-    return tuple(Scheduler(name, host == "ROUTER", role, about) for name, host, role, about in rows)
+    return tuple(Scheduler(*row) for row in rows)
 
 
 def code() -> dict[str, str]:
@@ -64,6 +69,7 @@ def _digest(files: Iterable[Path]) -> str:
 SHARED = "what the schedulers share"
 SCHEDULERS = read(LIST)
 NAMES = tuple(each.name for each in SCHEDULERS)
-ROUTING = tuple(each.name for each in SCHEDULERS if each.routes)
+ELEVATORS = tuple(each.name for each in SCHEDULERS if each.host == "ELEVATOR")
+ROUTING = tuple(each.name for each in SCHEDULERS if each.host == "ROUTER")
 BASELINES = tuple(each.name for each in SCHEDULERS if each.role == "BASELINE")
 EXAMPLES = tuple(each.name for each in SCHEDULERS if each.role == "EXAMPLE")  # these run only where they are named

@@ -106,6 +106,19 @@ typedef bool fl_insert_flags;
 
 #endif
 
+#ifdef FL_HAVE_CLASS_INTERFACE_ARG
+#define FL_CLASS_ARGS struct device *dev, struct class_interface *interface
+#else
+#define FL_CLASS_ARGS struct device *dev
+#endif
+
+/* Any disk, which is never added. */
+#ifdef FL_HAVE_DISK_WITH_LIMITS
+#define fl_alloc_disk() blk_alloc_disk(NULL, NUMA_NO_NODE)
+#else
+#define fl_alloc_disk() blk_alloc_disk(NUMA_NO_NODE)
+#endif
+
 #ifdef FL_HAVE_RQOS_CONST_OPS
 typedef const struct rq_qos_ops fl_rqos_ops;
 #else

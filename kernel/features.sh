@@ -37,5 +37,6 @@ RQOS_CONST_OPS|void fl(struct rq_qos *rqos, const struct rq_qos_ops *ops) { rqos
 RQOS_DISK|struct gendisk *fl(struct rq_qos *rqos) { return rqos->disk; }
 RQOS_MUTEX|struct mutex *fl(struct request_queue *q) { return &q->rq_qos_mutex; }
 WBT_DISK|void fl(struct gendisk *disk) { wbt_disable_default(disk); }
+CLASS_INTERFACE_ARG|int fl(struct device *, struct class_interface *); struct class_interface fl_interface = { .add_dev = fl };
 DISK_WITH_LIMITS|struct gendisk *fl(struct blk_mq_tag_set *set, struct queue_limits *lim, struct lock_class_key *key) { return __blk_mq_alloc_disk(set, lim, 0, key); }
 END

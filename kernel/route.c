@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fairlane-route.ko: the drives that take classes, the schedulers that choose
- * classes, and /sys/block/DISK/fairlane/scheduler, which connects the two. A
- * module of its own, so that a driver does not pin the schedulers.
+ * fairlane-route.ko: the drives, the schedulers beside the elevator, and
+ * /sys/block/DISK/fairlane/scheduler, which connects the two. A module of its own, so
+ * that a driver does not pin the schedulers.
+ *
+ * Every disk with hardware queues has that file. Of one whose driver takes classes
+ * (route.h), the struct fl_route is the driver's; of all others it is ours, and
+ * lives as long as the disk is registered, or as this module.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
+#include <linux/slab.h>
 
 #include "compat.h"
 #include "route.h"
@@ -128,7 +133,7 @@ static int fl_route_choose(struct fl_route *route, const char *name)
 	}
 	if (!router)
 		return -EINVAL;
-	if (!route->ops->set_weights) {
+	if (router->wrr && !route->ops->set_weights) {
 		pr_err("fairlane: %s: no %s: the drive has no weighted round robin arbitration\n",
 		       route->disk->disk_name, name);
 		module_put(router->owner);
@@ -154,7 +159,7 @@ static ssize_t fl_scheduler_store(struct device *dev, struct device_attribute *a
 
 /* ---- Drives and schedulers come and go ------------------------------------- */
 
-int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops)
+static int fl_route_add(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops)
 {
 	route->disk = disk;
 	route->ops = ops;
@@ -166,9 +171,8 @@ int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct
 	route->folder = (struct attribute_group){ .name = FL_ROUTE_FOLDER, .attrs = route->files };
 	return sysfs_create_group(&disk_to_dev(disk)->kobj, &route->folder);
 }
-EXPORT_SYMBOL_GPL(fl_route_register);
 
-void fl_route_unregister(struct fl_route *route)
+static void fl_route_remove(struct fl_route *route)
 {
 	mutex_lock(&route->lock);
 	route->gone = true;
@@ -178,6 +182,108 @@ void fl_route_unregister(struct fl_route *route)
 	mutex_lock(&route->lock);
 	fl_route_clear(route);
 	mutex_unlock(&route->lock);
+}
+
+/* ---- Disks whose drivers do not know us -------------------------------------- */
+
+struct fl_plain_route {
+	struct fl_route route;
+	struct list_head node; /* in fl_plain_routes */
+};
+
+static LIST_HEAD(fl_plain_routes);
+static DEFINE_MUTEX(fl_plain_lock);
+static const struct fl_route_ops fl_plain_ops;
+
+static int fl_plain_add(struct device *dev)
+{
+	struct gendisk *disk = dev_to_disk(dev);
+	struct fl_plain_route *plain;
+	int ret;
+
+	if (bdev_is_partition(dev_to_bdev(dev)) || !queue_is_mq(disk->queue))
+		return 0;
+	plain = kzalloc(sizeof(*plain), GFP_KERNEL);
+	if (!plain)
+		return -ENOMEM;
+	ret = fl_route_add(&plain->route, disk, &fl_plain_ops);
+	if (ret) {
+		kfree(plain);
+		return ret;
+	}
+	mutex_lock(&fl_plain_lock);
+	list_add(&plain->node, &fl_plain_routes);
+	mutex_unlock(&fl_plain_lock);
+	return 0;
+}
+
+static void fl_plain_remove(struct gendisk *disk)
+{
+	struct fl_plain_route *plain, *found = NULL;
+
+	mutex_lock(&fl_plain_lock);
+	list_for_each_entry(plain, &fl_plain_routes, node) {
+		if (plain->route.disk == disk) {
+			list_del(&plain->node);
+			found = plain;
+			break;
+		}
+	}
+	mutex_unlock(&fl_plain_lock);
+	if (found) {
+		fl_route_remove(&found->route);
+		kfree(found);
+	}
+}
+
+static int fl_class_add(FL_CLASS_ARGS)
+{
+	return fl_plain_add(dev);
+}
+
+static void fl_class_remove(FL_CLASS_ARGS)
+{
+	if (!bdev_is_partition(dev_to_bdev(dev)))
+		fl_plain_remove(dev_to_disk(dev));
+}
+
+static struct class_interface fl_disks = {
+	.add_dev = fl_class_add,
+	.remove_dev = fl_class_remove,
+};
+
+/* The class of all disks is not exported; but each disk knows it. */
+static int __init fl_disks_init(void)
+{
+	struct gendisk *disk = fl_alloc_disk();
+
+	if (IS_ERR_OR_NULL(disk))
+		return -ENOMEM;
+	fl_disks.class = disk_to_dev(disk)->class;
+	put_disk(disk);
+	return class_interface_register(&fl_disks);
+}
+
+static void __exit fl_disks_exit(void)
+{
+	class_interface_unregister(&fl_disks);
+}
+
+module_init(fl_disks_init);
+module_exit(fl_disks_exit);
+
+/* ---- Disks whose drivers do -------------------------------------------------- */
+
+int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops)
+{
+	fl_plain_remove(disk);
+	return fl_route_add(route, disk, ops);
+}
+EXPORT_SYMBOL_GPL(fl_route_register);
+
+void fl_route_unregister(struct fl_route *route)
+{
+	fl_route_remove(route);
 }
 EXPORT_SYMBOL_GPL(fl_route_unregister);
 

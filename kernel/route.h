@@ -59,7 +59,7 @@ struct fl_route_ops {
 	/*
 	 * Give the drive's classes these weights, soon: any context, with
 	 * interrupts off. A driver that needs a command for it has a work item
-	 * send that. NULL: the drive knows no WRR, and gets no scheduler.
+	 * send that. NULL: the drive knows no WRR, and gets no scheduler that chooses classes.
 	 */
 	void (*set_weights)(struct gendisk *disk, unsigned int high, unsigned int medium,
 			    unsigned int low);
@@ -121,6 +121,7 @@ static inline void fl_route_undo(struct fl_route *route, struct fl_route_rq *frq
 
 struct fl_router {
 	const char *name;
+	bool wrr; /* it chooses classes, so the drive has to have them */
 	struct module *owner;
 	struct list_head node; /* in fl_routers */
 	/*

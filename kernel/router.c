@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A scheduler that routes, behind the driver's hook (route.h): what elevator.c
- * is for the others, and made a module in the same way.
+ * A scheduler beside the elevator (route.h): what elevator.c is for the others, and made
+ * a module in the same way.
  *
- * A request is charged to its bio's cgroup from start to done; its bios, which
+ * One that says who may send (admit()) is asked by tags.c, and needs nothing here. One
+ * that routes is behind the driver's hook. A request is charged to its bio's cgroup from start to done; its bios, which
  * end after that, pin the flow. rq->elv belongs to tags.c, unless there is an
  * elevator. Requests without a bio (flushes) and passthrough requests go to
  * high, and are charged to nobody.
@@ -70,6 +71,12 @@ static int fl_routed_attach(struct fl_route *route)
 
 	if (!kdev)
 		return -ENOMEM;
+	if (FL_SCHED.admit && q->elevator) {
+		pr_err("fairlane: %s: no %s while it has an elevator: write none to queue/scheduler first\n",
+		       route->disk->disk_name, FL_SCHED.name);
+		fl_kdev_exit(kdev);
+		return -EBUSY;
+	}
 	ret = fl_kdev_activate(kdev);
 	if (ret) {
 		fl_kdev_exit(kdev);
@@ -79,9 +86,11 @@ static int fl_routed_attach(struct fl_route *route)
 	if (!q->elevator)
 		fl_wbt_off(q, NULL);
 	route->data = kdev;
-	route->start = fl_routed_start;
-	route->done = fl_routed_done;
-	route->undo = fl_routed_undo;
+	if (FL_SCHED.route) {
+		route->start = fl_routed_start;
+		route->done = fl_routed_done;
+		route->undo = fl_routed_undo;
+	}
 	return 0;
 }
 
@@ -116,10 +125,11 @@ static struct fl_router fl_routed = {
 
 static int __init fl_routed_init(void)
 {
-	/* Its row says that it routes; see list.h. */
-	if (WARN_ON(!FL_SCHED.route || strcmp(FL_SCHED.name, FL_SCHED_NAME)))
+	/* Its row says so; see list.h. */
+	if (WARN_ON(!FL_SCHED.route == !FL_SCHED.admit || strcmp(FL_SCHED.name, FL_SCHED_NAME)))
 		return -EINVAL;
 	fl_routed.name = FL_SCHED.name;
+	fl_routed.wrr = FL_SCHED.route;
 	fl_router_register(&fl_routed);
 	return 0;
 }

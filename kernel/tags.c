@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * fairlane.ko: how cgroups share tags, by the rule in
- * libfairlane/mechanisms/tag-limits.h.
+ * libfairlane/mechanisms/tag-limits.h; and, of a scheduler that has admit(), who may
+ * send a request to the drive.
  *
  * The block layer's rq_qos hooks tell of each bio before it gets a request, and
  * so before it takes a tag: the scheduler's or, with a scheduler that routes, the
  * driver's own. The bio's cgroup is known there, whoever submits it: a task, the
  * kernel's writeback, or a thread of dm-crypt, md or a loop device.
  *
- *   throttle  the bio takes its places, or its submitter sleeps until it has them
- *   track     the request, with its tag, takes them over
- *   merge     the bio became a part of a request that there is, and needs none
+ *   throttle  the bio takes its places, or its submitter sleeps until it has them; and
+ *             again until it is admitted
+ *   track     the request, with its tag, takes over the places, and what it costs
+ *   merge     the bio became a part of a request that there is, and needs no place; it
+ *             is admitted without a wait
  *   cleanup   there was no tag after all (REQ_NOWAIT)
- *   done      the request gives them back
+ *   done      the request gives back the places, and leaves
  *
  * From throttle to track, bio->bi_cookie says on which hardware queue the places
  * are. The request may turn out to be of another: the submitter may have moved to
@@ -37,16 +40,27 @@
 #include "tracepoints.h"
 #include "libfairlane/mechanisms/tag-limits.h"
 
-/* On the stack of who sleeps. */
+/* On the stack of who sleeps: for its places, or to be admitted. */
 struct fl_sleeper {
 	struct fl_tag_wait wait;
 	struct completion granted;
+};
+
+struct fl_waiting_bio {
+	struct fl_admission admission;
+	struct completion admitted;
 };
 
 void fl_tag_granted(struct fl_tag_wait *wait)
 {
 	complete(&container_of(wait, struct fl_sleeper, wait)->granted);
 }
+
+void fl_admitted(struct fl_admission *admission)
+{
+	complete(&container_of(admission, struct fl_waiting_bio, admission)->admitted);
+}
+EXPORT_SYMBOL_GPL(fl_admitted);
 
 /* nr_requests may change at any time. */
 static void fl_tags_update(struct fl_hwq *hwq, struct blk_mq_hw_ctx *hctx)
@@ -71,9 +85,14 @@ static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 	return fl_flow_queue(queue->flow, fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
 }
 
-/* The places may be those of requests that @bio's submitter itself has to poll for. */
-static void fl_tags_poll(struct blk_mq_hw_ctx *hctx, struct completion *granted)
+/* Sleep until @granted. It may wait for requests that the submitter itself has to poll for. */
+static void fl_tags_wait(struct blk_mq_hw_ctx *hctx, struct completion *granted)
 {
+	if (hctx->type != HCTX_TYPE_POLL) { /* by and by, so that a low weight is not taken for a hung task */
+		while (!wait_for_completion_io_timeout(granted, HZ))
+			;
+		return;
+	}
 	schedule_timeout_uninterruptible(1); /* flushes the plug, which may hold some of them */
 	while (!try_wait_for_completion(granted)) {
 		hctx->queue->mq_ops->poll(hctx, NULL);
@@ -96,11 +115,27 @@ static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq
 		return;
 	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
 				atomic_read(&queue->own.taken));
-	if (hctx->type == HCTX_TYPE_POLL)
-		fl_tags_poll(hctx, &sleeper.granted);
-	else /* by and by, so that a low weight is not taken for a hung task */
-		while (!wait_for_completion_io_timeout(&sleeper.granted, HZ))
-			;
+	fl_tags_wait(hctx, &sleeper.granted);
+}
+
+static void fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
+{
+	struct fl_waiting_bio waiting = {
+		.admission = {
+			.op = fl_opf_op(bio->bi_opf),
+			.bytes = bio->bi_iter.bi_size,
+		},
+		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
+	};
+
+	if (!fl_queue_admit(queue, &waiting.admission, 0))
+		fl_tags_wait(hctx, &waiting.admitted);
+}
+
+/* What @bio was admitted at. */
+static u64 fl_bio_cost(struct fl_kdev *kdev, struct bio *bio)
+{
+	return fl_cost(&kdev->dev.prices, fl_opf_op(bio->bi_opf), bio->bi_iter.bi_size);
 }
 
 /* Somebody else's elevator, above a scheduler that routes, decides who has a tag. */
@@ -142,6 +177,8 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 		fl_tags_take_anyway(queue);
 	else
 		fl_tags_sleep(queue, bio, hctx);
+	if (kdev->dev.sched->admit)
+		fl_tags_admit(queue, bio, hctx);
 	bio->bi_cookie = index;
 }
 
@@ -184,6 +221,8 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	/* The bios end before the request does. */
 	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 	rq->elv.priv[0] = queue;
+	if (kdev->dev.sched->admit)
+		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
 	rq->rq_flags |= FL_RQF_PLACED;
 }
 
@@ -192,26 +231,44 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
 
-	if (!fl_tags_are_others(kdev))
-		fl_charge_ahead(kdev, rq, bio);
+	if (fl_tags_are_others(kdev))
+		return;
+	fl_charge_ahead(kdev, rq, bio);
+	if (kdev->dev.sched->admit && (rq->rq_flags & FL_RQF_PLACED)) {
+		struct fl_admission grown = {
+			.op = fl_opf_op(rq->cmd_flags),
+			.bytes = blk_rq_bytes(rq) + bio->bi_iter.bi_size,
+			.must = true,
+		};
+
+		fl_queue_admit(rq->elv.priv[0], &grown, blk_rq_bytes(rq));
+		rq->elv.priv[1] = (void *)((uintptr_t)rq->elv.priv[1] + (uintptr_t)grown.cost);
+	}
 }
 
 static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 {
-	struct fl_queue *taken = fl_tags_taken(container_of(rqos, struct fl_kdev, rqos), bio);
+	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct fl_queue *taken = fl_tags_taken(kdev, bio);
 
-	if (taken)
-		fl_tags_give(taken);
+	if (!taken)
+		return;
+	if (kdev->dev.sched->leave)
+		kdev->dev.sched->leave(taken, fl_opf_op(bio->bi_opf), fl_bio_cost(kdev, bio));
+	fl_tags_give(taken);
 }
 
 /* Any context. May come twice for a request that flushes. */
 static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 {
+	const struct fl_sched *sched = container_of(rqos, struct fl_kdev, rqos)->dev.sched;
 	struct fl_queue *queue = rq->elv.priv[0];
 
 	if (!(rq->rq_flags & FL_RQF_PLACED))
 		return;
 	rq->rq_flags &= ~FL_RQF_PLACED;
+	if (sched->leave)
+		sched->leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1]);
 	rq->elv.priv[0] = NULL;
 	fl_tags_give(fl_tags_queue(queue));
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));

@@ -27,14 +27,15 @@
  *             later request.
  *   fl_req    belongs to the scheduler from insert() until dispatch()
  *             returns it. A scheduler with route() never has one: it says
- *             where a request is to go, and the host sends it there.
+ *             where a request is to go, and the host sends it there. One with
+ *             admit() does not even see one: it says who may make one.
  *
  * A scheduler's own data follow the contract's struct: it embeds struct
  * fl_dev (fl_hwq, fl_flow, fl_queue) as the first member of its own, and
  * says in fl_sched how large that is. The host hands it out zeroed.
  *
  * Locking
- *   hwq->lock  held by the host around insert(), dispatch() and route(): what
+ *   hwq->lock  held by the host around insert(), dispatch(), route() and admit(): what
  *              belongs to one hardware queue needs no other protection.
  *              Not irq-safe: process context only.
  *   dev->lock  the slow path: the flow list, weights, activation, refills.
@@ -87,12 +88,12 @@ struct fl_flow {
 	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
 	u32 part; /* the same with all that is below; of an inactive flow it is an old one */
 	u64 part_at; /* dev->shares_at, when that was computed */
-	u32 weight;
+	u32 weight; /* read locklessly by schedulers that divide by it: a stale one is off for a request */
 	struct list_head node ____cacheline_aligned_in_smp; /* in dev->flows */
 	struct list_head active_node; /* in dev->active, while busy */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	unsigned int seen_at; /* the hardware queue where it last found some */
-	u32 active_weight; /* sum over the active children, and this flow's own requests */
+	u32 active_weight; /* sum over the active children, and this flow's own requests; read as weight is */
 };
 
 /* Places that a flow has for requests, see tag-limits.h. */
@@ -129,6 +130,22 @@ struct fl_queue {
 	u64 throttled_ns; /* time with requests staged and no right to send them */
 };
 
+/* What somebody wants to send, before there is a request for it: see admit(). The host's. */
+struct fl_admission {
+	struct list_head node; /* the scheduler's, while it waits */
+	struct fl_queue *queue; /* that it is charged to */
+	u64 cost; /* what it takes from the drive */
+	u32 bytes;
+	enum fl_op op;
+	bool must; /* it cannot wait */
+};
+
+/*
+ * A service of the host's: @admission, for which admit() returned false, may go. Any
+ * context, any lock.
+ */
+void fl_admitted(struct fl_admission *admission);
+
 /* A named number that an operator sees: a tunable when min < max, else a counter. */
 struct fl_var {
 	const char *name, *unit, *help;
@@ -163,6 +180,15 @@ struct fl_sched {
 	 * flow's queues are in use. The queue goes with the flow.
 	 */
 	void (*init_queue)(struct fl_queue *queue);
+
+	/*
+	 * May @admission go to the drive now? If not, its submitter waits, and
+	 * fl_admitted() comes, maybe before this returns. Under hwq->lock. A scheduler has
+	 * this and leave(), or what follows after them.
+	 */
+	bool (*admit)(struct fl_queue *queue, struct fl_admission *admission);
+	/* What was admitted at @cost is done, or was not sent after all. No lock, any context. */
+	void (*leave)(struct fl_queue *queue, enum fl_op op, u64 cost);
 
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler
@@ -234,14 +260,43 @@ static inline void fl_stage(struct list_head *node, struct list_head *list, bool
 	list_add(node, at_head ? list : list->prev);
 }
 
+static inline void __fl_queue_account(struct fl_queue *queue, enum fl_op op, u32 bytes, u64 cost)
+{
+	WRITE_ONCE(queue->bytes[op], queue->bytes[op] + bytes);
+	WRITE_ONCE(queue->cost, queue->cost + cost);
+}
+
 /* Count @rq, sent to the drive at the price of @cost. Under hwq->lock. */
 static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u64 cost)
 {
 	enum fl_op op = fl_req_op(rq);
 
 	WRITE_ONCE(queue->requests[op], queue->requests[op] + 1);
-	WRITE_ONCE(queue->bytes[op], queue->bytes[op] + fl_req_bytes(rq));
-	WRITE_ONCE(queue->cost, queue->cost + cost);
+	__fl_queue_account(queue, op, fl_req_bytes(rq), cost);
+}
+
+/*
+ * For the host of a scheduler with admit(): ask it for @a, whose op, bytes and must are set.
+ * @grown: the first so many bytes of that are a request which was admitted before; 0: it is
+ * a new one. The root's must not wait. Process context; takes hwq->lock.
+ */
+static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a, u32 grown)
+{
+	struct fl_hwq *hwq = queue->hwq;
+	const struct fl_prices *prices = &hwq->dev->prices;
+	u64 before = grown ? fl_cost(prices, a->op, grown) : 0;
+	bool now;
+
+	a->queue = queue;
+	a->cost = fl_cost(prices, a->op, a->bytes);
+	a->cost -= min_t(u64, a->cost, before);
+	a->must = a->must || !queue->up;
+	spin_lock(&hwq->lock);
+	WRITE_ONCE(queue->requests[a->op], queue->requests[a->op] + !grown);
+	__fl_queue_account(queue, a->op, a->bytes - grown, a->cost);
+	now = hwq->dev->sched->admit(queue, a);
+	spin_unlock(&hwq->lock);
+	return now;
 }
 
 /* The root sends @bytes for @queue's flow: see charge(). For the host, once for each such request. */

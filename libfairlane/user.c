@@ -71,6 +71,13 @@ void fl_tag_granted(struct fl_tag_wait *wait)
 	host->granted(host->ctx, wait);
 }
 
+void fl_admitted(struct fl_admission *admission)
+{
+	struct fl_host *host = &fl_user(admission->queue->hwq->dev)->host;
+
+	host->admitted(host->ctx, admission);
+}
+
 static void fl_dev_free(struct fl_dev *dev)
 {
 	unsigned int i;
@@ -262,6 +269,22 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 	spin_unlock(&queue->hwq->lock);
 	rq->dispatch_ns = fl_now_ns();
 	return class;
+}
+
+bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission)
+{
+	struct fl_queue *queue = fl_flow_use(flow, index);
+
+	atomic_inc(&queue->held);
+	return fl_queue_admit(queue, admission, 0);
+}
+
+void fl_leave(struct fl_admission *admission)
+{
+	struct fl_queue *queue = admission->queue;
+
+	queue->hwq->dev->sched->leave(queue, admission->op, admission->cost);
+	atomic_dec(&queue->held);
 }
 
 void fl_submit(struct fl_dev *dev, unsigned int index, struct fl_flow *flow, struct fl_req *rq)

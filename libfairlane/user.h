@@ -16,6 +16,12 @@
  *	send_to(fl_route(dev, 0, web, rq), rq);  to that class of the drive's queues
  *	fl_done(rq);                             when the drive is done
  *
+ * And with one that only says who may send something now (it has admit()):
+ *
+ *	if (fl_admit(web, 0, &rq->admission))    else wait for host callback admitted()
+ *		send(rq);                        to the drive
+ *	fl_leave(&rq->admission);                when the drive is done
+ *
  * Any number of threads may call these at once, for any hardware queue. The
  * engine calls fl_tick() from a timer and obeys what the host callbacks ask.
  */
@@ -45,6 +51,8 @@ struct fl_host {
 	void (*weights)(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
 	/* @wait, for which fl_tag_take() returned false, has its tag. Only if that is called. */
 	void (*granted)(void *ctx, struct fl_tag_wait *wait);
+	/* @admission, for which fl_admit() returned false, may go. Only if that is called. */
+	void (*admitted)(void *ctx, struct fl_admission *admission);
 	void *ctx;
 };
 
@@ -95,6 +103,15 @@ void fl_done(struct fl_req *rq);
  * it is the caller's again.
  */
 void fl_requeue(struct fl_req *rq);
+/*
+ * With a scheduler that has admit(): may @flow send @admission, with op, bytes and must filled
+ * in, on hardware queue @index? It is the engine's, and stays until fl_leave(). False: it has to
+ * wait, and host callback admitted() comes, maybe before this returns.
+ */
+bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);
+/* The drive is done with what was admitted, or does not get it after all. */
+void fl_leave(struct fl_admission *admission);
+
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);
 

@@ -36,6 +36,7 @@ struct bench_shared bench_shared;
 
 struct slot {
 	struct fl_req rq;
+	struct fl_admission admission;
 	struct fl_flow *flow;
 	unsigned int queue;
 	struct slot *next;
@@ -46,7 +47,8 @@ struct bench {
 	unsigned int nr_flows, nr_queues;
 	struct slot *slots, *first, **last; /* free ones */
 	u64 timer_ns; /* to read the clock */
-	struct fl_req *routed[BATCH]; /* what was inserted last */
+	struct fl_req *in_drive[16 * BATCH]; /* what was sent at once, or has been let go since */
+	unsigned int nr_in_drive;
 	bool kicked;
 	u64 tick_ns;
 };
@@ -64,6 +66,16 @@ static void run(void *ctx, unsigned int index)
 {
 	(void)ctx;
 	(void)index; /* all are run each time */
+}
+
+static void sent(struct bench *b, struct slot *slot)
+{
+	b->in_drive[b->nr_in_drive++] = &slot->rq;
+}
+
+static void admitted(void *ctx, struct fl_admission *admission)
+{
+	sent(ctx, container_of(admission, struct slot, admission));
 }
 
 static void weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
@@ -122,7 +134,7 @@ static void add_free(struct bench *b, struct slot *slot)
 
 static void set_up(struct bench *b, const struct fl_sched *sched)
 {
-	struct fl_host host = { .run = run, .kick = kick, .weights = weights, .ctx = b };
+	struct fl_host host = { .run = run, .kick = kick, .weights = weights, .admitted = admitted, .ctx = b };
 	struct slot *slot;
 	unsigned int n, f, q;
 
@@ -158,10 +170,10 @@ static u64 took(const struct bench *b, u64 from, u64 held, u64 taken)
 
 static unsigned int insert(struct bench *b)
 {
-	bool routes = b->dev->sched->route;
+	const struct fl_sched *sched = b->dev->sched;
 	unsigned int n;
 
-	for (n = 0; n < BATCH && b->first; n++) {
+	for (n = 0; n < BATCH && b->first && b->nr_in_drive < BATCH; n++) {
 		struct slot *slot = b->first;
 
 		b->first = slot->next;
@@ -169,11 +181,16 @@ static unsigned int insert(struct bench *b)
 			b->last = &b->first;
 		slot->rq.bytes = 4096;
 		slot->rq.arrival_ns = now_ns;
-		if (routes)
-			fl_route(b->dev, slot->queue, slot->flow, &slot->rq);
-		else
+		if (sched->dispatch) {
 			fl_submit(b->dev, slot->queue, slot->flow, &slot->rq);
-		b->routed[n] = &slot->rq;
+		} else if (sched->route) {
+			fl_route(b->dev, slot->queue, slot->flow, &slot->rq);
+			sent(b, slot);
+		} else {
+			slot->admission = (struct fl_admission){ .op = FL_READ, .bytes = 4096 };
+			if (fl_admit(slot->flow, slot->queue, &slot->admission))
+				sent(b, slot);
+		}
 	}
 	return n;
 }
@@ -182,7 +199,7 @@ static unsigned int dispatch(struct bench *b, struct fl_req **out, unsigned int 
 {
 	unsigned int n = 0, i;
 
-	for (i = 0; !b->dev->sched->route && i < b->nr_queues; i++) {
+	for (i = 0; b->dev->sched->dispatch && i < b->nr_queues; i++) {
 		unsigned int queue = (first_queue + i) % b->nr_queues;
 		struct fl_req *rq;
 
@@ -192,12 +209,16 @@ static unsigned int dispatch(struct bench *b, struct fl_req **out, unsigned int 
 	return n;
 }
 
-static void done(struct fl_req **out, unsigned int n)
+static void done(const struct bench *b, struct fl_req **out, unsigned int n)
 {
 	unsigned int i;
 
-	for (i = 0; i < n; i++)
-		fl_done(out[i]);
+	for (i = 0; i < n; i++) {
+		if (b->dev->sched->admit)
+			fl_leave(&container_of(out[i], struct slot, rq)->admission);
+		else
+			fl_done(out[i]);
+	}
 }
 
 static void tick(struct bench *b)
@@ -214,7 +235,7 @@ static void tick(struct bench *b)
 /* One batch; false when nothing went to the drive. */
 static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 {
-	struct fl_req *out[BATCH];
+	struct fl_req *out[16 * BATCH];
 	u64 from, held, taken;
 	unsigned int in, n, i;
 
@@ -223,14 +244,15 @@ static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 	ns[INSERT] = took(b, from, held, taken);
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
 	n = dispatch(b, out, number);
-	if (b->dev->sched->route) { /* all are with the drive */
-		memcpy(out, b->routed, in * sizeof(out[0]));
-		n = in;
+	if (!b->dev->sched->dispatch) { /* all are with the drive */
+		n = b->nr_in_drive;
+		memcpy(out, b->in_drive, n * sizeof(out[0]));
+		b->nr_in_drive = 0;
 	}
 	ns[DISPATCH] = took(b, from, held, taken);
 	now_ns += (u64)(n ? n : BATCH) * REQUEST_NS;
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
-	done(out, n);
+	done(b, out, n);
 	ns[DONE] = took(b, from, held, taken);
 	for (i = 0; i < n; i++)
 		add_free(b, container_of(out[i], struct slot, rq));

@@ -343,6 +343,31 @@ void sim_tag_granted(void *ctx, struct fl_tag_wait *wait)
 	wake(ctx, job);
 }
 
+void sim_admitted(void *ctx, struct fl_admission *admission)
+{
+	struct job *job = container_of(admission, struct request, admission)->job;
+
+	job->admitted = true;
+	wake(ctx, job);
+}
+
+/* Ask the scheduler, or have the job wait until it lets the request go. */
+static bool get_admission(struct sim *sim, struct job *job)
+{
+	struct fl_admission *admission = &job->held->admission;
+
+	if (!sim->sched->admit || job->admitted)
+		return true;
+	admission->op = job->held->rq.op;
+	admission->bytes = job->held->rq.bytes;
+	job->state = JOB_BLOCKED;
+	if (!fl_admit(job->tenant->flow, job->hwq->index, admission))
+		return false;
+	job->state = JOB_READY;
+	job->admitted = true;
+	return true;
+}
+
 /* Take the place that the job's tenant has among the tags, or let the job wait for it. */
 static bool get_place(struct sim *sim, struct job *job)
 {
@@ -364,7 +389,7 @@ static bool get_tag(struct sim *sim, struct job *job)
 	struct hwq *hwq = job->hwq;
 	bool again = job->woken;
 
-	if (!get_place(sim, job))
+	if (!get_place(sim, job) || !get_admission(sim, job))
 		return false;
 	if (hwq->tags_used >= sim->tags || (!again && hwq->waiting.first)) {
 		wait_add(&hwq->waiting, job, again);
@@ -373,6 +398,7 @@ static bool get_tag(struct sim *sim, struct job *job)
 	hwq->tags_used++;
 	job->held->places = job->wait.queue;
 	job->granted = false;
+	job->admitted = false;
 	job->woken = false;
 	return true;
 }
@@ -414,7 +440,7 @@ static unsigned int dispatch(struct sim *sim, struct core *core, struct hwq *hwq
 {
 	unsigned int nr = 0;
 
-	while (!sim->sched->route && hwq->in_drive < sim->config.drive.queue_depth) {
+	while (sim->sched->dispatch && hwq->in_drive < sim->config.drive.queue_depth) {
 		struct fl_req *rq = fl_next(sim->dev, hwq->index);
 
 		if (!rq)
@@ -456,8 +482,8 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 	if (!get_tag(sim, job))
 		return 0;
 	job->held = NULL;
-	if (sim->sched->route) {
-		r->cmd.class = route(sim, r);
+	if (!sim->sched->dispatch) {
+		r->cmd.class = sim->sched->route ? route(sim, r) : SSD_HIGH;
 		send(core, r);
 		return 0;
 	}
@@ -471,7 +497,10 @@ static u64 complete(struct sim *sim, struct core *core, struct request *r)
 {
 	const struct cpu_time *cpu = &sim->config.cpu;
 
-	fl_done(&r->rq);
+	if (sim->sched->admit)
+		fl_leave(&r->admission);
+	else
+		fl_done(&r->rq);
 	r->hwq->in_drive--;
 	put_tag(sim, r->places, r->hwq);
 	return cpu->complete_ns + cpu->done_ns +

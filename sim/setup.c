@@ -34,7 +34,7 @@ static bool find_scheduler(struct sim *sim)
 				 "this knob needs");
 	sim->limit_tags = sim->sched != &sim_none;
 	sim->tags = sim->config.drive.queue_depth;
-	if (sim->limit_tags && !sim->sched->route)
+	if (sim->limit_tags && sim->sched->dispatch)
 		sim->tags = 2 * min_t(u64, sim->tags, ELEVATOR_TAGS);
 	return true;
 }
@@ -320,6 +320,7 @@ static bool allocate(struct sim *sim)
 		.kick = sim_kick,
 		.weights = sim_set_weights,
 		.granted = sim_tag_granted,
+		.admitted = sim_admitted,
 		.ctx = sim,
 	};
 

@@ -52,6 +52,7 @@ struct request {
 	struct work work;
 	struct job *job;
 	struct hwq *hwq;
+	struct fl_admission admission;
 	struct fl_queue *places; /* where it took those for its tag; see fl_tag_take() */
 	u64 arrival_ns; /* when the tenant wanted it */
 	struct request *next; /* in core.out, or free */
@@ -81,6 +82,7 @@ struct job {
 	struct hwq *hwq;
 	struct request *held; /* its next request, until it has a tag */
 	struct fl_tag_wait wait; /* for its part of the tags */
+	bool admitted; /* it has had that; what it may lack is a tag */
 	bool granted; /* it has had its place; what it may lack is a tag */
 	bool woken; /* for a tag */
 	struct job *waiting_next; /* in a wait_list */
@@ -161,6 +163,7 @@ struct sim {
 void sim_run_hwq(void *ctx, unsigned int index);
 void sim_kick(void *ctx);
 void sim_tag_granted(void *ctx, struct fl_tag_wait *wait);
+void sim_admitted(void *ctx, struct fl_admission *admission);
 void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low);
 
 /*

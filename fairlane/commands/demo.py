@@ -26,12 +26,13 @@ TITLES = {  # in the picture
     SCENARIO.stem: ("The load that every knob was set for", "4 KiB random reads and writes"),
     OTHER.stem: ("Another load, the same settings", "16 KiB random reads"),
 }
+OURS = ("fairlane", "kyber-fairness")
 NO_WEIGHTS = ("mq-deadline", "kyber")  # which they do not know
-# What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
+# What Debian's kernel has, and of ours the two that need no price list and no drive that arbitrates.
 KNOBS = tuple(
     knob.name
     for knob in knobs.TABLE.values()
-    if not (knob.lab or knob.routes or knob.name in (*NO_WEIGHTS, *schedulers.BASELINES, *schedulers.EXAMPLES))
+    if not (knob.lab or knob.name in NO_WEIGHTS or knob.name in schedulers.NAMES) or knob.name in OURS
 )
 
 

@@ -98,7 +98,7 @@ class Knob:
     """A way to ask Linux for isolation. By default one that knows no weights, and is as it is."""
 
     name: str
-    scheduler: str  # what is written to queue/scheduler, or if it routes, to fairlane/scheduler
+    scheduler: str  # what is written to queue/scheduler, or to fairlane/scheduler
     about: str
     files: tuple[str, ...] = ()  # cgroup files that the kernel must offer, in a cgroup below the root
     root_files: tuple[str, ...] = ()  # the same, in the root cgroup
@@ -106,7 +106,8 @@ class Knob:
     lab: bool = False  # Debian's kernels lack it; the lab kernel has it
 
     needs: ClassVar[tuple[str, ...]] = ()  # what of Need it is set from
-    routes: ClassVar[bool] = False  # it chooses classes of the drive's queues, without an elevator
+    no_elevator: ClassVar[bool] = False  # it is one of ours beside the elevator, in fairlane/scheduler
+    wrr: ClassVar[bool] = False  # it chooses classes of the drive's queues, which have to be there
     period_s: ClassVar[float] = 0.1  # how often it looks at the load and the drive, to adjust itself
     settles: ClassVar[bool] = False  # the kernel moves it under load, until it has found its place
     times: ClassVar[tuple[str, ...]] = ()  # of its elevator: what is meant in the drive's time
@@ -114,11 +115,11 @@ class Knob:
     @property
     def place(self) -> str:
         """The folder in /sys/block/DEVICE with its scheduler file."""
-        return queue.ROUTED if self.routes else queue.QUEUE
+        return queue.ROUTED if self.no_elevator else queue.QUEUE
 
     def variables(self, device: str) -> Path:
         """The folder with its scheduler's tunables."""
-        return sysfs.SYS_BLOCK / device / queue.ROUTED if self.routes else queue.iosched(device)
+        return sysfs.SYS_BLOCK / device / queue.ROUTED if self.no_elevator else queue.iosched(device)
 
     @contextmanager
     def applied(self, setting: Setting) -> Iterator[dict[str, Any]]:

@@ -242,15 +242,19 @@ class Ours(ByWeight):
         return {"prices": text}
 
 
-class OursRouting(Ours):
-    routes = True
+class OursRqQos(Ours):
+    no_elevator = True
+
+
+class OursRouting(OursRqQos):
+    wrr = True
     period_s = 1.0
 
 
 def _ours(what: schedulers.Scheduler) -> Knob:
-    modules = ("fairlane-route",) if what.routes else ()
-    kind = OursRouting if what.routes else Ours
-    return kind(what.name, what.name, what.about, ("io.fairlane.weight",), (), (*modules, "fairlane", what.name))
+    kind = {"ELEVATOR": Ours, "RQ_QOS": OursRqQos, "ROUTER": OursRouting}[what.host]
+    modules = ("fairlane-route",) if kind.no_elevator else ()
+    return kind(what.name, what.name, what.about, ("io.fairlane.weight",), (), (*modules, "fairlane", what.module))
 
 
 IO_COST = "shares by io.weight, with a cost model measured on the device"
@@ -313,12 +317,12 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
     for module in knob.modules:
         if not (Path("/sys/module") / module.replace("-", "_")).exists():
             subprocess.run(["modprobe", "-q", module], check=False, capture_output=True)
-    if knob.routes and not queue.scheduler_file(device, queue.ROUTED).exists():
-        return f"{device}'s driver does not ask for classes of queues: there is no /sys/block/{device}/{queue.ROUTED}"
+    if knob.no_elevator and not queue.scheduler_file(device, queue.ROUTED).exists():
+        return f"{device} takes no scheduler of ours but elevators: there is no /sys/block/{device}/{queue.ROUTED}"
     if knob.scheduler not in queue.schedulers(device, knob.place):
         offered = ", ".join(queue.schedulers(device, knob.place))
         return f"/sys/block/{device}/{knob.place}/scheduler does not offer {knob.scheduler} (it offers {offered})"
-    if knob.routes and not takes(device, knob):
+    if knob.wrr and not takes(device, knob):
         return f"{device} has no weighted round robin arbitration, and {knob.name} leaves all to that"
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):
         for file in files:

@@ -26,7 +26,8 @@ from fairlane.errors import FairlaneError
 from fairlane.places import ROOT
 
 VERSIONS = ("6.1", "6.12")
-SCHEDULERS = ("fairlane.ko", *(f"{name}.ko" for name in schedulers.NAMES))  # in the order in which they are loaded
+# In the order in which they are loaded.
+SCHEDULERS = ("fairlane.ko", *(f"{each.module}.ko" for each in schedulers.SCHEDULERS))
 MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
 APT_UPDATE_S = 180
 FETCH_S = 1200

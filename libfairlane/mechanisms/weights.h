@@ -44,7 +44,7 @@ static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
 	for (; flow; own = flow->weight, flow = flow->parent) {
 		bool was_active = flow->active_weight;
 
-		flow->active_weight += own;
+		WRITE_ONCE(flow->active_weight, flow->active_weight + own);
 		if (was_active)
 			break;
 	}
@@ -53,7 +53,7 @@ static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
 static inline void __fl_flow_sub_active(struct fl_flow *flow, u32 own)
 {
 	for (; flow; own = flow->weight, flow = flow->parent) {
-		flow->active_weight -= own;
+		WRITE_ONCE(flow->active_weight, flow->active_weight - own);
 		if (flow->active_weight)
 			break;
 	}
@@ -159,8 +159,9 @@ static inline void fl_flow_update_share(struct fl_flow *flow)
 static inline void fl_flow_set_weight(struct fl_flow *flow, u32 weight)
 {
 	if (flow->active_weight && flow->parent)
-		flow->parent->active_weight += weight - flow->weight;
-	flow->weight = weight;
+		WRITE_ONCE(flow->parent->active_weight,
+			   flow->parent->active_weight + weight - flow->weight);
+	WRITE_ONCE(flow->weight, weight);
 }
 
 /* @flow, no longer busy, leaves the active ones. */

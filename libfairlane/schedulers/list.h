@@ -11,7 +11,9 @@
  *	identifier  its struct fl_sched is fl_<identifier>
  *	name        the same as .name in that: of its file, its module, its knob
  *	host        ELEVATOR: it stages requests; it is chosen in queue/scheduler
- *	            ROUTER: it has route(); it is chosen in fairlane/scheduler
+ *	            ROUTER: it has route(); it is chosen in fairlane/scheduler, for a drive
+ *	            with weighted round robin arbitration
+ *	            RQ_QOS: it has admit(); it is chosen in fairlane/scheduler
  *	role        MAIN
  *	            BASELINE: others are compared with it; the demo leaves it out
  *	            EXAMPLE: for its readers; runs only where it is named
@@ -22,6 +24,8 @@
 #define FAIRLANE_SCHEDULERS_LIST_H
 
 #define FL_SCHEDULERS(X)                                                                           \
+	X(fairlane, "fairlane", RQ_QOS, MAIN,                                                      \
+	  "fairlane: shares by io.fairlane.weight, and no more in the drive than is of use")       \
 	X(kyber_fairness, "kyber-fairness", ELEVATOR, MAIN,                                        \
 	  "Kyber-fairness: shares by io.fairlane.weight")                                          \
 	X(mqflashfq, "mqflashfq", ELEVATOR, MAIN,                                                  \

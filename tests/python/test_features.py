@@ -13,16 +13,18 @@ from fairlane.places import ROOT
 # As little of the headers as there must be for each test of features.sh to be able to compile.
 LINUX = """
 struct mutex { int x; }; typedef unsigned gfp_t; struct blkcg; struct gendisk; struct lock_class_key;
-struct blk_mq_tag_set; struct rq_qos_ops { int x; };
+struct blk_mq_tag_set; struct rq_qos_ops { int x; }; struct device; struct class_interface;
 """
 OLD = """
 struct request_queue { int x; }; struct rq_qos { struct request_queue *q; struct rq_qos_ops *ops; };
+struct class_interface { int (*add_dev)(struct device *, struct class_interface *); };
 struct blkcg_policy; struct blkg_policy_data; struct blkg_conf_ctx;
 typedef struct blkg_policy_data *(blkcg_pol_alloc_pd_fn)(gfp_t, struct request_queue *, struct blkcg *);
 int blkcg_activate_policy(struct request_queue *, const struct blkcg_policy *);
 """
 NEW = """
 struct request_queue { struct mutex rq_qos_mutex; };
+struct class_interface { int (*add_dev)(struct device *); };
 struct rq_qos { struct gendisk *disk; const struct rq_qos_ops *ops; }; typedef unsigned blk_insert_t;
 struct blkcg_policy; struct blkg_policy_data; struct blkg_conf_ctx; struct queue_limits;
 typedef struct blkg_policy_data *(blkcg_pol_alloc_pd_fn)(struct gendisk *, struct blkcg *, gfp_t);
@@ -56,7 +58,9 @@ ALL = {
 }
 
 
-@pytest.mark.parametrize(("block", "has"), [(OLD, set()), (NEW, ALL), (WITHOUT_MUTEX, ALL - {"RQOS_MUTEX"})])
+@pytest.mark.parametrize(
+    ("block", "has"), [(OLD, {"CLASS_INTERFACE_ARG"}), (NEW, ALL), (WITHOUT_MUTEX, ALL - {"RQOS_MUTEX"})]
+)
 def test_a_build_asks_the_headers_and_not_the_version(tmp_path: Path, block: str, has: set[str]) -> None:
     assert found(tmp_path, block) == has
 

@@ -630,7 +630,7 @@ def test_a_scheduler_that_routes_takes_the_place_of_an_elevator(device: Path, tr
 @pytest.mark.usefixtures("device")
 def test_a_driver_that_asks_for_no_classes_cannot_have_d2fq(tree: Tree) -> None:
     reason = knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top)
-    assert reason == "sdx's driver does not ask for classes of queues: there is no /sys/block/sdx/fairlane"
+    assert reason == "sdx takes no scheduler of ours but elevators: there is no /sys/block/sdx/fairlane"
 
 
 def test_a_drive_that_refuses_it_cannot_have_d2fq(device: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

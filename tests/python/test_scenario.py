@@ -102,7 +102,7 @@ def test_a_file_with_cases_is_a_scenario_for_each(tmp_path: Path) -> None:
         (('cases = ["x"]', 'cases = ["z"]'), "'z' is unknown; valid are x, y"),
         (('tenant = "g"', 'tenant = "h"'), "valid are a, b, g"),
         (('"share"', '"lat_p99_us"'), "g is a cgroup, which has no lat_p99_us"),
-        (("tunable.mqflashfq", "tunable.bfq"), "valid are kyber-fairness, mqflashfq, flashfq"),
+        (("tunable.mqflashfq", "tunable.bfq"), "valid are fairlane, kyber-fairness, mqflashfq, flashfq"),
         (("flow = 1", 'flow = "core"'), "'core' is not a whole number"),
     ],
 )

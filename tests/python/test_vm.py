@@ -97,9 +97,10 @@ def test_boot_that_hangs_ends_at_its_limit(fake_vm: Path) -> None:
     assert is_gone(int((fake_vm / "pid").read_text()))
 
 
-def test_a_boot_that_hangs_once_is_tried_again(fake_vm: Path) -> None:
+@pytest.mark.parametrize("ends", ["sleep 600", "echo 'Kernel panic - not syncing: int3' >&2; exit 1"])
+def test_a_boot_that_hangs_or_dies_once_is_tried_again(fake_vm: Path, ends: str) -> None:
     status = json.dumps({"status": 0, "bad_dmesg": []})
-    first = f"[ -e {fake_vm}/tried ] || {{ touch {fake_vm}/tried; sleep 600; }}"
+    first = f"[ -e {fake_vm}/tried ] || {{ touch {fake_vm}/tried; {ends}; }}"
     script(fake_vm, f"{first}; echo '{UP}'; echo '{status}' > {fake_vm}/{STATUS}")
     assert start(fake_vm, boot_s=0.5).status == 0
 

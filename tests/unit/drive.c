@@ -20,6 +20,7 @@ struct heap {
 
 struct request {
 	struct fl_req rq;
+	struct fl_admission admission;
 	struct tenant *tenant;
 	unsigned int hwq;
 };
@@ -96,11 +97,19 @@ static void set_weights(void *ctx, unsigned int high, unsigned int medium, unsig
 	d->weight[FL_LOW] = low;
 }
 
+static void admitted(void *ctx, struct fl_admission *admission)
+{
+	struct request *r = container_of(admission, struct request, admission);
+	struct drive *d = ctx;
+
+	list_add_tail(fl_req_node(&r->rq), &d->classes[FL_HIGH][r->hwq]);
+}
+
 void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_hwqs,
 		unsigned int slots, u64 service_ns)
 {
 	struct fl_host host = {
-		.run = run_later, .kick = kick, .weights = set_weights, .ctx = d
+		.run = run_later, .kick = kick, .weights = set_weights, .admitted = admitted, .ctx = d
 	};
 	unsigned int c, q;
 
@@ -113,6 +122,7 @@ void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_h
 			INIT_LIST_HEAD(&d->classes[c][q]);
 	d->nr_hwqs = nr_hwqs;
 	d->slots = slots;
+	d->weight[FL_HIGH] = 1; /* until the scheduler says otherwise */
 	d->read_ns = service_ns;
 	d->write_ns = service_ns;
 	d->dev = fl_dev_create(sched, nr_hwqs, &host);
@@ -236,7 +246,7 @@ static void dispatch(struct drive *d, unsigned int q)
 	struct fl_req *rq;
 	unsigned int i, all = 0;
 
-	if (d->dev->sched->route) {
+	if (!d->dev->sched->dispatch) {
 		fetch_all(d);
 		return;
 	}
@@ -246,6 +256,13 @@ static void dispatch(struct drive *d, unsigned int q)
 		all += d->in_flight[i];
 	if (all > d->most_in_flight)
 		d->most_in_flight = all;
+}
+
+static void admit(struct drive *d, struct request *r, struct fl_flow *flow)
+{
+	r->admission = (struct fl_admission){ .op = r->rq.op, .bytes = r->rq.bytes };
+	if (fl_admit(flow, r->hwq, &r->admission))
+		admitted(d, &r->admission);
 }
 
 static void arrive(struct drive *d, struct fl_req *rq)
@@ -265,7 +282,9 @@ static void arrive(struct drive *d, struct fl_req *rq)
 		flow = fl_root(d->dev);
 		fl_charge(t->flow, r->hwq, rq->op, rq->bytes);
 	}
-	if (d->dev->sched->route)
+	if (d->dev->sched->admit)
+		admit(d, r, flow);
+	else if (d->dev->sched->route)
 		list_add_tail(fl_req_node(rq),
 			      &d->classes[fl_route(d->dev, r->hwq, flow, rq)][r->hwq]);
 	else
@@ -277,7 +296,10 @@ static void done(struct drive *d, struct event *ev)
 	struct request *r = container_of(ev->rq, struct request, rq);
 
 	d->in_flight[ev->hwq]--;
-	fl_done(ev->rq);
+	if (d->dev->sched->admit)
+		fl_leave(&r->admission);
+	else
+		fl_done(ev->rq);
 	r->tenant->done++;
 	r->tenant->done_bytes += ev->rq->bytes;
 	push(d, (struct event){ .at = now_ns + r->tenant->think_ns,
@@ -303,6 +325,8 @@ void drive_run(struct drive *d, u64 ns)
 			next = fl_tick(d->dev);
 			if (next)
 				arm_tick(d, now_ns + next);
+			if (d->dev->sched->admit) /* some may have been let go */
+				fetch_all(d);
 			continue;
 		case ARRIVE:
 			arrive(d, ev.rq);

@@ -2,6 +2,7 @@
 /* The shared mechanisms: cost, weights, active flows; and the library's own manners. */
 #include "drive.h"
 #include "test.h"
+#include "mechanisms/heap.h"
 #include "mechanisms/weights.h"
 
 static void test_the_default_prices_bytes(void)
@@ -93,15 +94,41 @@ static void test_what_is_no_price_list_changes_nothing(void)
 	CHECK(refused > 100000 && refused < 200000, "%u of 200000 were refused", refused);
 }
 
+/* Against an array: what is least, after adding, taking out the least, and taking out any. */
+static void test_a_heap_gives_the_least_and_gives_up_any(void)
+{
+	static struct fl_heap_entry e[500];
+	struct fl_heap heap = { 0 };
+	unsigned int seed = 1, n, i;
+
+	for (n = 0; n < 20000; n++) {
+		struct fl_heap_entry *at = &e[rand_r(&seed) % ARRAY_SIZE(e)], *least = NULL;
+
+		if (at->in) {
+			fl_heap_remove(&heap, rand_r(&seed) % 2 ? at : heap.first);
+		} else {
+			at->key = (u64)(rand_r(&seed) % 1000) - 500; /* before and after 0 wraps */
+			fl_heap_add(&heap, at);
+		}
+		for (i = 0; i < ARRAY_SIZE(e); i++)
+			if (e[i].in && (!least || fl_vt_before(e[i].key, least->key)))
+				least = &e[i];
+		CHECK(!heap.first == !least && (!least || heap.first->key == least->key), "%u", n);
+	}
+	for (i = 0; i < ARRAY_SIZE(e); i++)
+		fl_heap_remove(&heap, &e[i]);
+	CHECK(!heap.first, "not empty");
+}
+
 static void test_the_list_says_what_the_schedulers_are(void)
 {
-	enum { ELEVATOR, ROUTER };
+	enum { ELEVATOR, ROUTER, RQ_QOS };
 	static const struct {
 		const struct fl_sched *sched;
 		const char *name;
-		bool routes;
+		int host;
 	} rows[] = {
-#define ROW(id, name, host, role, about) { &fl_##id, name, host == ROUTER },
+#define ROW(id, name, host, role, about) { &fl_##id, name, host },
 		FL_SCHEDULERS(ROW)
 	};
 	unsigned int i;
@@ -110,8 +137,9 @@ static void test_the_list_says_what_the_schedulers_are(void)
 		CHECK(!strcmp(rows[i].sched->name, rows[i].name), "%s", rows[i].name);
 		CHECK(fl_sched_find(rows[i].name) == rows[i].sched, "%s", rows[i].name);
 		CHECK(fl_schedulers[i] == rows[i].sched, "%s", rows[i].name);
-		CHECK(rows[i].routes == !!rows[i].sched->route, "%s", rows[i].name);
-		CHECK(rows[i].routes == !rows[i].sched->dispatch, "%s", rows[i].name);
+		CHECK((rows[i].host == ELEVATOR) == !!rows[i].sched->dispatch, "%s", rows[i].name);
+		CHECK((rows[i].host == ROUTER) == !!rows[i].sched->route, "%s", rows[i].name);
+		CHECK((rows[i].host == RQ_QOS) == !!rows[i].sched->admit, "%s", rows[i].name);
 	}
 	CHECK(!fl_schedulers[i], "more than the list has");
 	CHECK(!fl_sched_find("none of ours"), "found");
@@ -245,19 +273,25 @@ static void test_a_queue_is_made_at_first_use(void)
 {
 	const struct fl_sched *const *sched;
 	struct fl_req rq = { .op = FL_READ, .bytes = 4096 };
+	struct fl_admission admission = { .op = FL_READ, .bytes = 4096 };
 	struct fl_flow *flow;
 
 	for (sched = fl_schedulers; *sched; sched++) {
 		drive_init(&d, *sched, 3, 4, MSEC);
 		flow = fl_flow_create(d.dev, NULL, 100);
-		if ((*sched)->route)
+		if ((*sched)->admit)
+			CHECK(fl_admit(flow, 1, &admission), "%s", (*sched)->name);
+		else if ((*sched)->route)
 			fl_route(d.dev, 1, flow, &rq);
 		else
 			fl_submit(d.dev, 1, flow, &rq);
 		fl_tick(d.dev);
-		if (!(*sched)->route)
+		if ((*sched)->dispatch)
 			CHECK(fl_next(d.dev, 1) == &rq, "%s", (*sched)->name);
-		fl_done(&rq);
+		if ((*sched)->admit)
+			fl_leave(&admission);
+		else
+			fl_done(&rq);
 		fl_tick(d.dev);
 		CHECK(!fl_flow_queue(flow, 0) && fl_flow_queue(flow, 1) && !fl_flow_queue(flow, 2),
 		      "%s", (*sched)->name);
@@ -336,6 +370,7 @@ static void test_a_requeued_request_is_next(void)
 }
 
 static const struct test tests[] = {
+	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
 	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },
 	{ "a size is priced as the sum of its power-of-two parts", test_a_size_is_the_sum_of_its_parts },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * D2FQ and MQFQ with many threads at once: some submit, some complete, one
+ * D2FQ, MQFQ and fairlane with many threads at once: some submit, some complete, one
  * ticks, and one changes weights and tunables and makes, uses and destroys
  * flows. Nothing may race (ThreadSanitizer), leak (AddressSanitizer), get lost
  * or be stuck.
@@ -22,6 +22,7 @@ enum { FREE, SENT, IN_DRIVE }; /* a request is its submitter's, the scheduler's,
 
 struct request {
 	struct fl_req rq;
+	struct fl_admission admission;
 	int state;
 };
 
@@ -50,9 +51,24 @@ static void weights(void *ctx, unsigned int high, unsigned int medium, unsigned 
 		atomic64_inc(&weights_set);
 }
 
+static void admitted(void *ctx, struct fl_admission *admission)
+{
+	struct request *r = container_of(admission, struct request, admission);
+
+	(void)ctx;
+	__atomic_store_n(&r->state, IN_DRIVE, __ATOMIC_RELEASE);
+}
+
 static void send(struct request *r, unsigned int hwq, struct fl_flow *flow)
 {
 	r->rq.arrival_ns = fl_now_ns();
+	if (dev->sched->admit) {
+		r->admission = (struct fl_admission){ .op = r->rq.op, .bytes = r->rq.bytes };
+		__atomic_store_n(&r->state, SENT, __ATOMIC_RELEASE);
+		if (fl_admit(flow, hwq, &r->admission))
+			admitted(NULL, &r->admission);
+		return;
+	}
 	if (!dev->sched->route) {
 		__atomic_store_n(&r->state, SENT, __ATOMIC_RELEASE);
 		fl_submit(dev, hwq, flow, &r->rq);
@@ -64,7 +80,10 @@ static void send(struct request *r, unsigned int hwq, struct fl_flow *flow)
 
 static void finish(struct request *r)
 {
-	fl_done(&r->rq);
+	if (dev->sched->admit)
+		fl_leave(&r->admission);
+	else
+		fl_done(&r->rq);
 	atomic64_inc(&done);
 	__atomic_store_n(&r->state, FREE, __ATOMIC_RELEASE);
 }
@@ -111,7 +130,7 @@ static void *drive(void *arg)
 	while (!atomic_read(&stop)) {
 		struct fl_req *rq;
 
-		if (dev->sched->route) {
+		if (!dev->sched->dispatch) {
 			complete_routed((long)arg);
 			sched_yield();
 			continue;
@@ -160,6 +179,7 @@ static void *visitors(void *arg)
 		fl_set(dev, "fixed_ratio", rand_r(&seed) % 8 ? 0 : rand_r(&seed) % 257);
 		fl_set(dev, "throttle_bytes", 512u << (rand_r(&seed) % 12));
 		fl_set(dev, "depth", 1 + rand_r(&seed) % 64);
+		fl_set(dev, "budget", rand_r(&seed) % 8 ? rand_r(&seed) % 16 : 0);
 		if (n++ < VISITS) {
 			visit.rq.op = FL_READ;
 			visit.rq.bytes = 4096;
@@ -181,7 +201,7 @@ static void serve_rest(void)
 
 	complete_routed(0);
 	complete_routed(1);
-	for (i = 0; !dev->sched->route && i < HWQS; i++)
+	for (i = 0; dev->sched->dispatch && i < HWQS; i++)
 		while ((rq = fl_next(dev, i)))
 			finish(container_of(rq, struct request, rq));
 	fl_tick(dev);
@@ -189,7 +209,7 @@ static void serve_rest(void)
 
 static void run_threads(const struct fl_sched *sched)
 {
-	struct fl_host host = { .run = run, .kick = kick, .weights = weights };
+	struct fl_host host = { .run = run, .kick = kick, .weights = weights, .admitted = admitted };
 	pthread_t threads[SUBMITTERS + 4];
 	long i;
 
@@ -244,9 +264,21 @@ static void test_mqfq(void)
 	fl_dev_destroy(dev);
 }
 
+static void test_fairlane(void)
+{
+	u64 waits;
+
+	run_threads(&fl_fairlane);
+	fl_tick(dev);
+	fl_get(dev, "waits", &waits);
+	CHECK(waits > 0, "nobody had to wait");
+	fl_dev_destroy(dev);
+}
+
 static const struct test tests[] = {
 	{ "d2fq: threads do everything at once", test_d2fq },
 	{ "mqfq: threads do everything at once", test_mqfq },
+	{ "fairlane: threads do everything at once", test_fairlane },
 	{}
 };
 

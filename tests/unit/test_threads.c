@@ -205,7 +205,7 @@ static void test_others(void)
 	const struct fl_sched *const *sched;
 
 	for (sched = fl_schedulers; *sched; sched++) {
-		if ((*sched)->route || *sched == &fl_kyber_fairness || *sched == &fl_flashfq)
+		if (!(*sched)->dispatch || *sched == &fl_kyber_fairness || *sched == &fl_flashfq)
 			continue;
 		run_threads(*sched);
 		fl_dev_destroy(dev);

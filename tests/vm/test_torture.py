@@ -45,6 +45,7 @@ TORTURES = {
     "switching-cgroups": ("switching", CGROUPS),
     "data-interface": ("data", "interface"),
     "kyber-fairness": EACH,
+    "fairlane": ("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices"),
     "mqflashfq": ("@mqflashfq", *EACH),
     "d2fq": ("route",),
     "flashfq": ("@flashfq", *EACH),
@@ -61,7 +62,7 @@ CHECKED = {
 # What is not long, and done less often; the others differ little from these.
 BRIEF = (
     *("6.1-data-interface", "6.1-d2fq"),
-    *("6.12-mqflashfq", "6.12-vssd"),
+    *("6.12-mqflashfq", "6.12-fairlane", "6.12-vssd"),
 )
 PARAMS = [
     *(pytest.param(*which.split("-", 1), True, id=f"{which}-briefly") for which in BRIEF),

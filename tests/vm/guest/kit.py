@@ -28,9 +28,12 @@ from fairlane.linux import made_drives
 from fairlane.vm.guest import CGROUPS
 from fairlane.vm.kernels import SCHEDULERS, SLOWER, checks
 
-# Our elevators; those that route have torture_route.py.
+# Those that route have torture_route.py.
 ALL_OURS = tuple(name for name in schedulers.NAMES if name not in schedulers.ROUTING)
-OURS = os.environ.get("FAIRLANE_TORTURED", ALL_OURS[0])  # the one under test
+BESIDE = tuple(name for name in ALL_OURS if name not in schedulers.ELEVATORS)  # in fairlane/scheduler
+FIRST = schedulers.ELEVATORS[0]
+OURS = os.environ.get("FAIRLANE_TORTURED", FIRST)  # the one under test
+MODULE = next(each.module for each in schedulers.SCHEDULERS if each.name == OURS)
 OTHERS = ("none", "kyber", "bfq", "mq-deadline")
 CHECKED = checks(os.uname().release)  # the kernel checks itself, and does a sixth of what it would do otherwise
 LIMIT_S = 180.0 * (2 if CHECKED else 1)  # of a hang: a busy machine takes its time
@@ -60,7 +63,7 @@ def sections(*tests: Callable[[], None]) -> None:
 
 
 # The first of ours goes through everything, the others share most of it with it; and nobody does in `make test`.
-ALL = ALL_OURS.index(OURS) == 0 and "FAIRLANE_TORTURED_BRIEFLY" not in os.environ
+ALL = OURS in (FIRST, *BESIDE) and "FAIRLANE_TORTURED_BRIEFLY" not in os.environ
 
 
 def often(times: int) -> int:
@@ -106,9 +109,22 @@ def queue(disk: str, name: str) -> Path:
     return Path("/sys/block", disk, "queue", name)
 
 
+def scheduler_file(disk: str, name: str) -> Path:
+    """Where the scheduler of that name is chosen."""
+    return Path("/sys/block", disk, "fairlane" if name in BESIDE else "queue", "scheduler")
+
+
+def variables(disk: str) -> Path:
+    """The folder with those of the scheduler under test."""
+    return Path("/sys/block", disk, "fairlane") if OURS in BESIDE else queue(disk, "iosched")
+
+
 def set_scheduler(disk: str, name: str) -> None:
-    queue(disk, "scheduler").write_text(name)
-    said = queue(disk, "scheduler").read_text()
+    other = scheduler_file(disk, FIRST if name in BESIDE else BESIDE[0])
+    if other.exists():
+        other.write_text("none")
+    scheduler_file(disk, name).write_text(name)
+    said = scheduler_file(disk, name).read_text()
     assert f"[{name}]" in said or said.strip() == name, f"asked for {name}, the drive has {said}"
 
 

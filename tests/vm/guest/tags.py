@@ -14,7 +14,7 @@ from fairlane import proc
 
 DEBUGFS = Path("/sys/kernel/debug")
 WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by default
-ELEVATORS = ("mqfq", "kyber-fairness", "mqflashfq")
+SCHEDULERS = ("mqfq", "kyber-fairness", "mqflashfq", "fairlane")
 SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags a queue, 640 requests/s
 ENOUGH = 5000
 BOTH_CPUS = {"cpus_allowed": "0,1", "cpus_allowed_policy": "split"}
@@ -39,7 +39,7 @@ def share_beside_300_groups(scheduler: str) -> float:
 
 
 def a_tenant_with_300_groups_gets_its_share() -> None:
-    shares = {scheduler: share_beside_300_groups(scheduler) for scheduler in ELEVATORS}
+    shares = {scheduler: share_beside_300_groups(scheduler) for scheduler in SCHEDULERS}
     print({scheduler: f"{share:.3f}" for scheduler, share in shares.items()})
     # 0.91 to 0.96 on a quiet machine. With three VMs on two cores 0.49 to 0.74: readers and fio get the CPU by their
     # number, so that the one does not ask for all that it is due. When each leaf had a tag it was 0.02.

@@ -107,7 +107,7 @@ def switches(disk: str) -> Callable[[], None]:
         for turn in range(READS):
             name = ("none", OURS)[turn % 2]
             for path, text in (
-                (kit.queue(disk, "scheduler"), name),
+                (kit.scheduler_file(disk, OURS), name),
                 (CGROUPS / "late" / "io.fairlane.weight", str(1 + turn)),
             ):
                 with contextlib.suppress(OSError):

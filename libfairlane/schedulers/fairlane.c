@@ -1,0 +1,712 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * fairlane: in the path only when it must be.
+ *
+ * 1. The idea
+ *
+ * A drive that is not full serves everybody at once, and needs no scheduler. One that is
+ * full serves whoever has most in it, and what is in it is what the next one waits for. So
+ * all that a scheduler has to do is to keep a full drive from becoming fuller, and to say
+ * who is next.
+ *
+ *	submitters       admit()                       the drive
+ *	A  ----------->  room, and not ahead: go  -->  [ budget ]
+ *	B  ----------->  else wait; as requests end,
+ *	C  ----------->  the one furthest behind goes
+ *
+ * While the drive is not full, or has one tenant, a request costs an addition on its own
+ * core when it is sent, and one when it is done. There is no elevator in the path.
+ *
+ * 2. Who is next: virtual time, level by level
+ *
+ * Siblings in the cgroup tree share what their parent has. Each has a virtual time: the
+ * cost (prices.h) of what it and all below it have sent, divided by its weight; charged
+ * when it is sent, at each level up to the root. So a tenant gains nothing by sub-cgroups,
+ * and what weights say holds from the first request on: no rate and no share has to be
+ * computed, or learned.
+ *
+ * The virtual time of a group of siblings is the least among those that want more than
+ * they get: that wait, or were let go a moment ago and may be about to come back. For a
+ * submitter has to wake up before it can send its next request; without that moment,
+ * whoever happens to wait would be served instead. The moment is over when a quarter of the
+ * budget was let go. Who wants less than its share holds nobody back.
+ *
+ *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive
+ *		is half empty with it, or empty. So the drive does not run dry for the sake of somebody who
+ *		does not come back.
+ *	behind	it goes as soon as there is room. It is never further behind than it may be
+ *		ahead: time in which it wanted less is not saved.
+ *
+ * 3. The budget: as much in the drive as is of use
+ *
+ * The more a drive has to do at once, the more it does in a second, up to a point; beyond
+ * it, requests only wait in the drive instead of here, where they wait in the right order.
+ * The budget follows that point. Windows of time take turns at a level a little above and
+ * a little below, in pairs in random order. If one percent more in the drive makes it do a
+ * tenth of a percent more, more is of use. A window lasts until the drive has had the
+ * budget four times over, after one more in which what was in it before is done. What a drive
+ * does by itself in that time (it flushes, it collects garbage) is noise: the level moves
+ * when the mean of some pairs is off by twice its standard error. Reads and all other
+ * requests are counted apart, and the gain is that of whichever gains less: a drive that is
+ * given more may take more writes, which its buffer hides, at the expense of reads.
+ *
+ * While nobody waits, the budget is of no use: what is in the drive then may still be more than
+ * is of use, and the drive decides who is served. So every now and then, ever more seldom, a
+ * level below it is tried, and kept if it is as good.
+ *
+ * dev->lock is taken only where somebody waits, and by ticks.
+ */
+#include "../mechanisms/activity.h"
+#include "../mechanisms/heap.h"
+
+#define FA_TICK_NS (4ull * NSEC_PER_MSEC)
+
+/* Parts of the budget: see 2. */
+#define FA_LEAD 8
+#define FA_MOMENT 4
+#define FA_IDLE 2
+
+/* The drive counts as full for that long after somebody waited. */
+#define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
+
+/* As many are let go before interrupts are allowed again. */
+#define FA_BATCH 32
+
+/* The budget: see 3. Elasticities and steps are in units of 1/1024. */
+#define FA_ONE 1024
+#define FA_TARGET (FA_ONE / 32)
+#define FA_SPREAD_MIN (FA_ONE / 8)
+#define FA_SPREAD_MAX (FA_ONE / 2)
+#define FA_TURNOVERS 4
+#define FA_PAIRS_MIN 3
+#define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
+#define FA_FIRST 256 /* requests */
+#define FA_LEAST 64
+#define FA_MOST (1ll << 40)
+#define FA_SPARE 16 /* of the tags one of so many is to be left */
+#define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
+#define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
+
+/* Siblings: the flows below one, and its own requests. Under dev->lock but for vt. */
+struct fa_group {
+	u64 vt; /* read without: a stale one lets a request go, or wait, that should not */
+	struct fl_heap waiting; /* fa_node.waiting of those that wait */
+	struct fl_heap late; /* fa_node.late of those that were let go */
+};
+
+/* One that competes with its siblings: a flow's own requests, or all that is below a flow. */
+struct fa_node {
+	atomic64_t vt; /* by whoever sends, without a lock; a stale read: as of fa_group.vt */
+	struct fa_group *among; /* its siblings and itself. Does not change */
+	/* Under dev->lock. */
+	struct fl_heap_entry waiting, late; /* by its virtual time when it was put there */
+	u64 until; /* fa_dev.released, when its moment is over */
+};
+
+struct fa_flow {
+	struct fl_flow flow;
+	struct fa_node own, below; /* the root has nobody beside it, and so no below */
+	struct fa_group group; /* its own, and the below of each child */
+	struct list_head waiting; /* fl_admission.node, the first first; under dev->lock */
+};
+
+/*
+ * Cost and requests, counted in one word: sums of them wrap, but what is in the drive, sent less
+ * done, is exact as long as that is less than 16 million requests.
+ */
+#define FA_COUNT_SHIFT 24
+
+static inline u64 fa_counted(u64 cost)
+{
+	return (cost << FA_COUNT_SHIFT) + 1;
+}
+
+struct fa_hwq {
+	struct fl_hwq hwq;
+	u64 sent; /* that went at once; under hwq->lock, read at ticks: a stale one lags by a request */
+	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
+};
+
+/* One look at what all hardware queues did. */
+struct fa_count {
+	u64 done[2], all, waits, ns; /* all: that were sent */
+	u64 cost, requests; /* in the drive */
+	u64 tags; /* of those that are in use */
+};
+
+/* Under dev->lock; written by tick(). */
+struct fa_budget {
+	s64 middle, spread; /* the levels are middle (1 ± spread) */
+	s64 before; /* while a lower middle is tried: the one before; else 0 */
+	bool sized; /* the first requests were seen */
+	bool up, settled; /* of this window: its level; what was in the drive before is done */
+	struct fa_count since; /* as it began */
+	u64 turnover_ns; /* how long the drive takes for the budget */
+	bool have[2]; /* of this pair: which of them */
+	u64 rate[2][2]; /* cost per second, of reads and of all others */
+	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; elasticities; variance of, and the last gain */
+	int way; /* the last step */
+	u64 random;
+	u64 search_ns, again_ns; /* when to try less while nobody waits, and how long until the next time */
+};
+
+struct fa_dev {
+	struct fl_dev dev;
+	/* Read by each request. */
+	bool tight; /* by ticks. A stale read: a request is not held back; room is off until a tick */
+	s64 limit; /* the budget now; by ticks. A stale read is the one before */
+	struct fa_flow *root; /* does not change */
+	atomic64_t room ____cacheline_aligned_in_smp; /* while tight: limit, less what is in the drive */
+	atomic_t nr_waiting; /* admissions; written under dev->lock */
+
+	/* Under dev->lock. */
+	u64 released ____cacheline_aligned_in_smp; /* cost that was let go after waiting */
+	u64 let_go; /* the same, counted as in fa_hwq */
+	u64 waits; /* admissions that had to */
+	u64 full_ns; /* when the drive was last full */
+	struct fa_budget b;
+	u64 aged_ns; /* by tick() */
+	u64 budget, middle; /* a tunable, and what is shown of b */
+};
+
+static inline struct fa_dev *to_fa_dev(struct fl_dev *dev)
+{
+	return container_of(dev, struct fa_dev, dev);
+}
+
+static inline struct fa_flow *to_fa_flow(struct fl_flow *flow)
+{
+	return container_of(flow, struct fa_flow, flow);
+}
+
+static inline struct fa_hwq *to_fa_hwq(struct fl_hwq *hwq)
+{
+	return container_of(hwq, struct fa_hwq, hwq);
+}
+
+/* ---- Virtual time ------------------------------------------------------ */
+
+/* The flow that @group is below. */
+static struct fa_flow *fa_owner(struct fa_group *group)
+{
+	return container_of(group, struct fa_flow, group);
+}
+
+/* The node above @node, NULL if there is none. */
+static struct fa_node *fa_above(const struct fa_node *node)
+{
+	struct fa_flow *owner = fa_owner(node->among);
+
+	return owner->flow.parent ? &owner->below : NULL;
+}
+
+/* How far @cost brings one of that weight. */
+static u64 fa_advance(u64 cost, u32 weight)
+{
+	return max_t(u64, div64_u64(cost * FL_WEIGHT_MAX, weight), 1);
+}
+
+static u32 fa_weight(const struct fa_node *node)
+{
+	const struct fa_flow *owner = fa_owner(node->among);
+
+	if (node == &owner->own)
+		return FL_WEIGHT_DEFAULT;
+	return READ_ONCE(container_of(node, struct fa_flow, below)->flow.weight);
+}
+
+/* How far one of @group may be ahead, or behind. */
+static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
+{
+	u32 weight = READ_ONCE(fa_owner(group)->flow.active_weight);
+
+	return fa_advance(READ_ONCE(fa->limit) / FA_LEAD, max_t(u32, weight, 1));
+}
+
+static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
+{
+	s64 ahead = atomic64_read(&node->vt) - READ_ONCE(node->among->vt);
+
+	return ahead > fa_lead(fa, node->among);
+}
+
+/* Would the drive still be half empty, or is it empty now? */
+static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
+{
+	s64 limit = READ_ONCE(fa->limit);
+
+	return room - (s64)cost > limit / FA_IDLE || room >= limit;
+}
+
+/* At each level. One that is too far behind is brought up first. */
+static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
+{
+	for (; node; node = fa_above(node)) {
+		s64 vt = atomic64_read(&node->vt), behind = READ_ONCE(node->among->vt) - vt;
+		s64 lead = fa_lead(fa, node->among);
+
+		if (behind > lead) /* if it moves meanwhile, the next request does this */
+			atomic64_try_cmpxchg(&node->vt, &vt, vt + behind - lead);
+		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
+	}
+}
+
+/* ---- Those that wait; under dev->lock --------------------------------- */
+
+/* To where its virtual time is now, in @heap, one of its group's. */
+static void fa_put(struct fl_heap *heap, struct fl_heap_entry *entry, const struct fa_node *node)
+{
+	fl_heap_remove(heap, entry);
+	entry->key = atomic64_read(&node->vt);
+	fl_heap_add(heap, entry);
+}
+
+/* The one furthest behind of those that wait. Virtual times may have moved on since they were put there. */
+static struct fa_node *fa_first_waiting(struct fa_group *group)
+{
+	struct fl_heap_entry *entry;
+
+	while ((entry = group->waiting.first)) {
+		struct fa_node *node = container_of(entry, struct fa_node, waiting);
+
+		if (entry->key == (u64)atomic64_read(&node->vt))
+			return node;
+		fa_put(&group->waiting, entry, node);
+	}
+	return NULL;
+}
+
+/* The same of those that were let go a moment ago. */
+static struct fa_node *fa_first_late(struct fa_dev *fa, struct fa_group *group)
+{
+	struct fl_heap_entry *entry;
+
+	while ((entry = group->late.first)) {
+		struct fa_node *node = container_of(entry, struct fa_node, late);
+
+		if ((s64)(fa->released - node->until) >= 0)
+			fl_heap_remove(&group->late, entry);
+		else if (entry->key == (u64)atomic64_read(&node->vt))
+			return node;
+		else
+			fa_put(&group->late, entry, node);
+	}
+	return NULL;
+}
+
+/* The first of @group that waits; its virtual time is brought up to date. */
+static struct fa_node *fa_first(struct fa_dev *fa, struct fa_group *group)
+{
+	struct fa_node *first = fa_first_waiting(group), *late = fa_first_late(fa, group);
+	struct fl_heap_entry *least = first ? &first->waiting : NULL;
+
+	if (late && (!least || fl_vt_before(late->late.key, least->key)))
+		least = &late->late;
+	if (least && fl_vt_before(group->vt, least->key))
+		WRITE_ONCE(group->vt, least->key);
+	return first;
+}
+
+/* The flow that is next, if any waits, and whether it is ahead at some level. */
+static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
+{
+	struct fa_flow *f = fa->root;
+	struct fa_node *node;
+
+	*ahead = false;
+	for (;;) {
+		node = fa_first(fa, &f->group);
+		if (!node)
+			return NULL;
+		*ahead = *ahead || fa_is_ahead(fa, node);
+		if (node == &f->own)
+			return f;
+		f = container_of(node, struct fa_flow, below);
+	}
+}
+
+static void fa_begin_waiting(struct fa_node *node)
+{
+	for (; node && !node->waiting.in; node = fa_above(node)) {
+		fl_heap_remove(&node->among->late, &node->late);
+		fa_put(&node->among->waiting, &node->waiting, node);
+	}
+}
+
+/* A request of @f was let go. Those on its way of whom no other waits may be about to come back. */
+static void fa_went(struct fa_dev *fa, struct fa_flow *f)
+{
+	bool more = !list_empty(&f->waiting);
+	struct fa_node *node;
+
+	for (node = &f->own; node && !more; node = fa_above(node)) {
+		struct fa_group *group = node->among;
+
+		fl_heap_remove(&group->waiting, &node->waiting);
+		node->until = fa->released + fa->limit / FA_MOMENT;
+		fa_put(&group->late, &node->late, node);
+		more = group->waiting.first;
+	}
+}
+
+/* Let go as many as there is room for. True: there may be more, which should be done soon. */
+static bool fa_release(struct fa_dev *fa)
+{
+	int i;
+
+	for (i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
+		s64 room = atomic64_read(&fa->room);
+		struct fl_admission *a;
+		struct fa_flow *f;
+		bool ahead;
+
+		if (fa->tight && room <= 0)
+			return false;
+		f = fa_next(fa, &ahead);
+		a = list_first_entry(&f->waiting, struct fl_admission, node);
+		if (fa->tight && ahead && !fa_spare(fa, room, a->cost))
+			return false;
+		list_del_init(&a->node);
+		atomic_dec(&fa->nr_waiting);
+		atomic64_add(-(s64)a->cost, &fa->room);
+		fa->released += a->cost;
+		fa->let_go += fa_counted(a->cost);
+		fa_charge(fa, &f->own, a->cost);
+		fa_went(fa, f);
+		fl_admitted(a);
+	}
+	return atomic_read(&fa->nr_waiting);
+}
+
+/* ---- Requests ----------------------------------------------------------- */
+
+/* May a request of @f go at once? */
+static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
+{
+	s64 room = atomic64_read(&fa->room);
+	const struct fa_node *node;
+
+	if (room <= 0 || !list_empty(&f->waiting))
+		return false;
+	for (node = &f->own; node; node = fa_above(node))
+		if (fa_is_ahead(fa, node))
+			return fa_spare(fa, room, cost);
+	return true;
+}
+
+static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&fa->dev.lock, flags);
+	list_add_tail(&a->node, &f->waiting);
+	atomic_inc(&fa->nr_waiting);
+	fa->waits++;
+	fa_begin_waiting(&f->own);
+	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
+	fa_release(fa);
+	spin_unlock_irqrestore(&fa->dev.lock, flags);
+}
+
+static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
+{
+	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+	struct fa_flow *f = to_fa_flow(queue->flow);
+	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
+
+	if (fl_flow_touch(queue))
+		fl_flow_activate(queue->flow);
+	if (unlikely(READ_ONCE(fa->tight))) {
+		if (!a->must && !fa_goes(fa, f, a->cost)) {
+			fa_wait(fa, f, a);
+			return false; /* if it was let go already, its submitter was told */
+		}
+		atomic64_add(-(s64)a->cost, &fa->room);
+		fa_charge(fa, &f->own, a->cost);
+	}
+	WRITE_ONCE(hwq->sent, hwq->sent + fa_counted(a->cost));
+	return true;
+}
+
+static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost)
+{
+	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+	unsigned long flags;
+
+	atomic64_add(fa_counted(cost), &to_fa_hwq(queue->hwq)->done[op != FL_READ]);
+	if (likely(!READ_ONCE(fa->tight)))
+		return;
+	atomic64_add(cost, &fa->room);
+	smp_mb__after_atomic(); /* see fa_wait() */
+	if (!atomic_read(&fa->nr_waiting))
+		return;
+	spin_lock_irqsave(&fa->dev.lock, flags);
+	fa_release(fa);
+	spin_unlock_irqrestore(&fa->dev.lock, flags);
+}
+
+/* What the root sends for a flow: it pays while there is something to share. */
+static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+
+	if (READ_ONCE(fa->tight))
+		fa_charge(fa, &to_fa_flow(queue->flow)->own, fl_cost(&fa->dev.prices, op, bytes));
+}
+
+/* ---- The budget; under dev->lock --------------------------------------- */
+
+/*
+ * Is more of use (1), or less enough (-1)? 0: that is not known yet. A pair is complete. Of
+ * reads and all others those count that gain less; but not if they are a sixteenth of all.
+ */
+static int fa_pair(struct fa_budget *b)
+{
+	u64 all = b->rate[0][0] + b->rate[1][0] + b->rate[0][1] + b->rate[1][1];
+	s64 least = FA_ONE * FA_ONE, error2 = 0;
+	int i;
+
+	b->n++;
+	for (i = 0; i < 2; i++) {
+		u64 sum = b->rate[0][i] + b->rate[1][i];
+		s64 gain = sum ? div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE, sum) : 0;
+		s64 change = gain - b->last[i], mean;
+
+		b->noise[i] += (change * change / 2 - b->noise[i]) / 4;
+		b->last[i] = gain;
+		b->sum[i] += div64_s64(gain * FA_ONE / 2, b->spread);
+		mean = div64_s64(b->sum[i], b->n);
+		if (16 * sum > all && mean < least) {
+			least = mean;
+			error2 = div64_s64(4 * b->noise[i] * FA_ONE * FA_ONE, b->spread * b->spread * b->n);
+		}
+	}
+	least -= FA_TARGET;
+	if (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && least * least < error2))
+		return 0;
+	return least > 0 ? 1 : -1;
+}
+
+/* One step, if it is known where to. */
+static void fa_step(struct fa_budget *b)
+{
+	int way = fa_pair(b);
+
+	if (!way)
+		return;
+	if (way > 0 && b->before)
+		b->middle = b->before; /* less is not as good */
+	else if (way > 0)
+		b->middle += b->middle * b->spread / FA_ONE;
+	else
+		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
+	b->middle = max_t(s64, b->middle, FA_LEAST);
+	b->before = 0;
+	b->spread = way == b->way ? min_t(s64, 2 * b->spread, FA_SPREAD_MAX) :
+				    max_t(s64, b->spread / 2, FA_SPREAD_MIN);
+	b->way = way;
+	b->n = 0;
+	b->sum[0] = 0;
+	b->sum[1] = 0;
+}
+
+static u64 fa_requests(u64 counted)
+{
+	return counted & ((1 << FA_COUNT_SHIFT) - 1);
+}
+
+static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
+{
+	unsigned int i;
+
+	u64 in_drive;
+
+	*count = (struct fa_count){ .ns = now_ns, .waits = fa->waits, .all = fa->let_go };
+	for (i = 0; i < fa->dev.nr_hwqs; i++) {
+		struct fa_hwq *hwq = to_fa_hwq(fa->dev.hwqs[i]);
+
+		count->done[0] += atomic64_read(&hwq->done[0]);
+		count->done[1] += atomic64_read(&hwq->done[1]);
+		count->all += READ_ONCE(hwq->sent);
+		count->tags += READ_ONCE(hwq->hwq.tags);
+	}
+	in_drive = count->all - count->done[0] - count->done[1];
+	if ((s64)in_drive < 0) /* what one sent was done before the look at another one was over */
+		in_drive = 0;
+	count->cost = in_drive >> FA_COUNT_SHIFT;
+	count->requests = fa_requests(in_drive);
+}
+
+/* @now ends a window. It counts if so many had to wait that the budget was the limit. */
+static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
+{
+	u64 ns = now->ns - b->since.ns, all = 0;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		u64 done = (now->done[i] - b->since.done[i]) >> FA_COUNT_SHIFT;
+
+		b->rate[b->up][i] = mul_u64_u64_div_u64(done, NSEC_PER_SEC, ns);
+		all += done;
+	}
+	if (all)
+		b->turnover_ns = (3 * b->turnover_ns + min_t(u64, mul_u64_u64_div_u64(b->middle, ns, all),
+							     NSEC_PER_SEC / 10)) / 4;
+	b->have[b->up] = 8 * (now->waits - b->since.waits) > fa_requests(now->all - b->since.all);
+	if (b->have[0] && b->have[1])
+		fa_step(b);
+	if (b->have[b->up] && !b->have[!b->up]) {
+		b->up = !b->up;
+	} else { /* not in step with what the drive does by itself */
+		b->have[0] = false;
+		b->have[1] = false;
+		b->random = b->random * 6364136223846793005ull + 1442695040888963407ull;
+		b->up = b->random >> 63;
+	}
+}
+
+/* Nobody waits. Is less in the drive as good? */
+static void fa_search(struct fa_dev *fa, const struct fa_count *now)
+{
+	struct fa_budget *b = &fa->b;
+
+	b->before = b->middle;
+	b->middle = min_t(s64, b->middle, max_t(s64, now->cost - now->cost / 8, FA_LEAST));
+	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
+	b->search_ns = now->ns + b->again_ns;
+	fa->full_ns = now->ns;
+}
+
+static s64 fa_level(const struct fa_dev *fa)
+{
+	const struct fa_budget *b = &fa->b;
+	s64 spread = b->middle * b->spread / FA_ONE;
+
+	return fa->budget ? (s64)fa->budget * FL_COST_ONE : b->middle + (b->up ? spread : -spread);
+}
+
+/* What the drive would have if almost all tags were taken, for requests like those that it has. */
+static s64 fa_all_tags(const struct fa_count *now)
+{
+	if (!now->requests || !now->tags)
+		return FA_MOST;
+	return max_t(s64, mul_u64_u64_div_u64(now->cost, now->tags - now->tags / FA_SPARE, now->requests), FA_LEAST);
+}
+
+static void fa_look(struct fa_dev *fa, u64 now_ns)
+{
+	const struct list_head *active = &fa->dev.active;
+	bool several = active->next != active->prev;
+	struct fa_budget *b = &fa->b;
+	struct fa_count now;
+
+	fa_count(fa, now_ns, &now);
+	if (!b->sized && now.requests) { /* tells how large requests are */
+		b->middle = div64_u64(FA_FIRST * now.cost, now.requests);
+		b->sized = true;
+	}
+	if (fa->waits != b->since.waits || (s64)now.cost >= fa->limit)
+		fa->full_ns = now_ns;
+	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
+		b->middle = b->before;
+		b->before = 0;
+	}
+	if (several && !fa->tight && now_ns >= b->search_ns && now.cost)
+		fa_search(fa, &now);
+	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
+	if (now_ns - b->since.ns >= max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1)) {
+		if (b->settled)
+			fa_window_over(b, &now);
+		b->settled = !b->settled;
+		b->since = now;
+	}
+	WRITE_ONCE(fa->limit, min_t(s64, fa_level(fa), fa_all_tags(&now)));
+	atomic64_set(&fa->room, fa->limit - (s64)now.cost);
+}
+
+static u64 fa_tick(struct fl_dev *dev)
+{
+	struct fa_dev *fa = to_fa_dev(dev);
+	u64 now_ns = fl_now_ns();
+	unsigned long flags;
+	bool idle = false;
+
+	if (now_ns - fa->aged_ns >= FL_AGE_NS) {
+		fa->aged_ns = now_ns;
+		idle = !fl_flows_tick(dev);
+	}
+	spin_lock_irqsave(&dev->lock, flags);
+	fa_look(fa, now_ns);
+	fa->middle = fa->b.middle / FL_COST_ONE;
+	while (fa_release(fa)) { /* interrupts may come in between */
+		spin_unlock_irqrestore(&dev->lock, flags);
+		spin_lock_irqsave(&dev->lock, flags);
+	}
+	spin_unlock_irqrestore(&dev->lock, flags);
+	return idle ? 0 : FA_TICK_NS;
+}
+
+/* ---- Devices and flows ----------------------------------------------------- */
+
+static void fa_init_dev(struct fl_dev *dev)
+{
+	struct fa_dev *fa = to_fa_dev(dev);
+
+	fa->b.middle = FA_FIRST * FL_COST_ONE;
+	fa->b.spread = FA_ONE / 4;
+	fa->b.again_ns = FA_AGAIN_MIN_NS;
+	fa->limit = fa->b.middle;
+}
+
+static void fa_node_init(struct fa_node *node, struct fa_group *among)
+{
+	node->among = among;
+	atomic64_set(&node->vt, READ_ONCE(among->vt));
+}
+
+static void fa_init_flow(struct fl_flow *flow)
+{
+	struct fa_dev *fa = to_fa_dev(flow->dev);
+	struct fa_flow *f = to_fa_flow(flow);
+
+	INIT_LIST_HEAD(&f->waiting);
+	fa_node_init(&f->own, &f->group);
+	if (flow->parent)
+		fa_node_init(&f->below, &to_fa_flow(flow->parent)->group);
+	else
+		fa->root = f;
+}
+
+/* It has no request and nobody below it left; but it may still be counted as about to come back. */
+static void fa_exit_flow(struct fl_flow *flow)
+{
+	struct fa_flow *f = to_fa_flow(flow);
+
+	fl_heap_remove(&f->group.late, &f->own.late);
+	if (flow->parent)
+		fl_heap_remove(&f->below.among->late, &f->below.late);
+}
+
+static const struct fl_var fa_vars[] = {
+	FL_TUNABLE(struct fa_dev, budget, "requests", 0, 1 << 20, 0,
+		   "reference requests in the drive at most; 0: as many as are of use"),
+	FL_COUNTER(struct fa_dev, middle, middle, "requests", "reference requests that are of use in the drive"),
+	FL_COUNTER(struct fa_dev, waits, waits, "requests", "that had to wait"),
+	{}
+};
+
+const struct fl_sched fl_fairlane = {
+	.name = "fairlane",
+	.dev_size = sizeof(struct fa_dev),
+	.hwq_size = sizeof(struct fa_hwq),
+	.flow_size = sizeof(struct fa_flow),
+	.queue_size = sizeof(struct fl_queue),
+	.init_dev = fa_init_dev,
+	.init_flow = fa_init_flow,
+	.exit_flow = fa_exit_flow,
+	.admit = fa_admit,
+	.leave = fa_leave,
+	.charge = fa_charge_ahead,
+	.tick = fa_tick,
+	.vars = fa_vars,
+};
