@@ -26,9 +26,9 @@ TITLES = {  # in the picture
     SCENARIO.stem: ("The load that every knob was set for", "4 KiB random reads and writes"),
     OTHER.stem: ("Another load, the same settings", "16 KiB random reads"),
 }
-OURS = ("fairlane", "kyber-fairness")
+OURS = ("mqflashfq", "kyber-fairness")
 NO_WEIGHTS = ("mq-deadline", "kyber")  # which they do not know
-# What Debian's kernel has, and of ours the two that need no price list and no drive that arbitrates.
+# What Debian's kernel has, and two of ours. The demo's device arbitrates nothing, as D2FQ needs; fairlane is too new.
 KNOBS = tuple(
     knob.name
     for knob in knobs.TABLE.values()
