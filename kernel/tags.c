@@ -78,6 +78,23 @@ static unsigned int fl_tags_index(struct fl_kdev *kdev, unsigned int index)
 	return blk_mq_is_shared_tags(kdev->q->tag_set->flags) ? 0 : index;
 }
 
+/*
+ * That of @hctx among ours. A driver that does not know us may get more hardware queues
+ * (a reset, a reconnection): they share ours.
+ */
+static unsigned int fl_hctx_index(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx)
+{
+	unsigned int index = hctx->queue_num, nr = kdev->dev.nr_hwqs;
+
+	return likely(index < nr) ? index : index % nr;
+}
+
+/* What moves no data is no write. */
+static enum fl_op fl_bio_op(struct bio *bio)
+{
+	return bio->bi_iter.bi_size ? fl_opf_op(bio->bi_opf) : FL_OTHER;
+}
+
 static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 {
 	struct fl_dev *dev = queue->hwq->dev;
@@ -122,7 +139,7 @@ static void fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq
 {
 	struct fl_waiting_bio waiting = {
 		.admission = {
-			.op = fl_opf_op(bio->bi_opf),
+			.op = fl_bio_op(bio),
 			.bytes = bio->bi_iter.bi_size,
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
@@ -135,7 +152,7 @@ static void fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq
 /* What @bio was admitted at. */
 static u64 fl_bio_cost(struct fl_kdev *kdev, struct bio *bio)
 {
-	return fl_cost(&kdev->dev.prices, fl_opf_op(bio->bi_opf), bio->bi_iter.bi_size);
+	return fl_cost(&kdev->dev.prices, fl_bio_op(bio), bio->bi_iter.bi_size);
 }
 
 /* Somebody else's elevator, above a scheduler that routes, decides who has a tag. */
@@ -168,7 +185,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	if (current->plug)
 		current->plug->nr_ios = 1; /* no tag without a place */
 	hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
-	index = fl_tags_index(kdev, hctx->queue_num);
+	index = fl_tags_index(kdev, fl_hctx_index(kdev, hctx));
 	queue = fl_bio_queue(kdev, bio, index);
 	if (unlikely(!queue))
 		return;
@@ -200,7 +217,7 @@ static void fl_charge_ahead(struct fl_kdev *kdev, struct request *rq, struct bio
 		return;
 	payer = fl_bio_payer(kdev, bio);
 	if (payer != kdev->root)
-		fl_queue_charge(fl_kflow_use(payer, rq->mq_hctx->queue_num),
+		fl_queue_charge(fl_kflow_use(payer, fl_hctx_index(kdev, rq->mq_hctx)),
 				fl_opf_op(bio->bi_opf), bio->bi_iter.bi_size);
 }
 
@@ -211,7 +228,7 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 
 	if (!taken)
 		return;
-	queue = fl_kflow_use(fl_bio_kflow(kdev, bio), rq->mq_hctx->queue_num);
+	queue = fl_kflow_use(fl_bio_kflow(kdev, bio), fl_hctx_index(kdev, rq->mq_hctx));
 	at = fl_tags_queue(queue);
 	if (unlikely(at != taken)) {
 		fl_tags_take_anyway(at);
@@ -254,7 +271,7 @@ static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 	if (!taken)
 		return;
 	if (kdev->dev.sched->leave)
-		kdev->dev.sched->leave(taken, fl_opf_op(bio->bi_opf), fl_bio_cost(kdev, bio));
+		kdev->dev.sched->leave(taken, fl_bio_op(bio), fl_bio_cost(kdev, bio));
 	fl_tags_give(taken);
 }
 

@@ -138,6 +138,7 @@ struct fl_admission {
 	u32 bytes;
 	enum fl_op op;
 	bool must; /* it cannot wait */
+	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
 };
 
 /*
@@ -291,6 +292,7 @@ static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a
 	a->cost = fl_cost(prices, a->op, a->bytes);
 	a->cost -= min_t(u64, a->cost, before);
 	a->must = a->must || !queue->up;
+	a->more = grown;
 	spin_lock(&hwq->lock);
 	WRITE_ONCE(queue->requests[a->op], queue->requests[a->op] + !grown);
 	__fl_queue_account(queue, a->op, a->bytes - grown, a->cost);

@@ -14,8 +14,8 @@
  *	B  ----------->  else wait; as requests end,
  *	C  ----------->  the one furthest behind goes
  *
- * While the drive is not full, or has one tenant, a request costs an addition on its own
- * core when it is sent, and one when it is done. There is no elevator in the path.
+ * While the drive is not full, or has one tenant, a request costs an addition at its hardware
+ * queue when it is sent, and one when it is done. There is no elevator in the path.
  *
  * 2. Who is next: virtual time, level by level
  *
@@ -43,10 +43,10 @@
  * it, requests only wait in the drive instead of here, where they wait in the right order.
  * The budget follows that point. Windows of time take turns at a level a little above and
  * a little below, in pairs in random order. If one percent more in the drive makes it do a
- * tenth of a percent more, more is of use. A window lasts until the drive has had the
+ * thirtieth of a percent more, more is of use. A window lasts until the drive has had the
  * budget four times over, after one more in which what was in it before is done. What a drive
  * does by itself in that time (it flushes, it collects garbage) is noise: the level moves
- * when the mean of some pairs is off by twice its standard error. Reads and all other
+ * when the mean of some pairs is off by four times its standard error, or after eight pairs. Reads and all other
  * requests are counted apart, and the gain is that of whichever gains less: a drive that is
  * given more may take more writes, which its buffer hides, at the expense of reads.
  *
@@ -66,7 +66,7 @@
 #define FA_MOMENT 4
 #define FA_IDLE 2
 
-/* The drive counts as full for that long after somebody waited. */
+/* The drive counts as full for at least that long after somebody waited. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
 
 /* As many are let go before interrupts are allowed again. */
@@ -81,7 +81,7 @@
 #define FA_PAIRS_MIN 3
 #define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
 #define FA_FIRST 256 /* requests */
-#define FA_LEAST 64
+#define FA_LEAST 4 /* requests as they are in the drive */
 #define FA_MOST (1ll << 40)
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
@@ -89,7 +89,7 @@
 
 /* Siblings: the flows below one, and its own requests. Under dev->lock but for vt. */
 struct fa_group {
-	u64 vt; /* read without: a stale one lets a request go, or wait, that should not */
+	atomic64_t vt; /* read without: a stale one lets a request go, or wait, that should not */
 	struct fl_heap waiting; /* fa_node.waiting of those that wait */
 	struct fl_heap late; /* fa_node.late of those that were let go */
 };
@@ -225,7 +225,7 @@ static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 
 static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
 {
-	s64 ahead = atomic64_read(&node->vt) - READ_ONCE(node->among->vt);
+	s64 ahead = atomic64_read(&node->vt) - atomic64_read(&node->among->vt);
 
 	return ahead > fa_lead(fa, node->among);
 }
@@ -242,7 +242,7 @@ static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node)) {
-		s64 vt = atomic64_read(&node->vt), behind = READ_ONCE(node->among->vt) - vt;
+		s64 vt = atomic64_read(&node->vt), behind = atomic64_read(&node->among->vt) - vt;
 		s64 lead = fa_lead(fa, node->among);
 
 		if (behind > lead) /* if it moves meanwhile, the next request does this */
@@ -302,8 +302,8 @@ static struct fa_node *fa_first(struct fa_dev *fa, struct fa_group *group)
 
 	if (late && (!least || fl_vt_before(late->late.key, least->key)))
 		least = &late->late;
-	if (least && fl_vt_before(group->vt, least->key))
-		WRITE_ONCE(group->vt, least->key);
+	if (least && fl_vt_before(atomic64_read(&group->vt), least->key))
+		atomic64_set(&group->vt, least->key);
 	return first;
 }
 
@@ -424,7 +424,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 		atomic64_add(-(s64)a->cost, &fa->room);
 		fa_charge(fa, &f->own, a->cost);
 	}
-	WRITE_ONCE(hwq->sent, hwq->sent + fa_counted(a->cost));
+	WRITE_ONCE(hwq->sent, hwq->sent + fa_counted(a->cost) - a->more);
 	return true;
 }
 
@@ -500,7 +500,6 @@ static void fa_step(struct fa_budget *b)
 		b->middle += b->middle * b->spread / FA_ONE;
 	else
 		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
-	b->middle = max_t(s64, b->middle, FA_LEAST);
 	b->before = 0;
 	b->spread = way == b->way ? min_t(s64, 2 * b->spread, FA_SPREAD_MAX) :
 				    max_t(s64, b->spread / 2, FA_SPREAD_MIN);
@@ -550,8 +549,9 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 		all += done;
 	}
 	if (all)
-		b->turnover_ns = (3 * b->turnover_ns + min_t(u64, mul_u64_u64_div_u64(b->middle, ns, all),
-							     NSEC_PER_SEC / 10)) / 4;
+		b->turnover_ns = (3 * b->turnover_ns +
+				  min_t(u64, mul_u64_u64_div_u64(b->middle, ns, max_t(u64, all, FL_COST_ONE)),
+					NSEC_PER_SEC / 10)) / 4;
 	b->have[b->up] = 8 * (now->waits - b->since.waits) > fa_requests(now->all - b->since.all);
 	if (b->have[0] && b->have[1])
 		fa_step(b);
@@ -571,7 +571,14 @@ static void fa_search(struct fa_dev *fa, const struct fa_count *now)
 	struct fa_budget *b = &fa->b;
 
 	b->before = b->middle;
-	b->middle = min_t(s64, b->middle, max_t(s64, now->cost - now->cost / 8, FA_LEAST));
+	b->middle = min_t(s64, b->middle, now->cost - now->cost / 8);
+	b->n = 0;
+	b->sum[0] = 0;
+	b->sum[1] = 0;
+	b->have[0] = false;
+	b->have[1] = false;
+	b->settled = false;
+	b->since = *now;
 	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
 	b->search_ns = now->ns + b->again_ns;
 	fa->full_ns = now->ns;
@@ -590,7 +597,7 @@ static s64 fa_all_tags(const struct fa_count *now)
 {
 	if (!now->requests || !now->tags)
 		return FA_MOST;
-	return max_t(s64, mul_u64_u64_div_u64(now->cost, now->tags - now->tags / FA_SPARE, now->requests), FA_LEAST);
+	return mul_u64_u64_div_u64(now->cost, max_t(u64, now->tags - now->tags / FA_SPARE, 1), now->requests);
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
@@ -598,6 +605,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	const struct list_head *active = &fa->dev.active;
 	bool several = active->next != active->prev;
 	struct fa_budget *b = &fa->b;
+	u64 ns = now_ns - b->since.ns, length_ns;
 	struct fa_count now;
 
 	fa_count(fa, now_ns, &now);
@@ -605,6 +613,8 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 		b->middle = div64_u64(FA_FIRST * now.cost, now.requests);
 		b->sized = true;
 	}
+	if (now.requests) /* at fewer than some requests, more and less are the same */
+		b->middle = clamp_t(s64, b->middle, FA_LEAST * div64_u64(now.cost, now.requests), FA_MOST);
 	if (fa->waits != b->since.waits || (s64)now.cost >= fa->limit)
 		fa->full_ns = now_ns;
 	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
@@ -614,10 +624,13 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	if (several && !fa->tight && now_ns >= b->search_ns && now.cost)
 		fa_search(fa, &now);
 	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
-	if (now_ns - b->since.ns >= max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1)) {
-		if (b->settled)
+	length_ns = max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1);
+	if (ns >= length_ns) {
+		bool late = ns > 4 * length_ns; /* the drive was idle meanwhile */
+
+		if (b->settled && !late)
 			fa_window_over(b, &now);
-		b->settled = !b->settled;
+		b->settled = !b->settled && !late;
 		b->since = now;
 	}
 	WRITE_ONCE(fa->limit, min_t(s64, fa_level(fa), fa_all_tags(&now)));
@@ -661,7 +674,7 @@ static void fa_init_dev(struct fl_dev *dev)
 static void fa_node_init(struct fa_node *node, struct fa_group *among)
 {
 	node->among = among;
-	atomic64_set(&node->vt, READ_ONCE(among->vt));
+	atomic64_set(&node->vt, atomic64_read(&among->vt));
 }
 
 static void fa_init_flow(struct fl_flow *flow)
