@@ -172,7 +172,7 @@ static int fl_route_add(struct fl_route *route, struct gendisk *disk, const stru
 	return sysfs_create_group(&disk_to_dev(disk)->kobj, &route->folder);
 }
 
-static void fl_route_remove(struct fl_route *route)
+void fl_route_unregister(struct fl_route *route)
 {
 	mutex_lock(&route->lock);
 	route->gone = true;
@@ -183,6 +183,7 @@ static void fl_route_remove(struct fl_route *route)
 	fl_route_clear(route);
 	mutex_unlock(&route->lock);
 }
+EXPORT_SYMBOL_GPL(fl_route_unregister);
 
 /* ---- Disks whose drivers do not know us -------------------------------------- */
 
@@ -195,7 +196,7 @@ static LIST_HEAD(fl_plain_routes);
 static DEFINE_MUTEX(fl_plain_lock);
 static const struct fl_route_ops fl_plain_ops;
 
-static int fl_plain_add(struct device *dev)
+static int fl_plain_add(FL_CLASS_ARGS)
 {
 	struct gendisk *disk = dev_to_disk(dev);
 	struct fl_plain_route *plain;
@@ -231,14 +232,9 @@ static void fl_plain_remove(struct gendisk *disk)
 	}
 	mutex_unlock(&fl_plain_lock);
 	if (found) {
-		fl_route_remove(&found->route);
+		fl_route_unregister(&found->route);
 		kfree(found);
 	}
-}
-
-static int fl_class_add(FL_CLASS_ARGS)
-{
-	return fl_plain_add(dev);
 }
 
 static void fl_class_remove(FL_CLASS_ARGS)
@@ -248,7 +244,7 @@ static void fl_class_remove(FL_CLASS_ARGS)
 }
 
 static struct class_interface fl_disks = {
-	.add_dev = fl_class_add,
+	.add_dev = fl_plain_add,
 	.remove_dev = fl_class_remove,
 };
 
@@ -280,12 +276,6 @@ int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct
 	return fl_route_add(route, disk, ops);
 }
 EXPORT_SYMBOL_GPL(fl_route_register);
-
-void fl_route_unregister(struct fl_route *route)
-{
-	fl_route_remove(route);
-}
-EXPORT_SYMBOL_GPL(fl_route_unregister);
 
 void fl_router_register(struct fl_router *router)
 {

@@ -3,11 +3,12 @@
  * A scheduler beside the elevator (route.h): what elevator.c is for the others, and made
  * a module in the same way.
  *
- * One that says who may send (admit()) is asked by tags.c, and needs nothing here. One
- * that routes is behind the driver's hook. A request is charged to its bio's cgroup from start to done; its bios, which
- * end after that, pin the flow. rq->elv belongs to tags.c, unless there is an
- * elevator. Requests without a bio (flushes) and passthrough requests go to
- * high, and are charged to nobody.
+ * One that says who may send (admit()) is asked by tags.c, and needs nothing here.
+ *
+ * One that routes is behind the driver's hook. A request is charged to its bio's cgroup
+ * from start to done; its bios, which end after that, pin the flow. rq->elv belongs to
+ * tags.c, unless there is an elevator. Requests without a bio (flushes) and passthrough
+ * requests go to high, and are charged to nobody.
  */
 #include <linux/module.h>
 
@@ -66,17 +67,17 @@ static void fl_routed_undo(struct fl_route_rq *frq)
 static int fl_routed_attach(struct fl_route *route)
 {
 	struct request_queue *q = route->disk->queue;
-	struct fl_kdev *kdev = fl_kdev_create(q, &FL_SCHED, route);
+	struct fl_kdev *kdev;
 	int ret;
 
-	if (!kdev)
-		return -ENOMEM;
 	if (FL_SCHED.admit && q->elevator) {
 		pr_err("fairlane: %s: no %s while it has an elevator: write none to queue/scheduler first\n",
 		       route->disk->disk_name, FL_SCHED.name);
-		fl_kdev_exit(kdev);
 		return -EBUSY;
 	}
+	kdev = fl_kdev_create(q, &FL_SCHED, route);
+	if (!kdev)
+		return -ENOMEM;
 	ret = fl_kdev_activate(kdev);
 	if (ret) {
 		fl_kdev_exit(kdev);

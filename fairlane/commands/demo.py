@@ -26,13 +26,13 @@ TITLES = {  # in the picture
     SCENARIO.stem: ("The load that every knob was set for", "4 KiB random reads and writes"),
     OTHER.stem: ("Another load, the same settings", "16 KiB random reads"),
 }
-OURS = ("mqflashfq", "kyber-fairness")
 NO_WEIGHTS = ("mq-deadline", "kyber")  # which they do not know
-# What Debian's kernel has, and two of ours. The demo's device arbitrates nothing, as D2FQ needs; fairlane is too new.
+TOO_NEW = ("fairlane",)
+# What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
 KNOBS = tuple(
     knob.name
     for knob in knobs.TABLE.values()
-    if not (knob.lab or knob.name in NO_WEIGHTS or knob.name in schedulers.NAMES) or knob.name in OURS
+    if not (knob.lab or knob.wrr or knob.name in (*NO_WEIGHTS, *TOO_NEW, *schedulers.BASELINES, *schedulers.EXAMPLES))
 )
 
 

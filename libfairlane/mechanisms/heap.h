@@ -49,7 +49,6 @@ static inline void fl_heap_add(struct fl_heap *heap, struct fl_heap_entry *entry
 	entry->right = NULL;
 	entry->in = true;
 	heap->first = __fl_heap_merge(heap->first, entry);
-	heap->first->up = NULL;
 }
 
 /* No effect if it is in none. */

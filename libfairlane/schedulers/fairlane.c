@@ -32,8 +32,8 @@
  * budget was let go. Who wants less than its share holds nobody back.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive
- *		is half empty with it, or empty. So the drive does not run dry for the sake of somebody who
- *		does not come back.
+ *		is half empty with it, or empty. So the drive does not run dry for the sake
+ *		of somebody who does not come back.
  *	behind	it goes as soon as there is room. It is never further behind than it may be
  *		ahead: time in which it wanted less is not saved.
  *
@@ -46,9 +46,10 @@
  * thirtieth of a percent more, more is of use. A window lasts until the drive has had the
  * budget four times over, after one more in which what was in it before is done. What a drive
  * does by itself in that time (it flushes, it collects garbage) is noise: the level moves
- * when the mean of some pairs is off by four times its standard error, or after eight pairs. Reads and all other
- * requests are counted apart, and the gain is that of whichever gains less: a drive that is
- * given more may take more writes, which its buffer hides, at the expense of reads.
+ * when the mean of some pairs is off by four times its standard error, or after eight pairs.
+ * Reads and all other requests are counted apart, and the gain is that of whichever gains
+ * less: a drive that is given more may take more writes, which its buffer hides, at the
+ * expense of reads.
  *
  * While nobody waits, the budget is of no use: what is in the drive then may still be more than
  * is of use, and the drive decides who is served. So every now and then, ever more seldom, a
@@ -100,7 +101,7 @@ struct fa_node {
 	struct fa_group *among; /* its siblings and itself. Does not change */
 	/* Under dev->lock. */
 	struct fl_heap_entry waiting, late; /* by its virtual time when it was put there */
-	u64 until; /* fa_dev.released, when its moment is over */
+	u64 until; /* fa_dev.let_go, when its moment is over */
 };
 
 struct fa_flow {
@@ -160,8 +161,7 @@ struct fa_dev {
 	atomic_t nr_waiting; /* admissions; written under dev->lock */
 
 	/* Under dev->lock. */
-	u64 released ____cacheline_aligned_in_smp; /* cost that was let go after waiting */
-	u64 let_go; /* the same, counted as in fa_hwq */
+	u64 let_go ____cacheline_aligned_in_smp; /* after waiting; counted as in fa_hwq */
 	u64 waits; /* admissions that had to */
 	u64 full_ns; /* when the drive was last full */
 	struct fa_budget b;
@@ -284,7 +284,7 @@ static struct fa_node *fa_first_late(struct fa_dev *fa, struct fa_group *group)
 	while ((entry = group->late.first)) {
 		struct fa_node *node = container_of(entry, struct fa_node, late);
 
-		if ((s64)(fa->released - node->until) >= 0)
+		if ((s64)(fa->let_go - node->until) >= 0)
 			fl_heap_remove(&group->late, entry);
 		else if (entry->key == (u64)atomic64_read(&node->vt))
 			return node;
@@ -343,7 +343,7 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 		struct fa_group *group = node->among;
 
 		fl_heap_remove(&group->waiting, &node->waiting);
-		node->until = fa->released + fa->limit / FA_MOMENT;
+		node->until = fa->let_go + ((u64)(fa->limit / FA_MOMENT) << FA_COUNT_SHIFT);
 		fa_put(&group->late, &node->late, node);
 		more = group->waiting.first;
 	}
@@ -369,7 +369,6 @@ static bool fa_release(struct fa_dev *fa)
 		list_del_init(&a->node);
 		atomic_dec(&fa->nr_waiting);
 		atomic64_add(-(s64)a->cost, &fa->room);
-		fa->released += a->cost;
 		fa->let_go += fa_counted(a->cost);
 		fa_charge(fa, &f->own, a->cost);
 		fa_went(fa, f);
@@ -487,6 +486,14 @@ static int fa_pair(struct fa_budget *b)
 	return least > 0 ? 1 : -1;
 }
 
+/* What pairs said so far was of other levels. */
+static void fa_forget(struct fa_budget *b)
+{
+	b->n = 0;
+	b->sum[0] = 0;
+	b->sum[1] = 0;
+}
+
 /* One step, if it is known where to. */
 static void fa_step(struct fa_budget *b)
 {
@@ -504,9 +511,7 @@ static void fa_step(struct fa_budget *b)
 	b->spread = way == b->way ? min_t(s64, 2 * b->spread, FA_SPREAD_MAX) :
 				    max_t(s64, b->spread / 2, FA_SPREAD_MIN);
 	b->way = way;
-	b->n = 0;
-	b->sum[0] = 0;
-	b->sum[1] = 0;
+	fa_forget(b);
 }
 
 static u64 fa_requests(u64 counted)
@@ -517,7 +522,6 @@ static u64 fa_requests(u64 counted)
 static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
 {
 	unsigned int i;
-
 	u64 in_drive;
 
 	*count = (struct fa_count){ .ns = now_ns, .waits = fa->waits, .all = fa->let_go };
@@ -572,9 +576,7 @@ static void fa_search(struct fa_dev *fa, const struct fa_count *now)
 
 	b->before = b->middle;
 	b->middle = min_t(s64, b->middle, now->cost - now->cost / 8);
-	b->n = 0;
-	b->sum[0] = 0;
-	b->sum[1] = 0;
+	fa_forget(b);
 	b->have[0] = false;
 	b->have[1] = false;
 	b->settled = false;
