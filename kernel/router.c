@@ -84,7 +84,8 @@ static int fl_routed_attach(struct fl_route *route)
 		return ret;
 	}
 	fl_tags_attach(kdev);
-	fl_tell_of_flushes(q);
+	if (FL_SCHED.admit) /* routing sees them in the driver */
+		fl_tell_of_flushes(q);
 	if (!q->elevator)
 		fl_wbt_off(q, NULL);
 	route->data = kdev;

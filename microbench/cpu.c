@@ -47,7 +47,7 @@ struct bench {
 	unsigned int nr_flows, nr_queues;
 	struct slot *slots, *first, **last; /* free ones */
 	u64 timer_ns; /* to read the clock */
-	struct fl_req *in_drive[16 * BATCH]; /* what was sent at once, or has been let go since */
+	struct fl_req **in_drive; /* what was sent at once, or has been let go since */
 	unsigned int nr_in_drive;
 	bool kicked;
 	u64 tick_ns;
@@ -140,6 +140,7 @@ static void set_up(struct bench *b, const struct fl_sched *sched)
 
 	b->dev = must(fl_dev_create(sched, b->nr_queues, &host));
 	b->slots = must(calloc((size_t)SLOTS * b->nr_flows * b->nr_queues, sizeof(*b->slots)));
+	b->in_drive = must(calloc((size_t)SLOTS * b->nr_flows * b->nr_queues, sizeof(struct fl_req *)));
 	b->last = &b->first;
 	slot = b->slots;
 	for (f = 0; f < b->nr_flows; f++) {
@@ -235,7 +236,7 @@ static void tick(struct bench *b)
 /* One batch; false when nothing went to the drive. */
 static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 {
-	struct fl_req *out[16 * BATCH];
+	struct fl_req *out[BATCH];
 	u64 from, held, taken;
 	unsigned int in, n, i;
 
@@ -245,9 +246,10 @@ static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
 	n = dispatch(b, out, number);
 	if (!b->dev->sched->dispatch) { /* all are with the drive */
-		n = b->nr_in_drive;
+		n = min_t(unsigned int, b->nr_in_drive, BATCH); /* a tick may have let more go */
+		b->nr_in_drive -= n;
 		memcpy(out, b->in_drive, n * sizeof(out[0]));
-		b->nr_in_drive = 0;
+		memmove(b->in_drive, b->in_drive + n, b->nr_in_drive * sizeof(out[0]));
 	}
 	ns[DISPATCH] = took(b, from, held, taken);
 	now_ns += (u64)(n ? n : BATCH) * REQUEST_NS;

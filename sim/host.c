@@ -570,8 +570,9 @@ static u64 time_before(struct sim *sim, struct core *core)
 	switch (core->now->kind) {
 	case WORK_SUBMIT:
 		job = container_of(core->now, struct job, work);
-		if (!job->held)
-			job->held = make_request(sim, job);
+		if (job->held) /* it has waited, and goes on where it was */
+			return cpu->wake_ns;
+		job->held = make_request(sim, job);
 		return cpu->submit_ns + cpu->insert_ns + cpu->dispatch_ns;
 	case WORK_RUN:
 		return cpu->wake_ns;

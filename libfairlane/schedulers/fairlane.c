@@ -66,6 +66,12 @@
 #define FA_LEAD 8
 #define FA_MOMENT 4
 #define FA_IDLE 2
+#define FA_CREDIT 4
+
+/* Credit: for so many requests, for so many flows, as many ticks long. */
+#define FA_CREDIT_REQUESTS 8
+#define FA_CREDIT_FLOWS 64
+#define FA_CREDIT_TICKS 8
 
 /* The drive counts as full for at least that long after somebody waited. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
@@ -76,8 +82,8 @@
 /* The budget: see 3. Elasticities and steps are in units of 1/1024. */
 #define FA_ONE 1024
 #define FA_TARGET (FA_ONE / 32)
+#define FA_TARGET_HUNT (FA_ONE / 16)
 #define FA_SPREAD_MIN (FA_ONE / 8)
-#define FA_SPREAD_MAX (FA_ONE / 2)
 #define FA_TURNOVERS 4
 #define FA_PAIRS_MIN 3
 #define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
@@ -109,6 +115,12 @@ struct fa_flow {
 	struct fa_node own, below; /* the root has nobody beside it, and so no below */
 	struct fa_group group; /* its own, and the below of each child */
 	struct list_head waiting; /* fl_admission.node, the first first; under dev->lock */
+
+	atomic64_t credit; /* cost it may send at once; given under dev->lock, taken by whoever sends */
+	/* Under dev->lock. */
+	struct list_head credited; /* in fa_dev.credited */
+	u64 credit_ticks; /* fa_dev.ticks, when the credit is over */
+	u32 credit_requests; /* of the last one */
 };
 
 /*
@@ -130,7 +142,7 @@ struct fa_hwq {
 
 /* One look at what all hardware queues did. */
 struct fa_count {
-	u64 done[2], all, waits, ns; /* all: that were sent */
+	u64 done[2], all, limited, ns; /* all: that were sent */
 	u64 cost, requests; /* in the drive */
 	u64 tags; /* of those that are in use */
 };
@@ -139,14 +151,14 @@ struct fa_count {
 struct fa_budget {
 	s64 middle, spread; /* the levels are middle (1 ± spread) */
 	s64 before; /* while a lower middle is tried: the one before; else 0 */
-	bool sized; /* the first requests were seen */
+	bool sized, several; /* the first requests were seen; more than one was active */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fa_count since; /* as it began */
 	u64 turnover_ns; /* how long the drive takes for the budget */
 	bool have[2]; /* of this pair: which of them */
 	u64 rate[2][2]; /* cost per second, of reads and of all others */
 	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; elasticities; variance of, and the last gain */
-	int way; /* the last step */
+	int way, hunt; /* the last step; and whereto now, by halves or twos */
 	u64 random;
 	u64 search_ns, again_ns; /* when to try less while nobody waits, and how long until the next time */
 };
@@ -158,12 +170,17 @@ struct fa_dev {
 	s64 limit; /* the budget now; by ticks. A stale read is the one before */
 	struct fa_flow *root; /* does not change */
 	atomic64_t room ____cacheline_aligned_in_smp; /* while tight: limit, less what is in the drive */
+	atomic64_t credits; /* of all flows; a part of what room is without */
 	atomic_t nr_waiting; /* admissions; written under dev->lock */
 
 	/* Under dev->lock. */
 	u64 let_go ____cacheline_aligned_in_smp; /* after waiting; counted as in fa_hwq */
 	u64 waits; /* admissions that had to */
+	u64 limited; /* those, and for how many there was credit */
 	u64 full_ns; /* when the drive was last full */
+	struct list_head credited; /* fa_flow.credited, the first to end first */
+	unsigned int nr_credited;
+	u64 ticks;
 	struct fa_budget b;
 	u64 aged_ns; /* by tick() */
 	u64 budget, middle; /* a tunable, and what is shown of b */
@@ -248,6 +265,80 @@ static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 		if (behind > lead) /* if it moves meanwhile, the next request does this */
 			atomic64_try_cmpxchg(&node->vt, &vt, vt + behind - lead);
 		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
+	}
+}
+
+/* The opposite. */
+static void fa_refund(struct fa_node *node, u64 cost)
+{
+	for (; node; node = fa_above(node))
+		atomic64_add(-(s64)fa_advance(cost, fa_weight(node)), &node->vt);
+}
+
+/* ---- Credit: see 2 ------------------------------------------------------- */
+
+/* May @f send @cost of its credit? */
+static bool fa_use_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
+{
+	s64 credit = atomic64_read(&f->credit);
+
+	while (credit >= (s64)cost)
+		if (atomic64_try_cmpxchg(&f->credit, &credit, credit - cost)) {
+			atomic64_add(-(s64)cost, &fa->credits);
+			return true;
+		}
+	return false;
+}
+
+/* Under dev->lock, as all that follow. */
+static void fa_end_credit(struct fa_dev *fa, struct fa_flow *f)
+{
+	u64 rest = atomic64_xchg(&f->credit, 0);
+
+	list_del_init(&f->credited);
+	fa->nr_credited--;
+	if (!rest)
+		return;
+	atomic64_add(-(s64)rest, &fa->credits);
+	f->credit_requests = 0;
+	fa_refund(&f->own, rest);
+	atomic64_add(rest, &fa->room);
+}
+
+/* A request of @f was let go: how much more may it send when it has woken up? Twice as much as it has used up. */
+static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
+{
+	u64 more;
+
+	if (atomic64_read(&f->credit) >= (s64)cost)
+		return;
+	f->credit_requests = min_t(u32, 2 * f->credit_requests + 1, FA_CREDIT_REQUESTS);
+	more = cost * f->credit_requests;
+	if (atomic64_read(&fa->credits) + (s64)more > fa->limit / FA_CREDIT)
+		return;
+	if (list_empty(&f->credited)) {
+		if (fa->nr_credited == FA_CREDIT_FLOWS)
+			return;
+		fa->nr_credited++;
+	}
+	list_move_tail(&f->credited, &fa->credited);
+	f->credit_ticks = fa->ticks + FA_CREDIT_TICKS;
+	atomic64_add(more, &fa->credits);
+	fa->limited += f->credit_requests;
+	atomic64_add(-(s64)more, &fa->room);
+	fa_charge(fa, &f->own, more);
+	atomic64_add(more, &f->credit);
+}
+
+/* Those that were not used in time end. */
+static void fa_look_at_credits(struct fa_dev *fa)
+{
+	struct fa_flow *f, *next;
+
+	fa->ticks++;
+	list_for_each_entry_safe(f, next, &fa->credited, credited) {
+		if (!atomic64_read(&f->credit) || fa->ticks >= f->credit_ticks)
+			fa_end_credit(fa, f);
 	}
 }
 
@@ -371,6 +462,8 @@ static bool fa_release(struct fa_dev *fa)
 		atomic64_add(-(s64)a->cost, &fa->room);
 		fa->let_go += fa_counted(a->cost);
 		fa_charge(fa, &f->own, a->cost);
+		if (fa->tight)
+			fa_give_credit(fa, f, a->cost);
 		fa_went(fa, f);
 		fl_admitted(a);
 	}
@@ -401,6 +494,7 @@ static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a
 	list_add_tail(&a->node, &f->waiting);
 	atomic_inc(&fa->nr_waiting);
 	fa->waits++;
+	fa->limited++;
 	fa_begin_waiting(&f->own);
 	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
 	fa_release(fa);
@@ -415,7 +509,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
-	if (unlikely(READ_ONCE(fa->tight))) {
+	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
 		if (!a->must && !fa_goes(fa, f, a->cost)) {
 			fa_wait(fa, f, a);
 			return false; /* if it was let go already, its submitter was told */
@@ -455,6 +549,14 @@ static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 /* ---- The budget; under dev->lock --------------------------------------- */
 
+/* By how much the upper window of a pair did more of one kind than the lower one. */
+static s64 fa_gain(const struct fa_budget *b, int i)
+{
+	u64 sum = b->rate[0][i] + b->rate[1][i];
+
+	return sum ? div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE, sum) : 0;
+}
+
 /*
  * Is more of use (1), or less enough (-1)? 0: that is not known yet. A pair is complete. Of
  * reads and all others those count that gain less; but not if they are a sixteenth of all.
@@ -467,21 +569,19 @@ static int fa_pair(struct fa_budget *b)
 
 	b->n++;
 	for (i = 0; i < 2; i++) {
-		u64 sum = b->rate[0][i] + b->rate[1][i];
-		s64 gain = sum ? div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE, sum) : 0;
-		s64 change = gain - b->last[i], mean;
+		s64 gain = fa_gain(b, i), change = gain - b->last[i], mean;
 
 		b->noise[i] += (change * change / 2 - b->noise[i]) / 4;
 		b->last[i] = gain;
 		b->sum[i] += div64_s64(gain * FA_ONE / 2, b->spread);
 		mean = div64_s64(b->sum[i], b->n);
-		if (16 * sum > all && mean < least) {
+		if (16 * (b->rate[0][i] + b->rate[1][i]) > all && mean < least) {
 			least = mean;
 			error2 = div64_s64(4 * b->noise[i] * FA_ONE * FA_ONE, b->spread * b->spread * b->n);
 		}
 	}
-	least -= FA_TARGET;
-	if (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && least * least < error2))
+	least -= b->hunt ? FA_TARGET_HUNT : FA_TARGET;
+	if (!b->hunt && (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && least * least < error2)))
 		return 0;
 	return least > 0 ? 1 : -1;
 }
@@ -492,6 +592,42 @@ static void fa_forget(struct fa_budget *b)
 	b->n = 0;
 	b->sum[0] = 0;
 	b->sum[1] = 0;
+	b->have[0] = false;
+	b->have[1] = false;
+}
+
+/* From now on by halves (-1), or twos (1), as long as that is right; 0: by steps. */
+static void fa_hunt(struct fa_budget *b, int way)
+{
+	fa_forget(b);
+	b->hunt = way;
+	b->way = 0;
+	b->spread = way ? FA_ONE / 3 : FA_ONE / 4; /* one level of a hunt is twice the other */
+	b->up = way < 0; /* first as much as it is now */
+}
+
+/* A pair of a hunt. One of its levels is one of the next pair's. */
+static void fa_hunt_on(struct fa_budget *b)
+{
+	int way = fa_pair(b), more = way > 0;
+
+	if (way != b->hunt) {
+		if (b->before) /* less is not as good */
+			b->middle = b->before;
+		else if (more)
+			b->middle += b->middle * b->spread / FA_ONE;
+		else
+			b->middle -= b->middle * b->spread / FA_ONE;
+		b->before = 0;
+		fa_hunt(b, 0);
+		return;
+	}
+	b->before = 0;
+	b->middle = more ? 2 * b->middle : b->middle / 2;
+	memcpy(b->rate[!more], b->rate[more], sizeof(b->rate[0]));
+	fa_forget(b);
+	b->have[!more] = true;
+	b->up = more;
 }
 
 /* One step, if it is known where to. */
@@ -501,15 +637,15 @@ static void fa_step(struct fa_budget *b)
 
 	if (!way)
 		return;
-	if (way > 0 && b->before)
-		b->middle = b->before; /* less is not as good */
-	else if (way > 0)
+	if (way > 0)
 		b->middle += b->middle * b->spread / FA_ONE;
 	else
 		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
-	b->before = 0;
-	b->spread = way == b->way ? min_t(s64, 2 * b->spread, FA_SPREAD_MAX) :
-				    max_t(s64, b->spread / 2, FA_SPREAD_MIN);
+	if (way == b->way) {
+		fa_hunt(b, way);
+		return;
+	}
+	b->spread = max_t(s64, b->spread / 2, FA_SPREAD_MIN);
 	b->way = way;
 	fa_forget(b);
 }
@@ -524,7 +660,7 @@ static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
 	unsigned int i;
 	u64 in_drive;
 
-	*count = (struct fa_count){ .ns = now_ns, .waits = fa->waits, .all = fa->let_go };
+	*count = (struct fa_count){ .ns = now_ns, .limited = fa->limited, .all = fa->let_go };
 	for (i = 0; i < fa->dev.nr_hwqs; i++) {
 		struct fa_hwq *hwq = to_fa_hwq(fa->dev.hwqs[i]);
 
@@ -556,17 +692,25 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 		b->turnover_ns = (3 * b->turnover_ns +
 				  min_t(u64, mul_u64_u64_div_u64(b->middle, ns, max_t(u64, all, FL_COST_ONE)),
 					NSEC_PER_SEC / 10)) / 4;
-	b->have[b->up] = 8 * (now->waits - b->since.waits) > fa_requests(now->all - b->since.all);
-	if (b->have[0] && b->have[1])
-		fa_step(b);
-	if (b->have[b->up] && !b->have[!b->up]) {
+	b->have[b->up] = b->up ||
+			 8 * (now->limited - b->since.limited) > fa_requests(now->all - b->since.all);
+	if (!b->have[b->up]) {
+		fa_hunt(b, 0);
+	} else if (!b->have[!b->up]) {
 		b->up = !b->up;
-	} else { /* not in step with what the drive does by itself */
-		b->have[0] = false;
-		b->have[1] = false;
-		b->random = b->random * 6364136223846793005ull + 1442695040888963407ull;
-		b->up = b->random >> 63;
+		return;
+	} else if (b->hunt) {
+		fa_hunt_on(b);
+	} else {
+		fa_step(b);
 	}
+	if (b->hunt)
+		return;
+	/* not in step with what the drive does by itself */
+	b->have[0] = false;
+	b->have[1] = false;
+	b->random = b->random * 6364136223846793005ull + 1442695040888963407ull;
+	b->up = b->random >> 63;
 }
 
 /* Nobody waits. Is less in the drive as good? */
@@ -575,10 +719,8 @@ static void fa_search(struct fa_dev *fa, const struct fa_count *now)
 	struct fa_budget *b = &fa->b;
 
 	b->before = b->middle;
-	b->middle = min_t(s64, b->middle, now->cost - now->cost / 8);
-	fa_forget(b);
-	b->have[0] = false;
-	b->have[1] = false;
+	b->middle = min_t(s64, b->middle, now->cost - now->cost / 4);
+	fa_hunt(b, -1);
 	b->settled = false;
 	b->since = *now;
 	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
@@ -607,9 +749,10 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	const struct list_head *active = &fa->dev.active;
 	bool several = active->next != active->prev;
 	struct fa_budget *b = &fa->b;
-	u64 ns = now_ns - b->since.ns, length_ns;
+	u64 ns, length_ns;
 	struct fa_count now;
 
+	fa_look_at_credits(fa);
 	fa_count(fa, now_ns, &now);
 	if (!b->sized && now.requests) { /* tells how large requests are */
 		b->middle = div64_u64(FA_FIRST * now.cost, now.requests);
@@ -617,15 +760,19 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	}
 	if (now.requests) /* at fewer than some requests, more and less are the same */
 		b->middle = clamp_t(s64, b->middle, FA_LEAST * div64_u64(now.cost, now.requests), FA_MOST);
-	if (fa->waits != b->since.waits || (s64)now.cost >= fa->limit)
+	if (fa->limited != b->since.limited || (s64)now.cost >= fa->limit)
 		fa->full_ns = now_ns;
 	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
 		b->middle = b->before;
 		b->before = 0;
 	}
+	if (several && !b->several)
+		b->search_ns = max_t(u64, b->search_ns, now_ns + FA_AGAIN_MIN_NS / 2);
+	b->several = several;
 	if (several && !fa->tight && now_ns >= b->search_ns && now.cost)
 		fa_search(fa, &now);
 	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
+	ns = now_ns - b->since.ns;
 	length_ns = max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1);
 	if (ns >= length_ns) {
 		bool late = ns > 4 * length_ns; /* the drive was idle meanwhile */
@@ -636,7 +783,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 		b->since = now;
 	}
 	WRITE_ONCE(fa->limit, min_t(s64, fa_level(fa), fa_all_tags(&now)));
-	atomic64_set(&fa->room, fa->limit - (s64)now.cost);
+	atomic64_set(&fa->room, fa->limit - (s64)now.cost - atomic64_read(&fa->credits));
 }
 
 static u64 fa_tick(struct fl_dev *dev)
@@ -667,8 +814,9 @@ static void fa_init_dev(struct fl_dev *dev)
 {
 	struct fa_dev *fa = to_fa_dev(dev);
 
+	INIT_LIST_HEAD(&fa->credited);
 	fa->b.middle = FA_FIRST * FL_COST_ONE;
-	fa->b.spread = FA_ONE / 4;
+	fa_hunt(&fa->b, -1);
 	fa->b.again_ns = FA_AGAIN_MIN_NS;
 	fa->limit = fa->b.middle;
 }
@@ -685,6 +833,7 @@ static void fa_init_flow(struct fl_flow *flow)
 	struct fa_flow *f = to_fa_flow(flow);
 
 	INIT_LIST_HEAD(&f->waiting);
+	INIT_LIST_HEAD(&f->credited);
 	fa_node_init(&f->own, &f->group);
 	if (flow->parent)
 		fa_node_init(&f->below, &to_fa_flow(flow->parent)->group);
@@ -695,8 +844,11 @@ static void fa_init_flow(struct fl_flow *flow)
 /* It has no request and nobody below it left; but it may still be counted as about to come back. */
 static void fa_exit_flow(struct fl_flow *flow)
 {
+	struct fa_dev *fa = to_fa_dev(flow->dev);
 	struct fa_flow *f = to_fa_flow(flow);
 
+	if (!list_empty(&f->credited))
+		fa_end_credit(fa, f);
 	fl_heap_remove(&f->group.late, &f->own.late);
 	if (flow->parent)
 		fl_heap_remove(&f->below.among->late, &f->below.late);
