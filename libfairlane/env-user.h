@@ -153,6 +153,8 @@ struct list_head {
 #define LIST_HEAD(name) struct list_head name = { &(name), &(name) }
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first_entry(head, type, member) list_entry((head)->next, type, member)
+#define list_first_entry_or_null(head, type, member) \
+	(list_empty(head) ? NULL : list_first_entry(head, type, member))
 /* Not &pos->member: the head's entry, at which a walk ends, need not be aligned as one is. */
 #define __list_of(pos, member)                                                                     \
 	((struct list_head *)((char *)(pos) + offsetof(__typeof__(*(pos)), member)))

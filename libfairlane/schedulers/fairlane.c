@@ -66,7 +66,7 @@
 #define FA_LEAD 8
 #define FA_MOMENT 4
 #define FA_IDLE 2
-#define FA_CREDIT 4
+#define FA_CREDIT 2
 
 /* Credit: for so many requests, for so many flows, as many ticks long. */
 #define FA_CREDIT_REQUESTS 8
@@ -440,6 +440,25 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 	}
 }
 
+/* The first of @f that waits goes; what it costs was charged. */
+static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
+{
+	struct fl_admission *a = list_first_entry(&f->waiting, struct fl_admission, node);
+
+	list_del_init(&a->node);
+	atomic_dec(&fa->nr_waiting);
+	fa->let_go += fa_counted(a->cost);
+	fl_admitted(a);
+}
+
+/* What the first of @f that waits costs; 0: none does. */
+static u64 fa_next_cost(struct fa_flow *f)
+{
+	struct fl_admission *a = list_first_entry_or_null(&f->waiting, struct fl_admission, node);
+
+	return a ? a->cost : 0;
+}
+
 /* Let go as many as there is room for. True: there may be more, which should be done soon. */
 static bool fa_release(struct fa_dev *fa)
 {
@@ -447,25 +466,24 @@ static bool fa_release(struct fa_dev *fa)
 
 	for (i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
 		s64 room = atomic64_read(&fa->room);
-		struct fl_admission *a;
 		struct fa_flow *f;
 		bool ahead;
+		u64 cost;
 
 		if (fa->tight && room <= 0)
 			return false;
 		f = fa_next(fa, &ahead);
-		a = list_first_entry(&f->waiting, struct fl_admission, node);
-		if (fa->tight && ahead && !fa_spare(fa, room, a->cost))
+		cost = fa_next_cost(f);
+		if (fa->tight && ahead && !fa_spare(fa, room, cost))
 			return false;
-		list_del_init(&a->node);
-		atomic_dec(&fa->nr_waiting);
-		atomic64_add(-(s64)a->cost, &fa->room);
-		fa->let_go += fa_counted(a->cost);
-		fa_charge(fa, &f->own, a->cost);
+		atomic64_add(-(s64)cost, &fa->room);
+		fa_charge(fa, &f->own, cost);
+		fa_let_go(fa, f);
 		if (fa->tight)
-			fa_give_credit(fa, f, a->cost);
+			fa_give_credit(fa, f, cost);
+		for (; (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
+			fa_let_go(fa, f); /* before those that are not here yet */
 		fa_went(fa, f);
-		fl_admitted(a);
 	}
 	return atomic_read(&fa->nr_waiting);
 }
@@ -624,9 +642,10 @@ static void fa_hunt_on(struct fa_budget *b)
 	}
 	b->before = 0;
 	b->middle = more ? 2 * b->middle : b->middle / 2;
-	memcpy(b->rate[!more], b->rate[more], sizeof(b->rate[0]));
+	if (more)
+		memcpy(b->rate[0], b->rate[1], sizeof(b->rate[0]));
 	fa_forget(b);
-	b->have[!more] = true;
+	b->have[!more] = true; /* downwards as much as at first, or many small losses would be a large one */
 	b->up = more;
 }
 
@@ -758,8 +777,13 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 		b->middle = div64_u64(FA_FIRST * now.cost, now.requests);
 		b->sized = true;
 	}
-	if (now.requests) /* at fewer than some requests, more and less are the same */
-		b->middle = clamp_t(s64, b->middle, FA_LEAST * div64_u64(now.cost, now.requests), FA_MOST);
+	if (now.requests) { /* at fewer than some requests, more and less are the same */
+		s64 least = FA_LEAST * div64_u64(now.cost, now.requests);
+
+		if (b->middle < least && b->hunt)
+			fa_hunt(b, 0);
+		b->middle = clamp_t(s64, b->middle, least, FA_MOST);
+	}
 	if (fa->limited != b->since.limited || (s64)now.cost >= fa->limit)
 		fa->full_ns = now_ns;
 	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
