@@ -83,7 +83,7 @@
 #define FA_ONE 1024
 #define FA_TARGET (FA_ONE / 32)
 #define FA_TARGET_HUNT (FA_ONE / 16)
-#define FA_SPREAD_MIN (FA_ONE / 8)
+#define FA_SPREAD (FA_ONE / 8)
 #define FA_TURNOVERS 4
 #define FA_PAIRS_MIN 3
 #define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
@@ -150,7 +150,7 @@ struct fa_count {
 /* Under dev->lock; written by tick(). */
 struct fa_budget {
 	s64 middle, spread; /* the levels are middle (1 ± spread) */
-	s64 before; /* while a lower middle is tried: the one before; else 0 */
+	s64 before; /* until a hunt has come further: the middle before; else 0 */
 	bool sized, several; /* the first requests were seen; more than one was active */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fa_count since; /* as it began */
@@ -158,7 +158,7 @@ struct fa_budget {
 	bool have[2]; /* of this pair: which of them */
 	u64 rate[2][2]; /* cost per second, of reads and of all others */
 	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; elasticities; variance of, and the last gain */
-	int way, hunt; /* the last step; and whereto now, by halves or twos */
+	int way, hunt; /* the last step; and whereto by halves or twos, 0: by steps */
 	u64 random;
 	u64 search_ns, again_ns; /* when to try less while nobody waits, and how long until the next time */
 };
@@ -567,6 +567,11 @@ static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 /* ---- The budget; under dev->lock --------------------------------------- */
 
+static u64 fa_sum(const struct fa_budget *b, bool up)
+{
+	return b->rate[up][0] + b->rate[up][1];
+}
+
 /* By how much the upper window of a pair did more of one kind than the lower one. */
 static s64 fa_gain(const struct fa_budget *b, int i)
 {
@@ -581,7 +586,7 @@ static s64 fa_gain(const struct fa_budget *b, int i)
  */
 static int fa_pair(struct fa_budget *b)
 {
-	u64 all = b->rate[0][0] + b->rate[1][0] + b->rate[0][1] + b->rate[1][1];
+	u64 all = fa_sum(b, 0) + fa_sum(b, 1);
 	s64 least = FA_ONE * FA_ONE, error2 = 0;
 	int i;
 
@@ -614,14 +619,25 @@ static void fa_forget(struct fa_budget *b)
 	b->have[1] = false;
 }
 
-/* From now on by halves (-1), or twos (1), as long as that is right; 0: by steps. */
-static void fa_hunt(struct fa_budget *b, int way)
+/* From @level on by halves (-1), or twos (1), as long as that is right. */
+static void fa_hunt(struct fa_budget *b, int way, s64 level)
 {
 	fa_forget(b);
 	b->hunt = way;
-	b->way = 0;
-	b->spread = way ? FA_ONE / 3 : FA_ONE / 4; /* one level of a hunt is twice the other */
+	b->before = b->middle;
+	b->spread = FA_ONE / 3; /* one level is twice the other */
+	b->middle = way > 0 ? level * 3 / 2 : level * 3 / 4;
 	b->up = way < 0; /* first as much as it is now */
+}
+
+/* From now on by steps. */
+static void fa_hunt_over(struct fa_budget *b)
+{
+	fa_forget(b);
+	b->hunt = 0;
+	b->way = 0;
+	b->before = 0;
+	b->spread = 2 * FA_SPREAD;
 }
 
 /* A pair of a hunt. One of its levels is one of the next pair's. */
@@ -629,15 +645,18 @@ static void fa_hunt_on(struct fa_budget *b)
 {
 	int way = fa_pair(b), more = way > 0;
 
+	/* Half as much in a drive makes it do half as much, or more. It has changed: once more. */
+	if (fa_sum(b, 0) < fa_sum(b, 1) / 2) {
+		fa_forget(b);
+		b->up = b->hunt < 0;
+		return;
+	}
 	if (way != b->hunt) {
-		if (b->before) /* less is not as good */
+		if (b->before)
 			b->middle = b->before;
-		else if (more)
-			b->middle += b->middle * b->spread / FA_ONE;
 		else
-			b->middle -= b->middle * b->spread / FA_ONE;
-		b->before = 0;
-		fa_hunt(b, 0);
+			b->middle += way * b->middle * b->spread / FA_ONE;
+		fa_hunt_over(b);
 		return;
 	}
 	b->before = 0;
@@ -661,10 +680,10 @@ static void fa_step(struct fa_budget *b)
 	else
 		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
 	if (way == b->way) {
-		fa_hunt(b, way);
+		fa_hunt(b, way, b->middle);
 		return;
 	}
-	b->spread = max_t(s64, b->spread / 2, FA_SPREAD_MIN);
+	b->spread = FA_SPREAD;
 	b->way = way;
 	fa_forget(b);
 }
@@ -714,7 +733,7 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 	b->have[b->up] = b->up ||
 			 8 * (now->limited - b->since.limited) > fa_requests(now->all - b->since.all);
 	if (!b->have[b->up]) {
-		fa_hunt(b, 0);
+		fa_hunt_over(b);
 	} else if (!b->have[!b->up]) {
 		b->up = !b->up;
 		return;
@@ -737,9 +756,7 @@ static void fa_search(struct fa_dev *fa, const struct fa_count *now)
 {
 	struct fa_budget *b = &fa->b;
 
-	b->before = b->middle;
-	b->middle = min_t(s64, b->middle, now->cost - now->cost / 4);
-	fa_hunt(b, -1);
+	fa_hunt(b, -1, min_t(s64, b->middle, now->cost));
 	b->settled = false;
 	b->since = *now;
 	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
@@ -781,14 +798,14 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 		s64 least = FA_LEAST * div64_u64(now.cost, now.requests);
 
 		if (b->middle < least && b->hunt)
-			fa_hunt(b, 0);
+			fa_hunt_over(b);
 		b->middle = clamp_t(s64, b->middle, least, FA_MOST);
 	}
 	if (fa->limited != b->since.limited || (s64)now.cost >= fa->limit)
 		fa->full_ns = now_ns;
 	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
 		b->middle = b->before;
-		b->before = 0;
+		fa_hunt_over(b);
 	}
 	if (several && !b->several)
 		b->search_ns = max_t(u64, b->search_ns, now_ns + FA_AGAIN_MIN_NS / 2);
@@ -840,7 +857,7 @@ static void fa_init_dev(struct fl_dev *dev)
 
 	INIT_LIST_HEAD(&fa->credited);
 	fa->b.middle = FA_FIRST * FL_COST_ONE;
-	fa_hunt(&fa->b, -1);
+	fa_hunt(&fa->b, -1, fa->b.middle);
 	fa->b.again_ns = FA_AGAIN_MIN_NS;
 	fa->limit = fa->b.middle;
 }
