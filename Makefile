@@ -3,7 +3,7 @@
 # make setup     the tools this needs (Debian packages) and .venv with the command in it
 # make demo      boot Linux, load our scheduler, compare it with every other one
 # make test      all tests but the long ones; test-unit, test-sim, test-python and test-vm are its parts
-# make modules   the kernel modules, for both kernels, without running anything
+# make modules   the kernel modules, for the kernels that make test boots, without running anything
 # make lint      what is checked without running it: style, types, and who imports whom
 # make help      this list
 # make clean     remove what was built here (the kernel cache stays)
@@ -12,10 +12,10 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
-KERNELS := 6.1 6.12
 
-# gcc-12 is what Debian 12's kernels, and so their modules, are built with.
-APT := fio qemu-system-x86 busybox-static file kmod gcc gcc-12 make flex bison bc xz-utils libelf-dev pahole libelf1 libssl3 libc6-dev libjansson-dev
+# Of these names on Debian 12 and 13. A kernel's modules are built with the gcc of its Debian: this machine's, or one that is
+# fetched with the kernel.
+APT := fio qemu-system-x86 busybox-static file kmod gcc make flex bison bc xz-utils libelf-dev pahole libc6-dev libjansson-dev
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -47,7 +47,7 @@ demo: $(READY)
 	$(BIN)/fairlane demo
 
 modules: $(READY)
-	$(BIN)/python -m fairlane.vm.kernels $(KERNELS)
+	$(BIN)/python -m fairlane.vm.kernels
 
 # Quick parts first. The simulator's and Python's tests take both of two CPUs; so do VMs, by themselves.
 test: test-unit sim

@@ -2,7 +2,8 @@
 """Debian's kernels, fetched with Debian's package tools into a cache folder and never installed; our modules for them.
 
 What the cache holds for a release is complete (it is put together elsewhere and moved there as the last step), and
-once it holds a release, nothing is fetched for it again.
+once it holds a release, nothing is fetched for it again. A kernel may be of another Debian than this machine's. If this
+machine cannot build modules for it, the compiler and the libraries of that Debian are kept beside it (see _add_tools).
 """
 
 from __future__ import annotations
@@ -17,27 +18,26 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane import proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.places import ROOT
+from fairlane.vm import packages, supported
+from fairlane.vm.packages import Apt
 
-VERSIONS = ("6.1", "6.12")
+Say = packages.Say
+VERSIONS = supported.VERSIONS
 # In the order in which they are loaded.
 SCHEDULERS = ("fairlane.ko", *(f"{each.module}.ko" for each in schedulers.SCHEDULERS))
 MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
-APT_UPDATE_S = 180
-FETCH_S = 1200
 UNPACK_S = 300
 BUILD_S = 300
 
 CHECKERS = ("kasan", "kcsan")  # what in a release's name says that this kernel checks itself, see lab_kernel.py
 SLOWER = 6  # than others such a kernel may be, where there is a limit to a wait
-
-Say = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
@@ -73,6 +73,11 @@ class Kernel:
         """The block layer's private headers, which an I/O scheduler needs and the headers package lacks."""
         return self.root / "block"
 
+    @property
+    def tools(self) -> Path:
+        """What a module is built with, if not with this machine's own programs; else nothing is there."""
+        return self.root / "tools"
+
 
 def cache_dir() -> Path:
     override = os.environ.get("FAIRLANE_CACHE")
@@ -90,18 +95,20 @@ def cached() -> list[Kernel]:
     """The kernels in the cache, oldest first."""
     folder = cache_dir() / "kernels"
     releases = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return [Kernel(release, folder / release) for release in sorted(releases, key=_natural) if release[0].isdigit()]
+    return [
+        Kernel(release, folder / release) for release in sorted(releases, key=packages.natural) if release[0].isdigit()
+    ]
 
 
-def ensure(version: str = "6.1", say: Say = to_stderr) -> Kernel:
-    """The newest kernel of that version in the cache; when there is none, the newest that the distribution has."""
+def ensure(version: str, say: Say = to_stderr) -> Kernel:
+    """The newest kernel of that version in the cache; when there is none, the newest that Debian has."""
     if version not in VERSIONS:
         raise FairlaneError(f"unknown kernel version {version!r}; valid are {', '.join(VERSIONS)}")
     if kernel := _in_cache(version):
         return kernel
     folder = cache_dir() / "kernels"
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / f".lock-{version}", FETCH_S, say), proc.unwinding_signals():
+    with locked(folder / f".lock-{version}", packages.FETCH_S, say), proc.unwinding_signals():
         if kernel := _in_cache(version):
             return kernel
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temp:
@@ -110,10 +117,6 @@ def ensure(version: str = "6.1", say: Say = to_stderr) -> Kernel:
 
 def _in_cache(version: str) -> Kernel | None:
     return next((kernel for kernel in reversed(cached()) if kernel.version == version), None)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 @contextlib.contextmanager
@@ -139,120 +142,31 @@ def locked(path: Path, limit_s: float, say: Say) -> Iterator[None]:
 # --- Fetching ---
 
 
-@dataclass(frozen=True)
-class Apt:
-    """apt's commands, with the options that make them look where we want."""
-
-    options: tuple[str, ...] = ()
-
-    def cache(self, *args: str) -> str:
-        return proc.output(["apt-cache", *self.options, *args], what="looking for a kernel package", limit_s=60)
-
-
 def _fetch(version: str, folder: Path, temp: Path, say: Say) -> Kernel:
     for tool in ("apt-get", "apt-cache", "dpkg-deb", "depmod"):
         if not (shutil.which(tool) or Path("/usr/sbin", tool).exists()):
-            raise FairlaneError(f"{tool} is not installed; kernels come from Debian's package tools, so use Debian 12")
+            raise FairlaneError(
+                f"{tool} is not installed; kernels come from Debian's package tools, so use Debian 12 or 13"
+            )
     say(f"looking for Debian's newest {version} kernel")
     debs = temp / "debs"
     debs.mkdir()
-    apt = Apt()
-    release = _newest(apt, version)
-    if release is None:
-        apt = _own_lists(temp, say)
-        release = _newest(apt, version)
-    if release is None:
-        raise FairlaneError(
-            f"no linux-image-{version}.* in this machine's package sources; 6.1 is in Debian 12 itself and 6.12 in its "
-            "suites bookworm-security and bookworm-backports: add one of them to apt's sources"
-        )
-    try:
-        packages = _packages(apt, release, version)
-        _download(apt, packages, debs, release, say)
-    except FairlaneError:
-        if apt.options:
-            raise
-        apt = _own_lists(temp, say)  # the machine's lists name packages that are no longer there
-        release = _newest(apt, version) or release
-        packages = _packages(apt, release, version)
-        _download(apt, packages, debs, release, say)
+
+    def fetch(apt: Apt) -> str | None:
+        release = packages.newest(apt, version)
+        if release is not None:
+            packages.download(apt, packages.of_kernel(apt, release, version), debs, f"kernel {release}", say)
+        return release
+
+    apt, release = packages.first(version, temp, say, fetch)
     kernel = Kernel(release, temp / "root")
     _unpack(kernel, debs, say)
     final = Kernel(release, folder / release)
     relocate_headers(kernel.headers, final.root)
+    if not _builds_here(kernel):
+        _add_tools(kernel, final, apt, temp, say)
     kernel.root.rename(final.root)
     return final
-
-
-def fetch_source(version: str, temp: Path, say: Say) -> Path:
-    """The distribution's newest package of that kernel's source, in temp."""
-    package, debs = f"linux-source-{version}", temp / "debs"
-    debs.mkdir()
-    try:
-        _download(Apt(), [package], debs, f"source {version}", say)
-    except FairlaneError:
-        _download(_own_lists(temp, say), [package], debs, f"source {version}", say)
-    return next(debs.glob("*.deb"))
-
-
-def _newest(apt: Apt, version: str) -> str | None:
-    """The release of the newest kernel image, or None when apt knows none."""
-    arch = proc.output(["dpkg", "--print-architecture"], what="asking for the architecture", limit_s=10).strip()
-    pattern = rf"^linux-image-({re.escape(version)}\.\d+(?:-\d+)?(?:\+deb\d+)?-{arch})$"
-    names = apt.cache("pkgnames", f"linux-image-{version}.").split()
-    releases = [match[1] for name in names if (match := re.match(pattern, name))]
-    return max(releases, key=_natural, default=None)
-
-
-def _packages(apt: Apt, release: str, version: str) -> list[str]:
-    """Image, headers with what they depend on, and source, all of the same version."""
-    text = apt.cache("depends", "--no-recommends", "--no-suggests", f"linux-headers-{release}")
-    needed = re.findall(r"Depends: (linux-(?:headers|kbuild)-\S+)", text)
-    match = re.search(
-        r"^Version: (\S+)", apt.cache("show", "--no-all-versions", f"linux-image-{release}"), re.MULTILINE
-    )
-    if not needed or not match:
-        raise FairlaneError(f"apt does not know what linux-headers-{release} depends on; run apt-get update")
-    return [f"linux-image-{release}", f"linux-headers-{release}", *needed, f"linux-source-{version}={match[1]}"]
-
-
-def _own_lists(temp: Path, say: Say) -> Apt:
-    """Package lists of our own, from the machine's own sources: this needs no root and leaves the machine's alone."""
-    say("fetching Debian's package lists")
-    lists, cache = temp / "lists", temp / "aptcache"
-    (lists / "partial").mkdir(parents=True, exist_ok=True)
-    (cache / "archives" / "partial").mkdir(parents=True, exist_ok=True)
-    apt = Apt(("-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}", "-o", "APT::Sandbox::User="))
-    proc.output(["apt-get", "-q", *apt.options, "update"], what="fetching package lists", limit_s=APT_UPDATE_S)
-    return apt
-
-
-def _download(apt: Apt, packages: list[str], debs: Path, release: str, say: Say) -> None:
-    what = f"fetching kernel {release}"
-    uris = proc.output(
-        ["apt-get", *apt.options, "download", "--print-uris", *packages], what=what, limit_s=60, cwd=debs
-    )
-    total = sum(int(size) for size in re.findall(r"^'\S+' \S+ (\d+)", uris, re.MULTILINE))
-    shown = -1
-    argv = ["apt-get", "-q", *apt.options, "-o", "APT::Sandbox::User=", "download", *packages]
-    said: list[str] = []
-    end = time.monotonic() + FETCH_S
-    with proc.group(argv, cwd=debs, merge=True) as process:
-        while True:
-            turn = time.monotonic() + 1
-            try:
-                status = proc.lines(process, lambda line, _err: said.append(line), lambda: turn)  # noqa: B023
-                break
-            except proc.TimedOut:
-                done = sum(path.stat().st_size for path in debs.rglob("*") if path.is_file())
-                tenth = done * 10 // total if total else 0
-                if tenth > shown:
-                    shown = tenth
-                    say(f"{what}: {done >> 20} of {total >> 20} MiB")
-                if time.monotonic() > end:
-                    raise FairlaneError(f"{what}: not done after {FETCH_S} s{proc.tail(said)}") from None
-    if status:
-        raise FairlaneError(f"{what}: apt-get download failed (exit status {status}){proc.tail(said)}")
 
 
 # --- Unpacking ---
@@ -268,6 +182,7 @@ def _unpack(kernel: Kernel, debs: Path, say: Say) -> None:
             proc.output(["dpkg-deb", "-x", deb, kernel.root], what=f"unpacking {deb.name}", limit_s=UNPACK_S)
         deb.unlink()
     shutil.rmtree(kernel.root / "usr" / "share", ignore_errors=True)
+    _put_where_it_used_to_be(kernel)
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     proc.output(
         ["depmod", "-b", kernel.root, kernel.release],
@@ -275,6 +190,17 @@ def _unpack(kernel: Kernel, debs: Path, say: Say) -> None:
         limit_s=UNPACK_S,
         env={**os.environ, "PATH": path},
     )
+
+
+def _put_where_it_used_to_be(kernel: Kernel) -> None:
+    """Since 7.3 all of a kernel is in /usr/lib/modules."""
+    modules = kernel.root / "usr" / "lib" / "modules"
+    if not modules.is_dir():
+        return
+    (kernel.root / "lib").mkdir(exist_ok=True)
+    modules.rename(kernel.root / "lib" / "modules")
+    kernel.vmlinuz.parent.mkdir(exist_ok=True)
+    (kernel.root / "lib" / "modules" / kernel.release / "vmlinuz").rename(kernel.vmlinuz)
 
 
 def extract_block_headers(deb: Path, into: Path) -> None:
@@ -308,12 +234,76 @@ def _copy_block_headers(kernel: tarfile.TarFile, into: Path) -> None:
 def relocate_headers(headers: Path, root: Path) -> None:
     """Make the headers' Makefile include its other half from where that is, and not from /usr/src."""
     makefile = headers / "Makefile"
-    text, count = re.subn(r"^include (?:\S*)/usr/src/", f"include {root}/usr/src/", makefile.read_text(), flags=re.M)
+    text, count = re.subn(
+        r"^(include |KBUILD_OUTPUT=)\S*/usr/src/", rf"\g<1>{root}/usr/src/", makefile.read_text(), flags=re.M
+    )
     if not count:
         raise FairlaneError(
             f"{makefile}: has no `include /usr/src/...` line; this headers package is of an unknown kind"
         )
     makefile.write_text(text)
+
+
+# --- What a module is built with ---
+
+
+def _builds_here(kernel: Kernel) -> bool:
+    """Whether this machine has the compiler that the kernel is built with, and can run its headers' programs."""
+    variables = kernel.headers / ".kernelvariables"
+    compiler = re.search(r"^CC\b.*\b(gcc-\d+)$", variables.read_text(), re.M) if variables.exists() else None
+    if compiler and not shutil.which(compiler[1]):
+        return False
+    try:
+        programs = _programs(kernel.root / "usr")
+        return "not found" not in proc.output(["ldd", *programs], what="looking at programs", limit_s=60)
+    except FairlaneError:
+        return False
+
+
+def _programs(root: Path) -> Iterator[Path]:
+    """All that Linux would start with the help of ld.so."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.is_symlink() and os.access(path, os.X_OK) and ".so" not in path.name:
+            with path.open("rb") as file:
+                if (start := file.read(4096)).startswith(b"\x7fELF") and b"/ld-linux" in start:
+                    yield path
+
+
+def _add_tools(kernel: Kernel, final: Kernel, apt: Apt, temp: Path, say: Say) -> None:
+    """All that the headers depend on, beside them, and each program a script that starts it with those libraries.
+
+    So it runs whatever this machine's own libraries are, without a container and without root.
+    """
+    debs, status = temp / "tools", temp / "status"
+    debs.mkdir()
+    status.touch()  # apt is to believe that nothing is installed
+    dry_run = ("-s", "--no-install-recommends", "install")
+    plan = proc.output(
+        [*("apt-get", *apt.options, "-o", f"Dir::State::status={status}"), *dry_run, f"linux-headers-{kernel.release}"],
+        what=f"asking apt what building modules for {kernel.release} takes",
+        limit_s=60,
+    )
+    found = re.findall(r"^Inst (\S+) \((\S+) ", plan, re.MULTILINE)
+    wanted = [f"{name}={version}" for name, version in found if not name.startswith("linux-")]
+    packages.download(apt, wanted, debs, f"a compiler for {kernel.release}", say)
+    say("unpacking the compiler")
+    for deb in sorted(debs.glob("*.deb")):
+        proc.output(["dpkg-deb", "-x", deb, kernel.tools], what=f"unpacking {deb.name}", limit_s=UNPACK_S)
+        deb.unlink()
+    shutil.rmtree(kernel.tools / "usr" / "share", ignore_errors=True)
+    loader = next(path for path in sorted(kernel.tools.rglob("ld-linux*.so.*")))
+    libraries = ":".join(str(final.tools / folder) for folder in _library_folders(kernel.tools))
+    for program in [*_programs(kernel.tools), *_programs(kernel.root / "usr")]:
+        real = program.with_name(f".{program.name}.elf")
+        program.rename(real)
+        at, ld = (final.root / path.relative_to(kernel.root) for path in (real, loader))
+        program.write_text(f'#!/bin/sh\nexec {ld} --library-path {libraries} --argv0 "$0" {at} "$@"\n')
+        program.chmod(0o755)
+
+
+def _library_folders(root: Path) -> list[Path]:
+    found = {path.parent.relative_to(root) for path in root.rglob("*.so.*") if path.is_file()}
+    return sorted(path for path in found if path.name.endswith("-gnu"))
 
 
 # --- Our modules ---
@@ -338,6 +328,7 @@ def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
         argv += ["WERROR=1", "EXAMPLES=1"]
         # Under our own make, what its caller was told (-k, -j's job server) is not meant for this one.
         env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+        env["PATH"] = f"{kernel.tools / 'usr/bin'}:{env.get('PATH', os.defpath)}"
         proc.output(argv, what=f"building the modules for {kernel.release}", limit_s=BUILD_S, env=env)
         if missing := [name for name in MODULES if not (out / name).is_file()]:
             raise FairlaneError(f"{ROOT / 'kernel'}: make ended well but left no {', '.join(missing)} in {out}")
@@ -358,7 +349,7 @@ def _sources_digest(kernel: Kernel) -> str:
 def main(versions: list[str]) -> int:
     """`make modules`: print where the modules for each version are."""
     try:
-        for version in versions or VERSIONS:
+        for version in versions or dict.fromkeys((*supported.tested(), supported.NEWEST)):
             print(build_modules(ensure(version)))
     except FairlaneError as error:
         to_stderr(f"fairlane: {error}")

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from fairlane import places, proc
 from fairlane.errors import FairlaneError
-from fairlane.vm import kernels
+from fairlane.vm import kernels, packages
 from fairlane.vm.kernels import Kernel, Say
 
 CONFIGS = places.ROOT / "kernel"
-CC = "gcc-12"  # what Debian builds its kernels with; our modules must be built with the same
+CC = "gcc"  # our modules must be built with the same
 TOOLS = {"flex": "flex", "bison": "bison", "bc": "bc", "make": "make", CC: CC, "xz": "xz-utils"}
 COMPILE_S, STEP_S = 3600.0, 600.0
 GIB = 3  # of disk space while one is built; 150 MiB stay
@@ -116,7 +116,7 @@ def fraction(said: str) -> float:
 
 def _build(recipe: Recipe, temp: Path, say: Say) -> Path:
     """Returns the folder of the finished kernel, which is to be moved into its place."""
-    source = _unpack(kernels.fetch_source(recipe.version, temp, say), temp, say)
+    source = _unpack(packages.fetch_source(recipe.version, temp, say), temp, say)
     _configure(recipe, source, say)
     _compile(recipe, source, say)
     root = temp / "root"

@@ -25,11 +25,11 @@ from typing import Any, cast
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.vm import dmesg, kernels
+from fairlane.vm import dmesg, kernels, supported
 from fairlane.vm.guest import STATUS, UP
 from fairlane.vm.kernels import Kernel
 
-KERNEL = "6.1"
+KERNEL = supported.own()
 CPUS = 2
 MEMORY = "2G"
 BOOT_S = 90.0  # until the guest's half says that it is there; 10 s are usual under TCG on an idle machine

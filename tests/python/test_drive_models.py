@@ -16,7 +16,7 @@ from fairlane.drive_models import beside, plots, published_figures
 from fairlane.drive_models.__main__ import main
 from fairlane.experiment.results import Results
 from fairlane.places import ROOT, SCENARIOS
-from fairlane.vm import qemu
+from fairlane.vm import kernels, qemu
 
 PAGE = ROOT / "docs" / "drives.md"
 SCENARIO = """
@@ -127,7 +127,8 @@ def test_what_cannot_be_compared_is_said_before_anything_is_simulated(
     file.write_text(SCENARIO)
     with pytest.raises(SystemExit, match="2"):
         main(["beside", str(file), "--kernel", "5.10", "--out", str(tmp_path)])
-    assert "invalid choice: '5.10' (choose from '6.1', '6.12')" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "invalid choice: '5.10'" in said and kernels.VERSIONS[-1] in said
     (tmp_path / "out").touch()
     assert main(["beside", str(file), "--out", str(tmp_path / "out")]) == 2
     assert f"{tmp_path / 'out' / 'sim'}: cannot be written (Not a directory)" in capsys.readouterr().err

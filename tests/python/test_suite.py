@@ -35,6 +35,7 @@ from fairlane.linux.disks import Target
 from fairlane.linux.knob import Need, Setting
 from fairlane.pages import bench_page
 from fairlane.places import ROOT
+from fairlane.vm import supported
 
 BENCH_MD = (ROOT / "docs" / "bench.md").read_text()
 
@@ -114,7 +115,7 @@ def test_a_mix_of_reads_and_writes_is_priced_by_that_mix() -> None:
 
 
 def test_a_knob_that_debian_lacks_has_the_vm_take_the_lab_kernel() -> None:
-    assert vm.kernel_for(["none", "bfq"]) == "6.1"
+    assert vm.kernel_for(["none", "bfq"]) == supported.own()
     assert vm.kernel_for(["none", "io.latency"]) == "lab"
     assert vm.kernel_for(["io.prio.class"]) == "lab"
 
