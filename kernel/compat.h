@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Everything in which the kernels that we build against (6.1, 6.12) differ. FL_HAVE_*
- * are from features.h, which Kbuild makes: see features.sh.
+ * Everything in which the kernels that we build against differ; docs/kernels.md lists
+ * them. FL_HAVE_* are from features.h, which Kbuild makes: see features.sh.
  */
 #ifndef FAIRLANE_COMPAT_H
 #define FAIRLANE_COMPAT_H
 
 #include <linux/blkdev.h>
 #include <linux/blk-mq.h>
+#include <linux/hrtimer.h>
+#include <linux/sched/mm.h>
 
 #include "elevator.h"
 #include "blk.h"
@@ -90,7 +92,32 @@ typedef bool fl_insert_flags;
 #define fl_deactivate_policy(q, pol) blkcg_deactivate_policy(q, pol)
 #endif
 
-#ifdef FL_HAVE_CONF_INIT
+#if defined(FL_HAVE_CONF_OPEN_BDEV)
+#define fl_conf_init(ctx, input) blkg_conf_init(ctx, input)
+#define fl_conf_prep(blkcg, pol, input, ctx) fl_conf_open_and_prep(blkcg, pol, ctx)
+/* As below, but what there is to finish is in two parts. */
+#define fl_conf_exit(ctx, prepared)                 \
+	do {                                        \
+		if (prepared) {                     \
+			blkg_conf_unprep(ctx);      \
+			blkg_conf_close_bdev(ctx);  \
+		}                                   \
+	} while (0)
+
+static inline int fl_conf_open_and_prep(struct blkcg *blkcg, const struct blkcg_policy *pol,
+					struct blkg_conf_ctx *ctx)
+{
+	int ret = blkg_conf_open_bdev(ctx);
+
+	if (ret)
+		return ret;
+	ret = blkg_conf_prep(blkcg, pol, ctx);
+	if (ret)
+		blkg_conf_close_bdev(ctx);
+	return ret;
+}
+
+#elif defined(FL_HAVE_CONF_INIT)
 #define fl_conf_init(ctx, input) blkg_conf_init(ctx, input)
 #define fl_conf_prep(blkcg, pol, input, ctx) blkg_conf_prep(blkcg, pol, ctx)
 #define fl_conf_exit(ctx, prepared) blkg_conf_exit(ctx)
@@ -110,6 +137,53 @@ typedef bool fl_insert_flags;
 #define FL_CLASS_ARGS struct device *dev, struct class_interface *interface
 #else
 #define FL_CLASS_ARGS struct device *dev
+#endif
+
+/* Freezing for long: allocations meanwhile must not wait for writeback to the queue. */
+#ifdef FL_HAVE_FREEZE_FLAGS
+#define fl_freeze(q) blk_mq_freeze_queue(q)
+#define fl_unfreeze(q, noio) blk_mq_unfreeze_queue(q, noio)
+#else
+static inline unsigned int fl_freeze(struct request_queue *q)
+{
+	blk_mq_freeze_queue(q);
+	return memalloc_noio_save();
+}
+
+static inline void fl_unfreeze(struct request_queue *q, unsigned int noio)
+{
+	memalloc_noio_restore(noio);
+	blk_mq_unfreeze_queue(q);
+}
+#endif
+
+#ifdef FL_HAVE_MAP_QUEUE_OF_CTX
+#define fl_map_queue(q, opf) blk_mq_map_queue(opf, blk_mq_get_ctx(q))
+#else
+#define fl_map_queue(q, opf) blk_mq_map_queue(q, opf, blk_mq_get_ctx(q))
+#endif
+
+static inline void fl_hrtimer_setup(struct hrtimer *timer,
+				    enum hrtimer_restart (*function)(struct hrtimer *),
+				    enum hrtimer_mode mode)
+{
+#ifdef FL_HAVE_HRTIMER_SETUP
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, mode);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, mode);
+	timer->function = function;
+#endif
+}
+
+/* An elevator's struct elevator_queue: made by init_sched(), or by its caller. */
+#ifdef FL_HAVE_INIT_SCHED_ALLOCATED
+#define FL_INIT_SCHED_ARGS struct request_queue *q, struct elevator_queue *eq
+#define fl_elevator_queue(q) eq
+#define fl_elevator_queue_put(eq)
+#else
+#define FL_INIT_SCHED_ARGS struct request_queue *q, struct elevator_type *type
+#define fl_elevator_queue(q) elevator_alloc(q, type)
+#define fl_elevator_queue_put(eq) kobject_put(&(eq)->kobj)
 #endif
 
 /* Any disk, which is never added. */
@@ -145,6 +219,56 @@ typedef struct rq_qos_ops fl_rqos_ops;
 #endif
 
 /*
+ * For whoever comes and goes beside the elevator: no other elevator is chosen meanwhile,
+ * and the list of rq_qos is ours. In the order in which the block layer takes these
+ * when it switches elevators.
+ */
+#ifdef FL_HAVE_ELEVATOR_LOCK
+static inline unsigned int fl_freeze_and_lock(struct request_queue *q)
+{
+	unsigned int noio = fl_freeze(q);
+
+	mutex_lock(&q->elevator_lock);
+	fl_rqos_lock(q);
+	return noio;
+}
+
+static inline void fl_unlock_and_unfreeze(struct request_queue *q, unsigned int noio)
+{
+	fl_rqos_unlock(q);
+	mutex_unlock(&q->elevator_lock);
+	fl_unfreeze(q, noio);
+}
+#else
+static inline unsigned int fl_freeze_and_lock(struct request_queue *q)
+{
+	mutex_lock(&q->sysfs_lock);
+	fl_rqos_lock(q);
+	return fl_freeze(q);
+}
+
+static inline void fl_unlock_and_unfreeze(struct request_queue *q, unsigned int noio)
+{
+	fl_unfreeze(q, noio);
+	fl_rqos_unlock(q);
+	mutex_unlock(&q->sysfs_lock);
+}
+#endif
+
+/* Where there is this flag, a rq_qos is called only while it is set. */
+#ifdef FL_HAVE_RQOS_FLAG
+#define fl_rqos_flag(q)                                                    \
+	do {                                                               \
+		if ((q)->rq_qos)                                           \
+			blk_queue_flag_set(QUEUE_FLAG_QOS_ENABLED, q);     \
+		else                                                       \
+			blk_queue_flag_clear(QUEUE_FLAG_QOS_ENABLED, q);   \
+	} while (0)
+#else
+#define fl_rqos_flag(q)
+#endif
+
+/*
  * Stand-ins for rq_qos_add() and rq_qos_del(), which are not exported. Nobody looks for
  * ours by its id. Under fl_rqos_lock(), with the queue frozen: whoever walks the list
  * holds a reference to the queue, and so cannot be there meanwhile.
@@ -157,6 +281,7 @@ static inline void fl_rqos_add(struct rq_qos *rqos, struct request_queue *q, fl_
 	rqos->ops = ops;
 	rqos->next = q->rq_qos;
 	q->rq_qos = rqos;
+	fl_rqos_flag(q);
 	fl_rqos_changed(q);
 }
 
@@ -169,17 +294,28 @@ static inline void fl_rqos_del(struct rq_qos *rqos, struct request_queue *q)
 		at = &(*at)->next;
 	if (*at)
 		*at = rqos->next;
+	fl_rqos_flag(q);
 	fl_rqos_changed(q);
 }
 
 #ifdef FL_HAVE_WBT_DISK
 #define fl_wbt_of(q) ((q)->disk)
-/* Keeps it off when the disk is registered again. */
-#define fl_wbt_keep_off(eq, off) assign_bit(ELEVATOR_FLAG_DISABLE_WBT, &(eq)->flags, off)
 #else
 #define fl_wbt_of(q) (q)
-#define fl_wbt_keep_off(eq, off) ((void)(eq))
 #endif
+
+/* Keeps it off when the disk is registered again. */
+static inline void fl_wbt_keep_off(struct elevator_queue *eq, struct request_queue *q, bool off)
+{
+#if defined(FL_HAVE_WBT_FLAG_OF_QUEUE)
+	if (off)
+		blk_queue_flag_set(QUEUE_FLAG_DISABLE_WBT_DEF, q);
+	else
+		blk_queue_flag_clear(QUEUE_FLAG_DISABLE_WBT_DEF, q);
+#elif defined(ELEVATOR_FLAG_DISABLE_WBT)
+	assign_bit(ELEVATOR_FLAG_DISABLE_WBT, &eq->flags, off);
+#endif
+}
 
 /*
  * Writeback throttling, off while a scheduler of ours is chosen, as with BFQ: what
@@ -190,19 +326,25 @@ static inline void fl_rqos_del(struct rq_qos *rqos, struct request_queue *q)
 static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
 {
 	if (eq)
-		fl_wbt_keep_off(eq, true);
+		fl_wbt_keep_off(eq, q, true);
 	wbt_disable_default(fl_wbt_of(q));
 }
 
 static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
 {
 	if (eq)
-		fl_wbt_keep_off(eq, false);
+		fl_wbt_keep_off(eq, q, false);
 	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
 		wbt_enable_default(fl_wbt_of(q));
 }
 
 /* ---- vssd.ko -------------------------------------------------------------- */
+
+#ifdef FL_HAVE_F_SHOULD_MERGE
+#define VSSD_TAG_FLAGS BLK_MQ_F_SHOULD_MERGE
+#else
+#define VSSD_TAG_FLAGS 0
+#endif
 
 struct vssd_limits {
 	unsigned int block_size, max_bytes, max_discard_bytes; /* bytes */

@@ -132,8 +132,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	kdev->q = q;
 	kdev->route = route;
 	INIT_LIST_HEAD(&kdev->node);
-	hrtimer_init(&kdev->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
-	kdev->timer.function = fl_timer_fn;
+	fl_hrtimer_setup(&kdev->timer, fl_timer_fn, HRTIMER_MODE_REL_SOFT);
 	kdev->dev.sched = sched;
 	kdev->dev.nr_hwqs = q->nr_hw_queues;
 	spin_lock_init(&kdev->dev.lock);

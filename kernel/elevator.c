@@ -104,7 +104,7 @@ static bool fl_has_work(struct blk_mq_hw_ctx *hctx)
 
 static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int nr_segs)
 {
-	struct blk_mq_hw_ctx *hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
+	struct blk_mq_hw_ctx *hctx = fl_map_queue(q, bio->bi_opf);
 	struct fl_hwq *hwq = hctx->sched_data;
 	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), bio);
 	struct fl_queue *queue = fl_flow_queue(&kflow->flow, hwq->index);
@@ -164,29 +164,28 @@ static void fl_exit_hctx(struct blk_mq_hw_ctx *hctx, unsigned int index)
 	hctx->sched_data = NULL;
 }
 
-static int fl_init_sched(struct request_queue *q, struct elevator_type *e)
+static int fl_init_sched(FL_INIT_SCHED_ARGS)
 {
 	/* The queue is frozen: allocations must not wait for writeback to it. */
 	unsigned int noio = memalloc_noio_save();
-	struct elevator_queue *eq;
+	struct elevator_queue *made = fl_elevator_queue(q);
 	struct fl_kdev *kdev;
 	int ret = -ENOMEM;
 
-	eq = elevator_alloc(q, e);
-	if (!eq)
+	if (!made)
 		goto err;
 	kdev = fl_kdev_create(q, &FL_SCHED, NULL);
 	if (!kdev)
 		goto err_eq;
-	eq->elevator_data = kdev;
-	q->elevator = eq;
+	made->elevator_data = kdev;
+	q->elevator = made;
 	ret = fl_kdev_activate(kdev);
 	if (ret)
 		goto err_kdev;
 	fl_rqos_lock(q);
 	fl_tags_attach(kdev);
 	fl_rqos_unlock(q);
-	fl_wbt_off(q, eq);
+	fl_wbt_off(q, made);
 	fl_tell_of_flushes(q);
 	blk_stat_enable_accounting(q); /* for io_start_time_ns */
 	blk_queue_flag_clear(QUEUE_FLAG_SQ_SCHED, q);
@@ -197,7 +196,7 @@ err_kdev:
 	q->elevator = NULL;
 	fl_kdev_exit(kdev);
 err_eq:
-	kobject_put(&eq->kobj);
+	fl_elevator_queue_put(made);
 err:
 	memalloc_noio_restore(noio);
 	return ret;

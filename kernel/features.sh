@@ -12,6 +12,7 @@ compiles() { "$@" -Wno-error -Werror=implicit-function-declaration -Werror=incom
 if ! "$@" -E -P -x c -o "$headers" - <<'END' || ! compiles "$@" <"$headers"; then
 #include <linux/blkdev.h>
 #include <linux/blk-mq.h>
+#include <linux/hrtimer.h>
 #include "elevator.h"
 #include "blk.h"
 #include "blk-cgroup.h"
@@ -38,5 +39,14 @@ RQOS_DISK|struct gendisk *fl(struct rq_qos *rqos) { return rqos->disk; }
 RQOS_MUTEX|struct mutex *fl(struct request_queue *q) { return &q->rq_qos_mutex; }
 WBT_DISK|void fl(struct gendisk *disk) { wbt_disable_default(disk); }
 CLASS_INTERFACE_ARG|int fl(struct device *, struct class_interface *); struct class_interface fl_interface = { .add_dev = fl };
+CONF_OPEN_BDEV|void fl(struct blkg_conf_ctx *ctx) { blkg_conf_close_bdev(ctx); }
+RQOS_FLAG|int fl(void) { return QUEUE_FLAG_QOS_ENABLED; }
+WBT_FLAG_OF_QUEUE|int fl(void) { return QUEUE_FLAG_DISABLE_WBT_DEF; }
+ELEVATOR_LOCK|struct mutex *fl(struct request_queue *q) { return &q->elevator_lock; }
+INIT_SCHED_ALLOCATED|int fl(struct request_queue *, struct elevator_queue *); struct elevator_mq_ops fl_ops = { .init_sched = fl };
+MAP_QUEUE_OF_CTX|struct blk_mq_hw_ctx *fl(blk_opf_t opf, struct blk_mq_ctx *ctx) { return blk_mq_map_queue(opf, ctx); }
+FREEZE_FLAGS|unsigned int fl(struct request_queue *q) { return blk_mq_freeze_queue(q); }
+HRTIMER_SETUP|void fl(struct hrtimer *t, enum hrtimer_restart (*fn)(struct hrtimer *)) { hrtimer_setup(t, fn, 0, HRTIMER_MODE_ABS); }
+F_SHOULD_MERGE|int fl(void) { return BLK_MQ_F_SHOULD_MERGE; }
 DISK_WITH_LIMITS|struct gendisk *fl(struct blk_mq_tag_set *set, struct queue_limits *lim, struct lock_class_key *key) { return __blk_mq_alloc_disk(set, lim, 0, key); }
 END

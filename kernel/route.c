@@ -9,7 +9,6 @@
  * lives as long as the disk is registered, or as this module.
  */
 #include <linux/module.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "compat.h"
@@ -20,41 +19,20 @@ static DEFINE_MUTEX(fl_routers_lock);
 
 /* ---- One scheduler goes, another comes ------------------------------------- */
 
-struct fl_route_frozen {
-	unsigned int noio;
-};
-
-/* In the order in which the block layer takes them when it switches elevators. */
-static struct fl_route_frozen fl_route_freeze(struct request_queue *q)
-{
-	mutex_lock(&q->sysfs_lock);
-	fl_rqos_lock(q);
-	blk_mq_freeze_queue(q);
-	return (struct fl_route_frozen){ memalloc_noio_save() };
-}
-
-static void fl_route_unfreeze(struct request_queue *q, struct fl_route_frozen frozen)
-{
-	memalloc_noio_restore(frozen.noio);
-	blk_mq_unfreeze_queue(q);
-	fl_rqos_unlock(q);
-	mutex_unlock(&q->sysfs_lock);
-}
-
 /* Under route->lock. */
 static void fl_route_clear(struct fl_route *route)
 {
 	const struct fl_router *router = route->router;
 	struct request_queue *q = route->disk->queue;
-	struct fl_route_frozen frozen;
+	unsigned int noio;
 
 	if (!router)
 		return;
 	if (!route->gone)
 		sysfs_unmerge_group(&disk_to_dev(route->disk)->kobj, router->files(route));
-	frozen = fl_route_freeze(q);
+	noio = fl_freeze_and_lock(q);
 	router->detach(route);
-	fl_route_unfreeze(q, frozen);
+	fl_unlock_and_unfreeze(q, noio);
 	route->router = NULL;
 	module_put(router->owner);
 }
@@ -63,13 +41,13 @@ static void fl_route_clear(struct fl_route *route)
 static int fl_route_set(struct fl_route *route, const struct fl_router *router)
 {
 	struct request_queue *q = route->disk->queue;
-	struct fl_route_frozen frozen;
+	unsigned int noio;
 	int ret;
 
 	fl_route_clear(route);
-	frozen = fl_route_freeze(q);
+	noio = fl_freeze_and_lock(q);
 	ret = router->attach(route);
-	fl_route_unfreeze(q, frozen);
+	fl_unlock_and_unfreeze(q, noio);
 	if (ret) {
 		module_put(router->owner);
 		return ret;

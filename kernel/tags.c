@@ -184,7 +184,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 		return;
 	if (current->plug)
 		current->plug->nr_ios = 1; /* no tag without a place */
-	hctx = blk_mq_map_queue(q, bio->bi_opf, blk_mq_get_ctx(q));
+	hctx = fl_map_queue(q, bio->bi_opf);
 	index = fl_tags_index(kdev, fl_hctx_index(kdev, hctx));
 	queue = fl_bio_queue(kdev, bio, index);
 	if (unlikely(!queue))

@@ -54,14 +54,15 @@ static ssize_t fl_prices_show(struct fl_kdev *kdev, char *page)
 static ssize_t fl_prices_store(struct fl_kdev *kdev, const char *page, size_t count)
 {
 	struct fl_prices prices;
+	unsigned int noio;
 
 	if (!fl_prices_parse(&prices, page))
 		return -EINVAL;
-	blk_mq_freeze_queue(kdev->q);
+	noio = fl_freeze(kdev->q);
 	mutex_lock(&fl_prices_lock);
 	kdev->dev.prices = prices;
 	mutex_unlock(&fl_prices_lock);
-	blk_mq_unfreeze_queue(kdev->q);
+	fl_unfreeze(kdev->q, noio);
 	return count;
 }
 

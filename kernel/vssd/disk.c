@@ -441,8 +441,7 @@ static int vssd_init_model(struct vssd *vssd)
 		ssd_precondition(vssd->ssd);
 	vssd->weights[SSD_HIGH] = vssd->weights[SSD_MEDIUM] = vssd->weights[SSD_LOW] = 1;
 	spin_lock_init(&vssd->lock);
-	hrtimer_init(&vssd->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
-	vssd->timer.function = vssd_timer;
+	fl_hrtimer_setup(&vssd->timer, vssd_timer, HRTIMER_MODE_ABS);
 	vssd->epoch_ns = ktime_get_ns();
 	return 0;
 }
@@ -465,7 +464,7 @@ static int vssd_init_queues(struct vssd *vssd)
 		.queue_depth = vssd->params.queue_depth,
 		.numa_node = NUMA_NO_NODE,
 		.cmd_size = sizeof(struct vssd_cmd),
-		.flags = BLK_MQ_F_SHOULD_MERGE,
+		.flags = VSSD_TAG_FLAGS,
 	};
 	return 0;
 }

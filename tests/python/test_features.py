@@ -14,6 +14,8 @@ from fairlane.places import ROOT
 LINUX = """
 struct mutex { int x; }; typedef unsigned gfp_t; struct blkcg; struct gendisk; struct lock_class_key;
 struct blk_mq_tag_set; struct rq_qos_ops { int x; }; struct device; struct class_interface;
+struct request_queue; struct elevator_queue; struct elevator_type; struct blk_mq_hw_ctx; struct blk_mq_ctx; struct hrtimer;
+enum hrtimer_restart { HRTIMER_NORESTART }; enum { HRTIMER_MODE_ABS }; typedef unsigned blk_opf_t;
 """
 OLD = """
 struct request_queue { int x; }; struct rq_qos { struct request_queue *q; struct rq_qos_ops *ops; };
@@ -21,9 +23,12 @@ struct class_interface { int (*add_dev)(struct device *, struct class_interface 
 struct blkcg_policy; struct blkg_policy_data; struct blkg_conf_ctx;
 typedef struct blkg_policy_data *(blkcg_pol_alloc_pd_fn)(gfp_t, struct request_queue *, struct blkcg *);
 int blkcg_activate_policy(struct request_queue *, const struct blkcg_policy *);
+struct elevator_mq_ops { int (*init_sched)(struct request_queue *, struct elevator_type *); };
+struct blk_mq_hw_ctx *blk_mq_map_queue(struct request_queue *, blk_opf_t, struct blk_mq_ctx *);
+void blk_mq_freeze_queue(struct request_queue *); enum { BLK_MQ_F_SHOULD_MERGE = 1 };
 """
 NEW = """
-struct request_queue { struct mutex rq_qos_mutex; };
+struct request_queue { struct mutex rq_qos_mutex; struct mutex elevator_lock; };
 struct class_interface { int (*add_dev)(struct device *); };
 struct rq_qos { struct gendisk *disk; const struct rq_qos_ops *ops; }; typedef unsigned blk_insert_t;
 struct blkcg_policy; struct blkg_policy_data; struct blkg_conf_ctx; struct queue_limits;
@@ -32,6 +37,11 @@ int blkcg_activate_policy(struct gendisk *, const struct blkcg_policy *);
 void blkg_conf_init(struct blkg_conf_ctx *, char *);
 void wbt_disable_default(struct gendisk *);
 struct gendisk *__blk_mq_alloc_disk(struct blk_mq_tag_set *, struct queue_limits *, void *, struct lock_class_key *);
+void blkg_conf_close_bdev(struct blkg_conf_ctx *); enum { QUEUE_FLAG_QOS_ENABLED, QUEUE_FLAG_DISABLE_WBT_DEF };
+struct elevator_mq_ops { int (*init_sched)(struct request_queue *, struct elevator_queue *); };
+struct blk_mq_hw_ctx *blk_mq_map_queue(blk_opf_t, struct blk_mq_ctx *);
+unsigned int blk_mq_freeze_queue(struct request_queue *);
+void hrtimer_setup(struct hrtimer *, enum hrtimer_restart (*)(struct hrtimer *), int, int);
 """
 WITHOUT_MUTEX = NEW.replace("struct mutex rq_qos_mutex;", "int x;")
 
@@ -39,7 +49,15 @@ WITHOUT_MUTEX = NEW.replace("struct mutex rq_qos_mutex;", "int x;")
 def features(folder: Path, block: str) -> subprocess.CompletedProcess[str]:
     (folder / "linux").mkdir()
     (folder / "linux/blkdev.h").write_text(LINUX)
-    for name in ("linux/blk-mq.h", "elevator.h", "blk-cgroup.h", "blk-mq.h", "blk-rq-qos.h", "blk-wbt.h"):
+    for name in (
+        "linux/blk-mq.h",
+        "linux/hrtimer.h",
+        "elevator.h",
+        "blk-cgroup.h",
+        "blk-mq.h",
+        "blk-rq-qos.h",
+        "blk-wbt.h",
+    ):
         (folder / name).write_text("")
     (folder / "blk.h").write_text(block)
     argv = ["sh", str(ROOT / "kernel/features.sh"), "cc", "-std=gnu11", "-nostdinc", f"-I{folder}"]
@@ -55,11 +73,14 @@ def found(folder: Path, block: str) -> set[str]:
 ALL = {
     *("BLK_INSERT_T", "PD_ALLOC_DISK", "POLICY_OF_DISK", "CONF_INIT"),
     *("RQOS_CONST_OPS", "RQOS_DISK", "RQOS_MUTEX", "WBT_DISK", "DISK_WITH_LIMITS"),
+    *("CONF_OPEN_BDEV", "RQOS_FLAG", "WBT_FLAG_OF_QUEUE", "ELEVATOR_LOCK", "INIT_SCHED_ALLOCATED"),
+    *("MAP_QUEUE_OF_CTX", "FREEZE_FLAGS", "HRTIMER_SETUP"),
 }
 
 
 @pytest.mark.parametrize(
-    ("block", "has"), [(OLD, {"CLASS_INTERFACE_ARG"}), (NEW, ALL), (WITHOUT_MUTEX, ALL - {"RQOS_MUTEX"})]
+    ("block", "has"),
+    [(OLD, {"CLASS_INTERFACE_ARG", "F_SHOULD_MERGE"}), (NEW, ALL), (WITHOUT_MUTEX, ALL - {"RQOS_MUTEX"})],
 )
 def test_a_build_asks_the_headers_and_not_the_version(tmp_path: Path, block: str, has: set[str]) -> None:
     assert found(tmp_path, block) == has
