@@ -349,7 +349,7 @@ def _sources_digest(kernel: Kernel) -> str:
 def main(versions: list[str]) -> int:
     """`make modules`: print where the modules for each version are."""
     try:
-        for version in versions or dict.fromkeys((*supported.tested(), supported.NEWEST)):
+        for version in versions or supported.booted():
             print(build_modules(ensure(version)))
     except FairlaneError as error:
         to_stderr(f"fairlane: {error}")

@@ -71,8 +71,8 @@ def first(version: str, temp: Path, say: Say, fetch: Callable[[Apt], str | None]
         raise failed
     tried = " or ".join(" and ".join(names) for names in suites.values())
     raise FairlaneError(
-        f"no Linux {version} in this machine's package sources, nor, where these come from, in the suites {tried}; add a"
-        " Debian mirror that has it to apt's sources"
+        f"no Linux {version} in this machine's package sources, nor, where these come from, in the suites {tried}; add"
+        " a Debian mirror that has it to apt's sources"
     )
 
 

@@ -16,7 +16,7 @@ class Supported:
 
     version: str
     suites: dict[str, tuple[str, ...]]  # by Debian's name: those that hold it, and what building for it depends on
-    brief: bool = False  # `make test` only builds and boots it, if it is the newest; see tested()
+    brief: bool = False  # `make test` does not test it in full
 
 
 # All of them, oldest first. That of a Debian is the first that names it.
@@ -46,6 +46,11 @@ def codename() -> str:
 def tested() -> tuple[str, ...]:
     """What `make test` tests in full: the versions in this machine's Debian, its own first."""
     return tuple(each.version for each in TABLE if not each.brief and codename() in each.suites) or ("6.12",)
+
+
+def booted() -> tuple[str, ...]:
+    """What `make test` boots: those, and the newest of all."""
+    return tuple(dict.fromkeys((*tested(), NEWEST)))
 
 
 def own() -> str:

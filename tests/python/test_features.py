@@ -14,7 +14,8 @@ from fairlane.places import ROOT
 LINUX = """
 struct mutex { int x; }; typedef unsigned gfp_t; struct blkcg; struct gendisk; struct lock_class_key;
 struct blk_mq_tag_set; struct rq_qos_ops { int x; }; struct device; struct class_interface;
-struct request_queue; struct elevator_queue; struct elevator_type; struct blk_mq_hw_ctx; struct blk_mq_ctx; struct hrtimer;
+struct request_queue; struct elevator_queue; struct elevator_type;
+struct blk_mq_hw_ctx; struct blk_mq_ctx; struct hrtimer;
 enum hrtimer_restart { HRTIMER_NORESTART }; enum { HRTIMER_MODE_ABS }; typedef unsigned blk_opf_t;
 """
 OLD = """

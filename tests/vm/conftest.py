@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.vm import guest, kernels, lab_kernel, qemu
+from fairlane.vm import guest, kernels, lab_kernel, qemu, supported
 
 NVME_BYTES = 1 << 30
 NVME_QUEUES = 4
@@ -49,9 +49,9 @@ class Outcome:
 GuestRun = Callable[..., Outcome]
 
 
-@pytest.fixture(params=kernels.VERSIONS)
+@pytest.fixture(params=supported.booted())
 def kernel(request: pytest.FixtureRequest) -> str:
-    """A test that takes this runs once on each kernel version."""
+    """A test that takes this runs once on each kernel that `make test` boots."""
     return str(request.param)
 
 
@@ -59,7 +59,7 @@ def run_guest(
     folder: Path,
     script: Path,
     *args: object,
-    kernel: str = "6.1",
+    kernel: str = qemu.KERNEL,
     qemu_nvme: bool = False,
     timeout_s: float = 600,
     cpus: int = qemu.CPUS,

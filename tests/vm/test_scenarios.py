@@ -25,7 +25,7 @@ from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results
 from fairlane.experiment.summary import points
 from fairlane.progress import Progress
-from fairlane.vm import qemu
+from fairlane.vm import qemu, supported
 
 FILES = [
     *sorted(places.SCENARIOS.glob("kyber-fairness/*.toml")),
@@ -33,7 +33,7 @@ FILES = [
     *sorted(places.SCENARIOS.glob("d2fq/vm*.toml")),
 ]
 SCENARIOS = {what.name.removeprefix("kyber-fairness/"): what for path in FILES for what in scenario_file.load_all(path)}
-ON_6_12 = ("nvme",)
+ON_THE_LAST = ("nvme",)
 ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator must come to the same
 RUNS = 3
 LONG = (
@@ -44,7 +44,8 @@ LONG = (
     *("d2fq/vm", "d2fq/vm-cpu-bound"),
     *(name for name in SCENARIOS if name.startswith("fig5-")),
 )
-CASES = [("6.12" if name in ON_6_12 else "6.1", name) for name in SCENARIOS]
+FIRST, LAST = supported.tested()[0], supported.tested()[-1]
+CASES = [(LAST if name in ON_THE_LAST else FIRST, name) for name in SCENARIOS]
 PARAMS = [
     pytest.param(
         kernel,
@@ -101,7 +102,7 @@ def test_scenario_holds(kernel: str, name: str, measured: Measured, tmp_path: Pa
     assert not said[-1], "\n".join(f"run {i}: {text}" for i, texts in enumerate(said, 1) for text in texts)
 
 
-@pytest.mark.parametrize(("kernel", "name"), [("6.1", name) for name in ALSO_SIMULATED])
+@pytest.mark.parametrize(("kernel", "name"), [(FIRST, name) for name in ALSO_SIMULATED])
 def test_simulator_agrees(kernel: str, name: str, measured: Measured, tmp_path: Path) -> None:
     """Shares within 3 points. Totals are in docs/drives.md: they tell how much a busy machine leaves the VM, too."""
     what, results = SCENARIOS[name], measured[kernel, name]

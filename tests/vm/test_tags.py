@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fairlane.vm import kernels
+from fairlane.vm import kernels, supported
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
 
-@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.long), "6.12"])
+@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.long), supported.tested()[-1]])
 def test_a_tenant_with_300_groups_gets_its_share(guest_run: GuestRun, kernel: str) -> None:
     modules = kernels.build_modules(kernels.ensure(kernel))
     script = Path(__file__).parent / "guest" / "tags.py"

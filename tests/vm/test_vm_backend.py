@@ -11,33 +11,36 @@ from typing import Any
 
 import pytest
 
-from fairlane.vm import kernels, qemu
+from fairlane import schedulers
+from fairlane.vm import kernels, qemu, supported
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
 SCRIPTS = Path(__file__).parent / "guest"
 DRIVES = ("null", "null-immediate", "qemu-nvme")
 
+VERSIONS = supported.booted()
+
 AT_A_TIME = 2
 RUNS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
-    **{kernel: ((SCRIPTS / "smoke.py", *DRIVES), {"kernel": kernel, "qemu_nvme": True}) for kernel in kernels.VERSIONS},
-    **{how: ((SCRIPTS / "ends.py", how), {}) for how in ("fail", "panic")},
-    "hang": ((SCRIPTS / "ends.py", "hang"), {"timeout_s": 5}),
+    **{version: ((SCRIPTS / "smoke.py", *DRIVES), {"kernel": version, "qemu_nvme": True}) for version in VERSIONS},
+    **{how: ((SCRIPTS / "ends.py", how), {"modules": False}) for how in ("fail", "panic")},
+    "hang": ((SCRIPTS / "ends.py", "hang"), {"timeout_s": 5, "modules": False}),
 }
 
 
 @pytest.fixture(scope="module")
 def runs(guest_run: GuestRun) -> Iterator[dict[str, Any]]:
     """Of all, two VMs at a time, as they mostly boot."""
-    for kernel in kernels.VERSIONS:
-        kernels.ensure(kernel)
+    for version in VERSIONS:
+        kernels.build_modules(kernels.ensure(version))
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
-        yield {what: pool.apply_async(guest_run, args, {**how, "modules": False}) for what, (args, how) in RUNS.items()}
+        yield {what: pool.apply_async(guest_run, args, how) for what, (args, how) in RUNS.items()}
 
 
 def test_guest_has_what_the_runs_need(kernel: str, runs: dict[str, Any]) -> None:
     said = [line.split(" ", 1) for line in runs[kernel].get().check().stdout.splitlines()]
-    facts = dict(fact for fact in said if fact[0] != "drive")
+    facts = dict(fact for fact in said if fact[0] not in ("drive", "ours"))
     assert facts["release"].startswith(f"{kernel}.")
     assert facts["io"] == "True"
     assert facts["cpus"] == "2"
@@ -46,6 +49,9 @@ def test_guest_has_what_the_runs_need(kernel: str, runs: dict[str, Any]) -> None
     assert [drive[2:] for drive in drives] == [["4096", "2", "[]"]] * 6, (
         "4 KiB, a hardware queue per CPU, all schedulers"
     )
+    assert {fact[1] for fact in said if fact[0] == "ours"} == {
+        f"{drive} {name}" for drive in DRIVES for name in schedulers.NAMES if name not in schedulers.ROUTING
+    }
 
 
 def test_exit_status_and_bad_dmesg_come_out(runs: dict[str, Any]) -> None:

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""In a VM: the machine is as the tests expect it, and each kind of drive can be made, used and made again."""
+"""In a VM: the machine is as the tests expect it, and each kind of drive can be made, used and made again.
+
+Each of our schedulers, but those for drives with classes of queues, can be chosen, has what is read go through it, and
+can be put away.
+"""
 
 import os
 import sys
 from pathlib import Path
 
+from fairlane import schedulers
 from fairlane.experiment import profiles
-from fairlane.linux import made_drives
+from fairlane.linux import made_drives, queue
 
 clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip()
 controllers = Path("/sys/fs/cgroup/cgroup.subtree_control").read_text().split()
@@ -16,13 +21,33 @@ print("clock", clock)
 print("cpus", os.cpu_count())
 print("io", "io" in controllers)
 
+
+def requests(disk: str) -> int:
+    """That our scheduler has seen of the root cgroup."""
+    line = next(line for line in Path("/sys/fs/cgroup/io.fairlane.stat").read_text().splitlines() if " rios=" in line)
+    return int(line.partition(" rios=")[2].split()[0])
+
+
+def try_ours(disk: str, name: str) -> None:
+    for scheduler in schedulers.SCHEDULERS:
+        if scheduler.host == "ROUTER":
+            continue
+        with queue.scheduler(disk, scheduler.name, queue.QUEUE if scheduler.host == "ELEVATOR" else queue.ROUTED):
+            before = requests(disk)
+            with Path("/dev", disk).open("rb") as device:
+                os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                assert len(device.read(4096)) == 4096
+            assert requests(disk) > before, f"{scheduler.name} saw nothing of what was read"
+        print("ours", name, scheduler.name)
+
+
 for name in sys.argv[1:]:
     for _ in range(2):
         with made_drives.setup(profiles.load_profile(name)) as disk:
-            queue = Path("/sys/block", disk, "queue")
-            offered = set(queue.joinpath("scheduler").read_text().replace("[", "").replace("]", "").split())
+            offered = set(queue.schedulers(disk))
             with Path("/dev", disk).open("rb") as device:
                 read = len(device.read(4096))
             hardware_queues = len(list(Path("/sys/block", disk, "mq").iterdir()))
             print("drive", name, disk, read, hardware_queues, sorted({"mq-deadline", "kyber", "bfq"} - offered))
+            try_ours(disk, name)
     assert not Path("/sys/block", disk).exists(), f"{disk} is still there"
