@@ -193,14 +193,14 @@ def _unpack(kernel: Kernel, debs: Path, say: Say) -> None:
 
 
 def _put_where_it_used_to_be(kernel: Kernel) -> None:
-    """Since 7.3 all of a kernel is in /usr/lib/modules."""
-    modules = kernel.root / "usr" / "lib" / "modules"
-    if not modules.is_dir():
-        return
-    (kernel.root / "lib").mkdir(exist_ok=True)
-    modules.rename(kernel.root / "lib" / "modules")
-    kernel.vmlinuz.parent.mkdir(exist_ok=True)
-    (kernel.root / "lib" / "modules" / kernel.release / "vmlinuz").rename(kernel.vmlinuz)
+    """Debian 13 has modules in /usr/lib, and since 7.3 all of a kernel is with them."""
+    modules, wanted = kernel.root / "usr" / "lib" / "modules", kernel.root / "lib" / "modules"
+    if modules.is_dir():
+        wanted.parent.mkdir(exist_ok=True)
+        modules.rename(wanted)
+    if not kernel.vmlinuz.exists():
+        kernel.vmlinuz.parent.mkdir(exist_ok=True)
+        (wanted / kernel.release / "vmlinuz").rename(kernel.vmlinuz)
 
 
 def extract_block_headers(deb: Path, into: Path) -> None:
