@@ -29,6 +29,7 @@ TABLE = (
             "trixie": ("trixie", "trixie-security"),
         },
     ),
+    Supported("7.2", {"trixie": ("trixie", "trixie-backports")}, brief=True),
     Supported("7.3", {"trixie": ("trixie", "trixie-backports")}, brief=True),
 )
 VERSIONS = tuple(each.version for each in TABLE)

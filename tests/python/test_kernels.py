@@ -65,7 +65,7 @@ def test_a_lock_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
 
 
 def test_unknown_version_is_refused() -> None:
-    with pytest.raises(FairlaneError, match=r"'5\.10'.*6\.1, 6\.12, 7\.3"):
+    with pytest.raises(FairlaneError, match=r"'5\.10'.*6\.1, 6\.12, 7\.2, 7\.3"):
         kernels.ensure("5.10")
 
 
