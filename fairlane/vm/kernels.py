@@ -193,7 +193,7 @@ def _unpack(kernel: Kernel, debs: Path, say: Say) -> None:
 
 
 def _put_where_it_used_to_be(kernel: Kernel) -> None:
-    """Debian 13 has modules in /usr/lib, and since 7.3 all of a kernel is with them."""
+    """Debian 13 has modules in /usr/lib; of its later kernels all is with them."""
     modules, wanted = kernel.root / "usr" / "lib" / "modules", kernel.root / "lib" / "modules"
     if modules.is_dir():
         wanted.parent.mkdir(exist_ok=True)

@@ -89,7 +89,7 @@ def of_kernel(apt: Apt, release: str, version: str) -> list[str]:
     """Image, headers with what they depend on, and source, all of the same version."""
     image, headers = f"linux-image-{release}", f"linux-headers-{release}"
     needed = re.findall(r"Depends: (linux-(?:headers|kbuild)-\S+)", _depends(apt, headers))
-    # Since 7.3 the image is empty, and depends on packages with what used to be in it.
+    # Of later kernels the image is empty, and depends on packages with what used to be in it.
     needed += re.findall(rf"Depends: (linux-\w+-{re.escape(release)})$", _depends(apt, image), re.MULTILINE)
     match = re.search(r"^Version: (\S+)", apt.cache("show", "--no-all-versions", image), re.MULTILINE)
     if not needed or not match:
