@@ -16,7 +16,7 @@ from fairlane.linux.knob import Knob, Setting, differing
 from fairlane.linux.knobs import IoCost
 
 SETTLE_PERIODS, SETTLE_S = 5, 2.5  # of io.cost, in which vrate has to be still; and for how long at least
-SETTLE_TIMES = 3  # as long it may take
+SETTLE_LONGEST_S = 15.0  # until it is
 BEGIN_S = 0.5  # of the load, in which it is not looked at
 PlayUntil = Callable[[Scenario, Path, Callable[[], bool]], None]
 
@@ -68,7 +68,7 @@ class Watched:
         """
         window = max(SETTLE_S, SETTLE_PERIODS * io_cost.period_s(targets_us))
         tenants = tuple(replace(tenant, start=0.0, stop=None) for tenant in scenario.tenants)
-        load = replace(scenario, tenants=tenants, seconds=SETTLE_TIMES * window, warmup=BEGIN_S)
+        load = replace(scenario, tenants=tenants, seconds=SETTLE_LONGEST_S, warmup=BEGIN_S)
         first = len(self.looks)
 
         def still() -> bool:
