@@ -69,7 +69,7 @@ BRIEFLY = {
         "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
         "cgroups:moved_and_removed",
         "data:every_scheduler_in_turn,flushes_fua_and_discards,requeues_and_shared_tags",
-        "interface:one_request_at_a_time,prices",
+        "interface:one_request_at_a_time",
     ),
 }
 # What is not long, and done less often; the others differ little from these.
