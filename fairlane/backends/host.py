@@ -171,7 +171,12 @@ class _OnDrive:
             self.renew()
         self.written = job.scenario.writes
         got = _measured(
-            job, self.target, need, self.time_scale, lambda part: self.steps.step(job.title, length_s, part)
+            job,
+            self.target,
+            need,
+            self.time_scale,
+            lambda part: self.steps.step(job.title, length_s, part),
+            not (self.renew and job.scenario.writes),
         )
         self.steps.finish(length_s)
         self.config[job.id] = got.config
@@ -193,8 +198,19 @@ class _Got:
     config: dict[str, Any]
 
 
-def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progress: Callable[[float], None]) -> _Got:
-    """Make the cgroups, apply the knob, run the load, and undo it all."""
+def _measured(
+    job: Job,
+    target: disks.Target,
+    need: Need,
+    time_scale: int,
+    progress: Callable[[float], None],
+    settles: bool = True,
+) -> _Got:
+    """Make the cgroups, apply the knob, run the load, and undo it all.
+
+    settles: a knob that the kernel moves may do so before the run. Not on a drive that is renewed because the load
+    writes to it: the other knobs have it as it was made, and what it does changes as it is written to.
+    """
     scenario, knob = job.scenario.at(job.point), knobs.TABLE[job.variant.knob]
     device = target.path.name
     number, before = sysfs.device_number(device), cgroups.kernel_bytes()
@@ -204,22 +220,25 @@ def _measured(job: Job, target: disks.Target, need: Need, time_scale: int, progr
             inside = {tenant.name: tree.inside(tenant.name) for tenant in scenario.tenants}
             watched = Watched(knob, setting, progress)
 
-            def play(what: Scenario, file: Path, seed: int) -> fio_logs.Measured:
-                return fio.run(
-                    what,
-                    target,
-                    file,
-                    cgroups=inside,
-                    counts=lambda: {t.name: cgroups.moved(tree, t.name, number) for t in what.tenants},
-                    seed=seed,
-                    progress=watched.look,
-                )
+            if settles and knob.settles and not (job.tuning.idle or job.tuning.slack):
 
-            if knob.settles and not (job.tuning.idle or job.tuning.slack):
+                def play(what: Scenario, file: Path, enough: Callable[[], bool]) -> None:
+                    fio.play_until(
+                        what, target, file, cgroups=inside, seed=what.seed, progress=watched.look, enough=enough
+                    )
+
                 targets_us = (need.io_cost and need.io_cost.targets_us) or {}
                 watched.settle(scenario, play, job.out / f"{job.name}-settle", targets_us)
             watched.begin()
-            measured = play(scenario, job.out / job.name, scenario.seed + job.repeat)
+            measured = fio.run(
+                scenario,
+                target,
+                job.out / job.name,
+                cgroups=inside,
+                counts=lambda: {t.name: cgroups.moved(tree, t.name, number) for t in scenario.tenants},
+                seed=scenario.seed + job.repeat,
+                progress=watched.look,
+            )
             counters: dict[str, Any] = {
                 "device": sysfs.numbers(queue.tunables(device)),
                 "tenants": knobs.tenant_counters(tree, number),

@@ -54,13 +54,17 @@ class Measuring:
         contents are left alone."""
         self.complete, self.block, self.writes = complete, block, writes
         self.done = dict(done)
+        self.by_itself: dict[str, Run] = {}  # runs of `none` that are such a measurement, by its id
         self.new: list[Job] = []  # that were run for this
 
     def run(self, job: Job, need: Need) -> Run:
         """The job's run: the one that there is, or a new one."""
         if job.id not in self.done:
-            self.done[job.id] = self.complete(job, need)
+            run = self.done[job.id] = self.complete(job, need)
             self.new.append(job)
+            load = job.scenario.at(job.point)
+            if job.variant == NONE and busy(load).tenants == load.tenants:
+                self.by_itself.setdefault(_by_itself(job, load).id, run)
         return self.done[job.id]
 
     def need(self, job: Job) -> Need:
@@ -84,7 +88,12 @@ class Measuring:
         """bytes/s of the job's own mix with no knob."""
         if job.needs.most is not None:
             return self._known(job.needs.most).total_bytes_per_s
-        return self.run(_by_itself(job, load_of(job)), Need()).total_bytes_per_s
+        return self._by_itself(job, load_of(job)).total_bytes_per_s
+
+    def _by_itself(self, job: Job, load: Scenario) -> Run:
+        """The load without any knob, measured as long as the job is."""
+        alone = _by_itself(job, load)
+        return self.by_itself.get(alone.id) or self.run(alone, Need())
 
     def _alone_us(self, job: Job) -> float:
         """The median latency of the tenant with priority when it is alone."""
@@ -100,7 +109,7 @@ class Measuring:
     def _io_cost(self, job: Job) -> Tuned:
         """io.cost's model, and the speed to run it at: once for all points of a sweep, at the middle one."""
         load = middle_of(job)
-        alone = self.run(_by_itself(job, load), Need())
+        alone = self._by_itself(job, load)
         tuned, by_model = self._io_cost_speed(job, load, self._io_cost_model(job), alone)
         if "io_cost_targets" in knobs.TABLE[job.variant.knob].needs:
             return self._io_cost_targets(job, load, tuned, by_model)
@@ -129,47 +138,55 @@ class Measuring:
         fairest.
         """
         used = _used(model, busy(what), alone, self.block)
-        found: tuple[float, Tuned, Run] | None = None
-        for part in SPEEDS:
+        found: tuple[tuple[bool, float], Tuned, Run] | None = None
+        left: tuple[float, ...] = SPEEDS
+        nth = 0  # the fastest fits most often; after it from the middle, as what is slower is fairer
+        while left:
+            part = left[nth]
             tuned = Tuned(model, used * part, "")
             name, about = f"speed-{part:g}", f"{tuned.speed:.0%} of its model"
             run = self._attempt(job, what, Variant("io.cost", "io.cost"), tuned, name, about)
+            error = math.inf if REFUSED in run.counters else _charged_error(run)
+            left = left[:nth] if error <= FAIR else left[nth + 1 :]
+            nth = len(left) // 2
             if REFUSED in run.counters:
                 continue
-            error = _charged_error(run)
-            if found is None or error < found[0]:
+            rank = error <= FAIR, part if error <= FAIR else -error
+            if found is None or rank > found[0]:
                 why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
-                found = error, replace(tuned, why=f"{why}, at {run.total_iops:,.0f} IOPS"), run
-            if error <= FAIR:
-                break
+                found = rank, replace(tuned, why=f"{why}, at {run.total_iops:,.0f} IOPS"), run
         if found is None:
             raise CannotBeSetError(f"io.cost cannot be set for {what.name}: {run.counters[REFUSED]}")
         return found[1:]
 
     def _io_cost_targets(self, job: Job, what: Scenario, tuned: Tuned, by_model: Run) -> Tuned:
         """The tightest latency targets that cost neither throughput nor shares: multiples of the drive's means a little
-        below that speed."""
+        below that speed. From the middle, as wider ones leave more throughput and tighter ones keep shares better."""
         slower = replace(tuned, speed=tuned.speed * UNHURRIED)
         about = f"{slower.speed:.0%} of its model, for latencies"
         unhurried = self._attempt(job, what, Variant("io.cost", "io.cost"), slower, "unhurried", about)
         if REFUSED in unhurried.counters:
             raise CannotBeSetError(f"io.cost-qos cannot be set for {what.name}: {unhurried.counters[REFUSED]}")
-        found: tuple[bool, float, Tuned] | None = None
-        for times in TARGETS:
+        found: tuple[tuple[bool, bool, float], Tuned] | None = None
+        left: tuple[int, ...] = TARGETS
+        while left:
+            nth = len(left) // 2
+            times = left[nth]
             targets_us = {way: mean * times for way, mean in unhurried.counters[DRIVE_US].items()}
             tried = replace(tuned, targets_us=targets_us, load=busy(what).tenants)
             about = f"targets of {times} times the mean"
             run = self._attempt(job, what, Variant("io.cost-qos", "io.cost-qos"), tried, f"targets-{times}", about)
+            fair, kept = _charged_error(run) <= FAIR, run.total_iops >= KEPT * by_model.total_iops
+            left = left[nth + 1 :] if fair and (not kept or _falls(run)) else left[:nth]
             if REFUSED in run.counters:
                 continue
-            fair = _charged_error(run) <= FAIR
-            if found is None or (fair, run.total_iops) > found[:2]:
-                found = fair, run.total_iops, tried
-            if fair and run.total_iops >= KEPT * by_model.total_iops:
-                break
+            good = fair and kept
+            rank = good, fair, -times if good else run.total_iops
+            if found is None or rank > found[0]:
+                found = rank, tried
         if found is None:
             raise CannotBeSetError(f"io.cost-qos cannot be set for {what.name}: {run.counters[REFUSED]}")
-        return found[2]
+        return found[1]
 
     def of_setting(self, job: Job, need: Need) -> float | None:
         """What `none` did of the job's load, relative to what its knob was set for; 1 if that holds.
@@ -200,6 +217,12 @@ def _charged_error(run: Run) -> float:
     used = run.counters.get("io.cost", {}).get("usage_us", {})
     error = share_error({t.name: used.get(t.name, 0) for t in run.tenants}, {t.name: t.share for t in run.tenants})
     return math.inf if error is None else error
+
+
+def _falls(run: Run) -> bool:
+    """Whether vrate was on its way down, faster than it may be when a run counts."""
+    seen = run.counters.get("io.cost", {}).get("vrate")
+    return bool(seen) and seen["last"] < (1 - io_cost.MOVING) * seen["first"]
 
 
 # --- The loads ---
@@ -262,8 +285,9 @@ def left_s(jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
         if "bytes_per_s" in knobs.TABLE[job.variant.knob].needs and job.needs.most is None
     ]
     loads += [_by_itself(job, middle_of(job)) for job in modelled]
-    by_itself = sum(job.seconds + OVERHEAD_S for job in {job.id: job for job in loads if job.id not in done}.values())
+    known = {_by_itself(job, job.scenario.at(job.point)).id for job in jobs if job.variant == NONE} | done.keys()
+    by_itself = sum(job.seconds + OVERHEAD_S for job in {job.id: job for job in loads if job.id not in known}.values())
     speeds = {_of_load(what): what for what in map(middle_of, modelled)}
-    known = {name.rpartition("-")[2] for name in done if name.startswith(f"{MEASURED}-speed")}
-    tuning = sum(1.5 * (what.warmup + what.seconds + OVERHEAD_S) for load, what in speeds.items() if load not in known)
-    return by_itself + tuning + (MODEL_S if modelled and not known else 0.0)
+    tuned = {name.rpartition("-")[2] for name in done if name.startswith(f"{MEASURED}-speed")}
+    tuning = sum(1.5 * (what.warmup + what.seconds + OVERHEAD_S) for load, what in speeds.items() if load not in tuned)
+    return by_itself + tuning + (MODEL_S if modelled and not tuned else 0.0)

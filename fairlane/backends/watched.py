@@ -15,9 +15,10 @@ from fairlane.linux import cgroups, fio_logs, io_cost, sysfs
 from fairlane.linux.knob import Knob, Setting, differing
 from fairlane.linux.knobs import IoCost
 
-SETTLE_PERIODS, SETTLE_STEPS = 10, 6  # of io.cost, in which vrate is looked at; and how often
-SETTLE_S = 2.5  # at least
-Play = Callable[[Scenario, Path, int], fio_logs.Measured]
+SETTLE_PERIODS, SETTLE_S = 5, 2.5  # of io.cost, in which vrate has to be still; and for how long at least
+SETTLE_LONGEST_S = 15.0  # until it is
+BEGIN_S = 0.5  # of the load, in which it is not looked at
+PlayUntil = Callable[[Scenario, Path, Callable[[], bool]], None]
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,24 @@ class Watched:
             self.kernel_bytes = cgroups.kernel_bytes()
             self.wrong.extend(differing(self.setting))
 
-    def settle(self, scenario: Scenario, play: Play, file: Path, targets_us: Mapping[str, float]) -> None:
+    def settle(self, scenario: Scenario, play: PlayUntil, file: Path, targets_us: Mapping[str, float]) -> None:
         """Play the load until the kernel has stopped moving vrate, or for so long that it will not.
 
         The kernel moves vrate once in a period, and only after a few of them.
         """
+        window = max(SETTLE_S, SETTLE_PERIODS * io_cost.period_s(targets_us))
         tenants = tuple(replace(tenant, start=0.0, stop=None) for tenant in scenario.tenants)
-        seconds = max(SETTLE_S, SETTLE_PERIODS * io_cost.period_s(targets_us))
-        load = replace(scenario, tenants=tenants, seconds=seconds, warmup=0.5)
-        for _ in range(SETTLE_STEPS):
-            seen = self._within(play(load, file, scenario.seed).window)
-            if seen and io_cost.Seen.of([look.vrate for look in seen]).settled:
-                return
+        load = replace(scenario, tenants=tenants, seconds=SETTLE_LONGEST_S, warmup=BEGIN_S)
+        first = len(self.looks)
+
+        def still() -> bool:
+            looks = self.looks[first:]
+            if not looks or looks[-1].when - looks[0].when < BEGIN_S + window:
+                return False
+            since = looks[-1].when - window
+            return io_cost.Seen.of([look.vrate for look in looks if look.when >= since]).settled
+
+        play(load, file, still)
 
     def begin(self) -> None:
         """The run that counts begins."""

@@ -96,6 +96,28 @@ def check() -> None:
         )
 
 
+def play_until(
+    scenario: Scenario,
+    target: Target,
+    out: Path,
+    *,
+    cgroups: Mapping[str, str],
+    seed: int,
+    progress: Callable[[float], None],
+    enough: Callable[[], bool],
+) -> None:
+    """The same load without measuring it, ended as soon as it is enough, which is asked after each progress()."""
+    check()
+    with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
+        logs = Path(folder)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        jobs, output = out.with_name(out.name + ".fio"), out.with_name(out.name + ".json")
+        traces = {tenant.name: convert(tenant, target, logs) for tenant in scenario.tenants if tenant.trace}
+        jobs.write_text(job_file(scenario, target, cgroups, logs, seed, traces))
+        with fed(scenario, target, traces, logs):
+            _execute(jobs, output, scenario.warmup + scenario.seconds, dict, progress, enough)
+
+
 def fill(target: Target, progress: Callable[[float], None]) -> None:
     """Write all of the device once, in order, so that a read of any of it reads something. Calls progress with 0..1."""
     stat = sysfs.SYS_BLOCK / target.path.name / "stat"
@@ -141,9 +163,15 @@ def _report(output: Path) -> dict[str, Any]:
 
 
 def _execute(
-    jobs: Path, output: Path, expected_s: float, counts: Counts, progress: Callable[[float], None]
+    jobs: Path,
+    output: Path,
+    expected_s: float,
+    counts: Counts,
+    progress: Callable[[float], None],
+    enough: Callable[[], bool] = lambda: False,
 ) -> list[Sample]:
-    """Run fio to its end and return what was sampled meanwhile; whatever happens, no fio is left behind."""
+    """Run fio to its end, or until it is enough, and return what was sampled meanwhile; whatever happens, no fio is
+    left behind."""
     with tempfile.TemporaryFile("w+") as console:
         fio = subprocess.Popen(
             ["fio", "--output-format=json", f"--output={output}", str(jobs)],
@@ -153,34 +181,44 @@ def _execute(
             start_new_session=True,  # a Ctrl-C is ours to handle
         )
         try:
-            samples = _watch(fio, jobs, expected_s, counts, progress)
+            samples, stopped = _watch(fio, jobs, expected_s, counts, progress, enough)
         finally:
             with proc.shielded():
                 _end(fio)
         console.seek(0)
-        if fio.returncode:
+        if fio.returncode and not stopped:
             said = " / ".join(console.read().splitlines()[-5:]) or output.read_text()[:500]
             raise FairlaneError(f"fio failed with exit code {fio.returncode} on {jobs}: {said}")
     return samples
 
 
 def _watch(
-    fio: subprocess.Popen[bytes], jobs: Path, expected_s: float, counts: Counts, progress: Callable[[float], None]
-) -> list[Sample]:
+    fio: subprocess.Popen[bytes],
+    jobs: Path,
+    expected_s: float,
+    counts: Counts,
+    progress: Callable[[float], None],
+    enough: Callable[[], bool],
+) -> tuple[list[Sample], bool]:
+    """What was sampled, and whether fio was told to end before its time."""
     started = time.monotonic()
     samples: list[Sample] = []
+    stopped = False
     while True:
         samples.append(Sample(time.time(), busy_seconds(), counts()))
         elapsed = time.monotonic() - started
         if elapsed > expected_s + GRACE_S:
             raise FairlaneError(f"fio did not end within {expected_s + GRACE_S:.0f} s on {jobs}; is the device stuck?")
         progress(min(1.0, elapsed / expected_s))
+        if not stopped and enough():
+            stopped = True
+            fio.send_signal(signal.SIGINT)  # its jobs end what they have begun
         try:
             fio.wait(SAMPLE_S)
         except subprocess.TimeoutExpired:
             continue
         samples.append(Sample(time.time(), busy_seconds(), counts()))
-        return samples
+        return samples, stopped
 
 
 def _end(fio: subprocess.Popen[bytes]) -> None:

@@ -149,10 +149,12 @@ def _spread(entries: Sequence[tuple[int, int]], passes: Sequence[int], begin: in
     last = max((ms for ms, _ in entries), default=begin)
     bins = [0.0] * ((last - begin) // BIN_MS + 2)
     for ms, rate in entries:
-        since = passes[max(0, bisect_left(passes, ms - BIN_MS // 2 + 1) - 1)]
-        for t in range(since, ms):
-            if t >= begin:
-                bins[(t - begin) // BIN_MS] += rate * 1.024
+        t = max(begin, passes[max(0, bisect_left(passes, ms - BIN_MS // 2 + 1) - 1)])
+        while t < ms:
+            nth = (t - begin) // BIN_MS
+            until = min(ms, begin + (nth + 1) * BIN_MS)
+            bins[nth] += rate * 1.024 * (until - t)
+            t = until
     return bins
 
 

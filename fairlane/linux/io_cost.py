@@ -35,6 +35,7 @@ QOS_LOW, QOS_HIGH = 50.0, 150.0  # percent that vrate may follow the targets to,
 TOLERANCE = 0.5  # percent of vrate; the kernel prints two decimals
 CHARGED = 0.9  # of the time that vrate allows: what busy tenants are charged at least, if io.cost holds anybody back
 MOVING = 0.1  # relative change of the mean vrate from the first to the last third of a run
+STILL = 0.03  # the same while it settles, in half as many periods as a run may have
 SECONDS, WARMUP = 2.0, 1.0  # for each coefficient
 COEFFICIENTS = {  # name: (pattern, block size, queue depth of each job)
     "rbps": ("read", 1 << 20, 8),
@@ -172,7 +173,7 @@ class Seen:
 
     @property
     def settled(self) -> bool:
-        return abs(self.last - self.first) <= MOVING / 2 * self.mean
+        return abs(self.last - self.first) <= STILL * self.mean
 
     def wrong(self, qos: Qos, steady: bool) -> str | None:
         """Why the run says nothing of io.cost as it was set, or None; steady: its load is the same all the time."""

@@ -2,7 +2,6 @@
 """fio gets the load that the scenario asks for, and its logs become the tenants' figures."""
 
 import configparser
-import json
 import os
 import shutil
 import time
@@ -236,7 +235,24 @@ def test_fio_runs_and_its_output_is_understood(tmp_path: Path) -> None:
     assert sum(series[65:95]) > 0
     assert found.loads["a"].lat_us["p99"]
     assert told == sorted(told)
-    assert json.loads((tmp_path / "out" / "x.json").read_text())["jobs"]
+    assert fio._report(tmp_path / "out" / "x.json")["jobs"]
+
+
+@NEEDS_FIO
+def test_a_load_that_is_not_measured_ends_as_soon_as_it_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "disk"
+    file.write_bytes(bytes(1 << 20))
+    told: list[float] = []
+    fio.play_until(
+        scenario(TenantSpec("a"), seconds=300, warmup=0),
+        disks.Target(file, 1 << 20, 512),
+        tmp_path / "x",
+        cgroups={},
+        seed=1,
+        progress=told.append,
+        enough=lambda: told[-1] > 0.002,
+    )
+    assert 0.002 < told[-1] < 0.5
 
 
 @NEEDS_FIO

@@ -15,7 +15,7 @@ import pytest
 from fairlane.backends import host
 from fairlane.backends.host import Host
 from fairlane.backends.job import Job, Options
-from fairlane.backends.measuring import SPEEDS, Measuring, busy
+from fairlane.backends.measuring import Measuring, busy
 from fairlane.backends.scenario_runs import ScenarioRun, run_scenario, run_scenarios
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, Variant
@@ -362,7 +362,7 @@ def test_a_knob_that_cannot_be_set_for_a_scenario_is_left_out_of_that_alone(
     assert found[0].unavailable == {"io.cost": "io.cost cannot be set for first: vrate was still moving"}
     assert not found[1].unavailable
     tries = [name for name in ran if name.startswith("first measured-speed")]
-    assert len(tries) == len(set(tries)) == len(SPEEDS), "what was tried for one repeat is not tried again"
+    assert [name.split("-")[2] for name in tries] == ["0.98", "0.91", "0.87"], "once for both repeats, by halves"
 
 
 def test_a_scenario_that_no_knob_can_be_set_for_is_told_when_the_others_have_run(

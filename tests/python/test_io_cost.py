@@ -3,13 +3,18 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fairlane.backends.watched import Watched
-from fairlane.experiment.model import Profile, Scenario, TenantSpec
+from fairlane.backends import measuring
+from fairlane.backends.job import Job
+from fairlane.backends.measuring import DRIVE_US, REFUSED, SPEEDS, TARGETS, Measuring
+from fairlane.backends.watched import SETTLE_LONGEST_S, Watched
+from fairlane.experiment.model import Profile, Scenario, TenantSpec, Variant
+from fairlane.experiment.results import Run, Tenant
 from fairlane.linux import fio_logs, io_cost, knobs, sysfs
 from fairlane.linux.cgroups import Tree
 from fairlane.linux.io_cost import Model, Qos, Seen, Tuned
@@ -147,3 +152,98 @@ def test_a_run_s_counters_are_what_the_drive_and_io_cost_did_in_it(
     none = Watched(knobs.TABLE["none"], setting, lambda _part: None)
     look(none, 70)
     assert none.counters({}, load) == {"settings_read_back": None}, "nobody needs more of another knob"
+
+
+def settled(tmp_path: Path, vrate: Callable[[float], float]) -> float:
+    """After how many seconds it is taken to have settled, of a controller with a period of 1 s."""
+    tenants = (TenantSpec("a"),)
+    tree = Tree(tmp_path, tmp_path, {"a": tmp_path}, {"a": tenants[0]})
+    what = Scenario("x", Profile("x", "null_blk", ""), tenants)
+    watched = Watched(knobs.TABLE["io.cost-qos"], Setting("sdx", "8:16", tree, what, Need(TUNED)), lambda _part: None)
+    clock = 0.0
+
+    def play(load: Scenario, _file: Path, enough: Callable[[], bool]) -> None:
+        nonlocal clock
+        while clock < load.seconds and not enough():
+            clock += 0.2
+            (tmp_path / "io.stat").write_text(f"8:16 cost.vrate={vrate(clock):.2f} cost.usage=1\n")
+            watched.look(0.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: clock)
+        patch.setattr(io_cost, "drive_times", lambda _folder: io_cost.DriveTimes((0, 0), (0, 0)))
+        watched.settle(what, play, tmp_path / "settle", {"read": 500_000.0})
+    return clock
+
+
+def test_vrate_has_settled_when_it_is_still_for_five_periods(tmp_path: Path) -> None:
+    assert settled(tmp_path, lambda _s: 100.0) == pytest.approx(5.7, abs=0.3)
+    assert settled(tmp_path, lambda s: max(90.0, 100.0 - 2 * s)) == pytest.approx(8, abs=1)
+    assert settled(tmp_path, lambda s: 100.0 - 2 * s) == pytest.approx(SETTLE_LONGEST_S, abs=0.3), "and no longer"
+
+
+WHAT = Scenario("x", Profile("x", "null_blk", ""), (TenantSpec("a", iodepth=64), TenantSpec("b", iodepth=64)))
+Found = tuple[bool, float]  # whether each was charged its share, and the IOPS
+
+
+class Tried:
+    """A drive on which io.cost does as it is told, and what was tried on it."""
+
+    def __init__(self, does: Callable[[float], Found], refused: tuple[float, ...] = ()) -> None:
+        self.does, self.refused, self.order = does, refused, list[float]()
+        self.measuring = Measuring(self.complete, {}, 512, writes=True)
+        self.job = Job("x/io.cost-qos-0", WHAT, Variant("io.cost-qos", "io.cost-qos"), Path())
+
+    def complete(self, job: Job, _need: Need) -> Run:
+        _, kind, value, *_ = job.id.split("-")
+        fair, iops = True, 1000.0
+        if kind != "unhurried":
+            self.order.append(float(value))
+            fair, iops = self.does(float(value))
+        counters = {
+            DRIVE_US: {"read": 100.0, "write": 10.0},
+            "io.cost": {"usage_us": {"a": 100, "b": 100 if fair else 50}, "vrate": {"first": 100.0, "last": 100.0}},
+            **({REFUSED: "not so"} if kind != "unhurried" and float(value) in self.refused else {}),
+        }
+        tenants = [Tenant(name, 100, 0.5, 4096 * iops / 2, iops / 2, 4096 * iops / 2, 0.0, None, {}) for name in "ab"]
+        return Run(job.variant.name, 0, 1.0, tenants, 4096 * iops, iops, 1.0, None, counters)
+
+
+ALONE = Tried(lambda _speed: (True, 1000.0)).complete(
+    Job("measured-speed-1", WHAT, Variant("none", "none"), Path()), Need()
+)
+
+
+@pytest.mark.parametrize("does", range(1 << len(SPEEDS)))
+def test_the_fastest_fair_speed_is_found_in_four_runs(does: int) -> None:
+    fairest = {speed: bool(does >> nth & 1) for nth, speed in enumerate(SPEEDS)}
+    tried = Tried(lambda speed: (fairest[speed], 1000.0))
+    found, _ = tried.measuring._io_cost_speed(tried.job, WHAT, MODEL, ALONE)
+    assert len(tried.order) <= 4 and tried.order[0] == SPEEDS[0]
+    part = found.speed / measuring._used(MODEL, WHAT, ALONE, 512)
+    assert fairest[min(fairest, key=lambda speed: abs(speed - part))] or not any(fairest[each] for each in tried.order)
+    if sorted(fairest.values()) == list(fairest.values()):  # what is slower is fairer
+        wanted = next((speed for speed, is_fair in fairest.items() if is_fair), SPEEDS[0])
+        assert part == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("fair", "kept", "refused", "order", "chosen"),
+    [
+        ((4, 8, 16), (4, 8, 16), (), [8, 4], 4),
+        ((4, 8, 16), (8, 16), (), [8, 4], 8),
+        ((4, 8, 16), (16,), (), [8, 16], 16),
+        ((4,), (4, 8, 16), (), [8, 4], 4),
+        ((4,), (8, 16), (), [8, 4], 4),  # shares before throughput
+        ((), (4, 8, 16), (), [8, 4], 8),  # neither keeps them: the one that moves more
+        ((4, 8, 16), (4, 8, 16), (8, 16), [8, 4], 4),  # they held nobody back
+    ],
+)
+def test_targets_are_looked_for_in_two_runs(
+    fair: tuple[int, ...], kept: tuple[int, ...], refused: tuple[float, ...], order: list[int], chosen: int
+) -> None:
+    assert set(TARGETS) == {4, 8, 16}
+    tried = Tried(lambda times: (times in fair, (1000 if times in kept else 500) + times), refused)
+    found = tried.measuring._io_cost_targets(tried.job, WHAT, TUNED, ALONE)
+    assert tried.order == order
+    assert found.targets_us == {"read": 100.0 * chosen, "write": 10.0 * chosen}

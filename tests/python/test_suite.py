@@ -522,7 +522,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """A host whose kernel lacks io.max, and where every run moves 1 MB/s at 50 us; the runs that there were."""
     jobs: list[Job] = []
 
-    def measured(job: Job, _target: Target, need: Need, _scale: int, progress: Callable[[float], None]) -> host._Got:
+    def measured(
+        job: Job, _target: Target, need: Need, _scale: int, progress: Callable[[float], None], _settles: bool
+    ) -> host._Got:
         jobs.append(job)
         progress(0.5)
         assert need.bytes_per_s == 1e6 or job.variant.knob not in ("io.max", "io.latency") or job.tuning.slack

@@ -52,18 +52,31 @@ TORTURES = {
     "mqfq": ("@mqfq", *EACH),
     "on-vssd": ON_VSSD,
     "vssd": ("vssd",),
+    "tags": ("tags",),
 }
+# It compares shares, which a kernel that checks itself is too slow for.
+SHARES = ("tags",)
 # What takes a kernel that fails on request, or that looks for what would go unseen; these have all that it takes.
 CHECKED = {
     "above": ("above",),
     "faults": ("faults",),
     "many": ("cgroups:more_than_a_thousand",),
 }
+# Of one, in brief: it is beside the elevator, and shares with others how cgroups and CPUs come and go.
+BRIEFLY = {
+    "fairlane": (
+        "@fairlane",
+        "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
+        "cgroups:moved_and_removed",
+        "data:every_scheduler_in_turn,flushes_fua_and_discards,requeues_and_shared_tags",
+        "interface:one_request_at_a_time",
+    ),
+}
 # What is not long, and done less often; the others differ little from these.
 FIRST, LAST = supported.tested()[0], supported.tested()[-1]
 BRIEF = (
     *((FIRST, name) for name in ("data-interface", "d2fq")),
-    *((LAST, name) for name in ("mqflashfq", "fairlane", "vssd")),
+    *((LAST, name) for name in ("tags", "mqflashfq", "fairlane", "vssd")),
 )
 PARAMS = [
     *(pytest.param(*which, True, id=f"{'-'.join(which)}-briefly") for which in BRIEF),
@@ -76,6 +89,7 @@ PARAMS = [
         pytest.param(checker.name, name, False, id=f"{checker.name}-{name}", marks=pytest.mark.checked)
         for checker in lab_kernel.CHECKERS
         for name in (*TORTURES, *CHECKED)
+        if name not in SHARES
     ),
 ]
 
@@ -84,7 +98,7 @@ What = tuple[str, str, bool]
 
 def words(name: str, briefly: bool) -> tuple[str, ...]:
     """What torture.py is told."""
-    return (*(["+briefly"] if briefly else []), *(TORTURES | CHECKED)[name])
+    return ("+briefly", *(TORTURES | BRIEFLY)[name]) if briefly else (TORTURES | CHECKED)[name]
 
 
 @pytest.fixture(scope="module")

@@ -27,15 +27,29 @@ RUNS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
     **{how: ((SCRIPTS / "ends.py", how), {"modules": False}) for how in ("fail", "panic")},
     "hang": ((SCRIPTS / "ends.py", "hang"), {"timeout_s": 5, "modules": False}),
 }
+ENDS = {
+    "test_exit_status_and_bad_dmesg_come_out": "fail",
+    "test_panic_is_told_with_its_reason": "panic",
+    "test_hang_ends_at_the_limit": "hang",
+}
 
 
 @pytest.fixture(scope="module")
-def runs(guest_run: GuestRun) -> Iterator[dict[str, Any]]:
-    """Of all, two VMs at a time, as they mostly boot."""
+def runs(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[dict[str, Any]]:
+    """Of all that were selected, two VMs at a time, as they mostly boot."""
+    asked = [
+        str(item.callspec.params["kernel"]) if hasattr(item, "callspec") else ENDS[item.name]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+    ]
     for version in VERSIONS:
         kernels.build_modules(kernels.ensure(version))
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
-        yield {what: pool.apply_async(guest_run, args, how) for what, (args, how) in RUNS.items()}
+        yield {
+            what: pool.apply_async(guest_run, args, how)
+            for what, (args, how) in RUNS.items()
+            if what in asked
+        }
 
 
 def test_guest_has_what_the_runs_need(kernel: str, runs: dict[str, Any]) -> None:
@@ -65,12 +79,14 @@ def test_exit_status_and_bad_dmesg_come_out(runs: dict[str, Any]) -> None:
         replace(outcome, status=0).check()
 
 
+@pytest.mark.long  # tests/python/test_vm.py has it without a kernel
 def test_panic_is_told_with_its_reason(runs: dict[str, Any]) -> None:
     with pytest.raises(qemu.VmError, match=r"died half way") as error:
         runs["panic"].get()
     assert "Kernel panic - not syncing: sysrq triggered crash" in str(error.value)
 
 
+@pytest.mark.long  # the same
 def test_hang_ends_at_the_limit(runs: dict[str, Any]) -> None:
     with pytest.raises(qemu.VmError, match="was not done in time"):
         runs["hang"].get()
