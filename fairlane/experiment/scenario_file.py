@@ -215,11 +215,12 @@ def _tunables(path: Path, data: object) -> dict[str, dict[str, int]]:
 
 
 def _group(table: Table) -> Cgroup:
-    table.only(("name", "weight", "parent"))
+    table.only(("name", "weight", "parent", "latency"))
     return Cgroup(
         name=table.need("name", as_name),
         weight=table.take("weight", as_integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
         parent=table.take("parent", as_name, None),
+        latency=table.take("latency", parse_time, Cgroup.latency),
     )
 
 
@@ -250,6 +251,7 @@ def _tenant(table: Table, seconds: float) -> TenantSpec:
         name=table.need("name", as_name),
         weight=table.take("weight", as_integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
         parent=table.take("parent", as_name, None),
+        latency=table.take("latency", parse_time, TenantSpec.latency),
         jobs=table.take("jobs", as_integer(1, 1024), TenantSpec.jobs),
         rw=table.take("rw", as_one_of(PATTERNS), TenantSpec.rw),
         mix=table.take("mix", as_integer(0, 100), TenantSpec.mix),

@@ -539,11 +539,12 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	return true;
 }
 
-static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost)
+static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 {
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	unsigned long flags;
 
+	(void)ns;
 	atomic64_add(fa_counted(cost), &to_fa_hwq(queue->hwq)->done[op != FL_READ]);
 	if (likely(!READ_ONCE(fa->tight)))
 		return;
