@@ -61,17 +61,19 @@
 #include "../mechanisms/heap.h"
 
 #define FA_TICK_NS (4ull * NSEC_PER_MSEC)
+#define FA_TICK_TIGHT_NS NSEC_PER_MSEC
 
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
-#define FA_MOMENT 4
-#define FA_IDLE 2
+#define FA_IDLE 4
 #define FA_CREDIT 2
 
-/* Credit: for so many requests, for so many flows, as many ticks long. */
+/* Credit: for so many requests, for so many flows, so long. */
 #define FA_CREDIT_REQUESTS 8
 #define FA_CREDIT_FLOWS 64
-#define FA_CREDIT_TICKS 8
+#define FA_CREDIT_NS (16ull * NSEC_PER_MSEC)
+
+#define FA_MOMENT_MAX_NS (10ull * NSEC_PER_MSEC)
 
 /* The drive counts as full for at least that long after somebody waited. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
@@ -81,12 +83,21 @@
 
 /* The budget: see 3. Elasticities and steps are in units of 1/1024. */
 #define FA_ONE 1024
-#define FA_TARGET (FA_ONE / 32)
-#define FA_TARGET_HUNT (FA_ONE / 16)
-#define FA_SPREAD (FA_ONE / 8)
+#define FA_ENOUGH (FA_ONE / 8)
+#define FA_ENOUGH_HUNT (FA_ONE / 8)
+#define FA_ENOUGH_LATE (FA_ONE / 3)
+#define FA_SPREAD_MIN (FA_ONE / 16)
+#define FA_SPREAD_MAX (FA_ONE / 4)
 #define FA_TURNOVERS 4
-#define FA_PAIRS_MIN 3
+#define FA_PAIRS_MIN 2
 #define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
+
+/* Late: see 4. One late request counts as much as so many that are in time. */
+#define FA_TIMELY 99
+#define FA_PRESS_MAX (8 * FA_TIMELY)
+
+/* Behind: looks at as many queues at each tick. */
+#define FA_LOOK_QUEUES 1024
 #define FA_FIRST 256 /* requests */
 #define FA_LEAST 4 /* requests as they are in the drive */
 #define FA_MOST (1ll << 40)
@@ -107,7 +118,7 @@ struct fa_node {
 	struct fa_group *among; /* its siblings and itself. Does not change */
 	/* Under dev->lock. */
 	struct fl_heap_entry waiting, late; /* by its virtual time when it was put there */
-	u64 until; /* fa_dev.let_go, when its moment is over */
+	u64 went_ns; /* when it was last let go */
 };
 
 struct fa_flow {
@@ -119,8 +130,9 @@ struct fa_flow {
 	atomic64_t credit; /* cost it may send at once; given under dev->lock, taken by whoever sends */
 	/* Under dev->lock. */
 	struct list_head credited; /* in fa_dev.credited */
-	u64 credit_ticks; /* fa_dev.ticks, when the credit is over */
+	u64 credit_ns; /* when the credit is over */
 	u32 credit_requests; /* of the last one */
+	u64 all, cost, requests; /* that all, and this, had sent when it was last counted anew */
 };
 
 /*
@@ -138,12 +150,14 @@ struct fa_hwq {
 	struct fl_hwq hwq;
 	u64 sent; /* that went at once; under hwq->lock, read at ticks: a stale one lags by a request */
 	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
+	atomic64_t judged; /* of flows with a target; by completions, too: in time, and late << 32 */
 };
 
 /* One look at what all hardware queues did. */
 struct fa_count {
 	u64 done[2], all, limited, ns; /* all: that were sent */
 	u64 cost, requests; /* in the drive */
+	u64 judged;
 	u64 tags; /* of those that are in use */
 };
 
@@ -151,7 +165,7 @@ struct fa_count {
 struct fa_budget {
 	s64 middle, spread; /* the levels are middle (1 ± spread) */
 	s64 before; /* until a hunt has come further: the middle before; else 0 */
-	bool sized, several; /* the first requests were seen; more than one was active */
+	bool sized; /* the first requests were seen */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fa_count since; /* as it began */
 	u64 turnover_ns; /* how long the drive takes for the budget */
@@ -160,6 +174,8 @@ struct fa_budget {
 	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; elasticities; variance of, and the last gain */
 	int way, hunt; /* the last step; and whereto by halves or twos, 0: by steps */
 	u64 random;
+	u64 judged; /* fa_count.judged at the last tick */
+	s64 press; /* 0 .. FA_PRESS_MAX: how much targets are missed */
 	u64 search_ns, again_ns; /* when to try less while nobody waits, and how long until the next time */
 };
 
@@ -180,7 +196,8 @@ struct fa_dev {
 	u64 full_ns; /* when the drive was last full */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
-	u64 ticks;
+	u64 tick_ns, now_ns; /* the time of the last tick, and of the last look */
+	u64 moment_ns; /* see 2 */
 	struct fa_budget b;
 	u64 aged_ns; /* by tick() */
 	u64 budget, middle; /* a tunable, and what is shown of b */
@@ -255,15 +272,26 @@ static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 	return room - (s64)cost > limit / FA_IDLE || room >= limit;
 }
 
-/* At each level. One that is too far behind is brought up first. */
+/* Does anybody of @group want more than it gets? A stale answer: as of fa_group.vt. */
+static bool fa_wanted(const struct fa_group *group)
+{
+	return READ_ONCE(group->waiting.first) || READ_ONCE(group->late.first);
+}
+
+/*
+ * At each level. One that is too far behind is brought up first; one that nobody waits beside
+ * is not ahead of anybody. If a virtual time moves meanwhile, the next request does this.
+ */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node)) {
-		s64 vt = atomic64_read(&node->vt), behind = atomic64_read(&node->among->vt) - vt;
+		s64 vt = atomic64_read(&node->vt), among = atomic64_read(&node->among->vt);
 		s64 lead = fa_lead(fa, node->among);
 
-		if (behind > lead) /* if it moves meanwhile, the next request does this */
-			atomic64_try_cmpxchg(&node->vt, &vt, vt + behind - lead);
+		if (among - vt > lead)
+			atomic64_try_cmpxchg(&node->vt, &vt, among - lead);
+		else if (vt - among > 0 && !fa_wanted(node->among))
+			atomic64_try_cmpxchg(&node->among->vt, &among, vt);
 		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
 	}
 }
@@ -322,7 +350,7 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 		fa->nr_credited++;
 	}
 	list_move_tail(&f->credited, &fa->credited);
-	f->credit_ticks = fa->ticks + FA_CREDIT_TICKS;
+	f->credit_ns = fa->tick_ns + FA_CREDIT_NS;
 	atomic64_add(more, &fa->credits);
 	fa->limited += f->credit_requests;
 	atomic64_add(-(s64)more, &fa->room);
@@ -335,9 +363,8 @@ static void fa_look_at_credits(struct fa_dev *fa)
 {
 	struct fa_flow *f, *next;
 
-	fa->ticks++;
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
-		if (!atomic64_read(&f->credit) || fa->ticks >= f->credit_ticks)
+		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns)
 			fa_end_credit(fa, f);
 	}
 }
@@ -375,7 +402,7 @@ static struct fa_node *fa_first_late(struct fa_dev *fa, struct fa_group *group)
 	while ((entry = group->late.first)) {
 		struct fa_node *node = container_of(entry, struct fa_node, late);
 
-		if ((s64)(fa->let_go - node->until) >= 0)
+		if (fa->now_ns - node->went_ns > fa->moment_ns)
 			fl_heap_remove(&group->late, entry);
 		else if (entry->key == (u64)atomic64_read(&node->vt))
 			return node;
@@ -416,8 +443,18 @@ static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
 	}
 }
 
-static void fa_begin_waiting(struct fa_node *node)
+/* How long a moment is: twice as long as it takes who was let go to come back. */
+static void fa_came_back(struct fa_dev *fa, const struct fa_node *node)
 {
+	s64 took_ns = min_t(u64, fa->now_ns - node->went_ns, FA_MOMENT_MAX_NS);
+
+	fa->moment_ns += (2 * took_ns - (s64)fa->moment_ns) / 16;
+}
+
+static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
+{
+	if (node->late.in)
+		fa_came_back(fa, node);
 	for (; node && !node->waiting.in; node = fa_above(node)) {
 		fl_heap_remove(&node->among->late, &node->late);
 		fa_put(&node->among->waiting, &node->waiting, node);
@@ -434,7 +471,7 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 		struct fa_group *group = node->among;
 
 		fl_heap_remove(&group->waiting, &node->waiting);
-		node->until = fa->let_go + ((u64)(fa->limit / FA_MOMENT) << FA_COUNT_SHIFT);
+		node->went_ns = fa->now_ns;
 		fa_put(&group->late, &node->late, node);
 		more = group->waiting.first;
 	}
@@ -464,6 +501,7 @@ static bool fa_release(struct fa_dev *fa)
 {
 	int i;
 
+	fa->now_ns = fl_now_ns();
 	for (i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
 		s64 room = atomic64_read(&fa->room);
 		struct fa_flow *f;
@@ -490,18 +528,28 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? */
+/* May a request of @f go at once? If it is behind at each level, there is always room for it. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
+	bool wanted = false, behind = true, ahead = false;
 	const struct fa_node *node;
 
-	if (room <= 0 || !list_empty(&f->waiting))
+	if (!list_empty(&f->waiting))
 		return false;
-	for (node = &f->own; node; node = fa_above(node))
-		if (fa_is_ahead(fa, node))
-			return fa_spare(fa, room, cost);
-	return true;
+	for (node = &f->own; node; node = fa_above(node)) {
+		s64 lag = atomic64_read(&node->among->vt) - atomic64_read(&node->vt), lead;
+
+		if (!fa_wanted(node->among)) /* nobody to be ahead of, or behind */
+			continue;
+		lead = fa_lead(fa, node->among);
+		wanted = true;
+		behind = behind && 2 * lag > lead;
+		ahead = ahead || -lag > lead;
+	}
+	if (wanted && behind)
+		return true;
+	return room > 0 && (!ahead || fa_spare(fa, room, cost));
 }
 
 static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
@@ -513,7 +561,8 @@ static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a
 	atomic_inc(&fa->nr_waiting);
 	fa->waits++;
 	fa->limited++;
-	fa_begin_waiting(&f->own);
+	fa->now_ns = fl_now_ns();
+	fa_begin_waiting(fa, &f->own);
 	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
 	fa_release(fa);
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
@@ -539,13 +588,26 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	return true;
 }
 
+/* Its own target, or that of the nearest above it that has one. */
+static u64 fa_target_ns(const struct fl_flow *flow)
+{
+	u64 ns = 0;
+
+	for (; flow && !ns; flow = flow->parent)
+		ns = READ_ONCE(flow->latency_ns);
+	return ns;
+}
+
 static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 {
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
+	u64 target_ns = ns ? fa_target_ns(queue->flow) : 0;
 	unsigned long flags;
 
-	(void)ns;
-	atomic64_add(fa_counted(cost), &to_fa_hwq(queue->hwq)->done[op != FL_READ]);
+	atomic64_add(fa_counted(cost), &hwq->done[op != FL_READ]);
+	if (target_ns)
+		atomic64_add(ns > target_ns ? 1ull << 32 : 1, &hwq->judged);
 	if (likely(!READ_ONCE(fa->tight)))
 		return;
 	atomic64_add(cost, &fa->room);
@@ -581,6 +643,14 @@ static s64 fa_gain(const struct fa_budget *b, int i)
 	return sum ? div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE, sum) : 0;
 }
 
+/* If one percent more makes the drive do so much more, it has enough. */
+static s64 fa_enough(const struct fa_budget *b)
+{
+	s64 enough = FA_ENOUGH + (FA_ENOUGH_LATE - FA_ENOUGH) * b->press / FA_PRESS_MAX;
+
+	return b->hunt ? max_t(s64, enough, FA_ENOUGH_HUNT) : enough;
+}
+
 /*
  * Is more of use (1), or less enough (-1)? 0: that is not known yet. A pair is complete. Of
  * reads and all others those count that gain less; but not if they are a sixteenth of all.
@@ -595,7 +665,8 @@ static int fa_pair(struct fa_budget *b)
 	for (i = 0; i < 2; i++) {
 		s64 gain = fa_gain(b, i), change = gain - b->last[i], mean;
 
-		b->noise[i] += (change * change / 2 - b->noise[i]) / 4;
+		if (b->n > 1) /* of the same levels */
+			b->noise[i] += (change * change / 2 - b->noise[i]) / 4;
 		b->last[i] = gain;
 		b->sum[i] += div64_s64(gain * FA_ONE / 2, b->spread);
 		mean = div64_s64(b->sum[i], b->n);
@@ -604,7 +675,7 @@ static int fa_pair(struct fa_budget *b)
 			error2 = div64_s64(4 * b->noise[i] * FA_ONE * FA_ONE, b->spread * b->spread * b->n);
 		}
 	}
-	least -= b->hunt ? FA_TARGET_HUNT : FA_TARGET;
+	least -= fa_enough(b);
 	if (!b->hunt && (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && least * least < error2)))
 		return 0;
 	return least > 0 ? 1 : -1;
@@ -638,7 +709,7 @@ static void fa_hunt_over(struct fa_budget *b)
 	b->hunt = 0;
 	b->way = 0;
 	b->before = 0;
-	b->spread = 2 * FA_SPREAD;
+	b->spread = FA_SPREAD_MAX;
 }
 
 /* A pair of a hunt. One of its levels is one of the next pair's. */
@@ -646,12 +717,6 @@ static void fa_hunt_on(struct fa_budget *b)
 {
 	int way = fa_pair(b), more = way > 0;
 
-	/* Half as much in a drive makes it do half as much, or more. It has changed: once more. */
-	if (fa_sum(b, 0) < fa_sum(b, 1) / 2) {
-		fa_forget(b);
-		b->up = b->hunt < 0;
-		return;
-	}
 	if (way != b->hunt) {
 		if (b->before)
 			b->middle = b->before;
@@ -680,11 +745,8 @@ static void fa_step(struct fa_budget *b)
 		b->middle += b->middle * b->spread / FA_ONE;
 	else
 		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
-	if (way == b->way) {
-		fa_hunt(b, way, b->middle);
-		return;
-	}
-	b->spread = FA_SPREAD;
+	b->spread = way == b->way ? min_t(s64, 2 * b->spread, FA_SPREAD_MAX) :
+				    max_t(s64, b->spread / 2, FA_SPREAD_MIN);
 	b->way = way;
 	fa_forget(b);
 }
@@ -707,6 +769,7 @@ static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
 		count->done[1] += atomic64_read(&hwq->done[1]);
 		count->all += READ_ONCE(hwq->sent);
 		count->tags += READ_ONCE(hwq->hwq.tags);
+		count->judged += atomic64_read(&hwq->judged);
 	}
 	in_drive = count->all - count->done[0] - count->done[1];
 	if ((s64)in_drive < 0) /* what one sent was done before the look at another one was over */
@@ -752,12 +815,100 @@ static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
 	b->up = b->random >> 63;
 }
 
-/* Nobody waits. Is less in the drive as good? */
-static void fa_search(struct fa_dev *fa, const struct fa_count *now)
+/* Requests of flows with a target since the last tick. True: some were late. */
+static bool fa_judge(struct fa_budget *b, const struct fa_count *now)
+{
+	u64 judged = now->judged - b->judged;
+	u32 late = judged >> 32, timely = judged;
+
+	b->judged = now->judged;
+	b->press = clamp_t(s64, b->press + (s64)FA_TIMELY * late - timely, 0, FA_PRESS_MAX);
+	return late;
+}
+
+/* What a flow did, and has. */
+struct fa_progress {
+	u64 cost, requests; /* sent, or waiting to be sent */
+	u64 has; /* requests: in the drive, or waiting */
+};
+
+static struct fa_progress fa_progress(struct fl_flow *flow)
+{
+	struct fa_progress p = {};
+	unsigned int i, op;
+
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct fl_queue *q = fl_flow_queue(flow, i);
+
+		if (!q)
+			continue;
+		p.cost += READ_ONCE(q->cost);
+		for (op = 0; op < FL_NR_OPS; op++)
+			p.requests += READ_ONCE(q->requests[op]);
+		p.has += atomic_read(&q->held) + atomic_read(&q->own.taken);
+	}
+	return p;
+}
+
+/* Once in a while, and when it has nothing, what @flow did is counted anew. */
+static void fa_count_anew(struct fa_flow *f, const struct fa_progress *p, u64 all)
+{
+	f->all = all;
+	f->cost = p->cost;
+	f->requests = p->requests;
+}
+
+/*
+ * Does @flow, which always has a request, get less than its due? By more than six times what
+ * so many requests vary by chance. @hopeless: it has so few of them that it would not get that
+ * with half as much in the drive, either.
+ */
+static bool fa_is_behind(struct fa_dev *fa, struct fl_flow *flow, const struct fa_count *now, bool *hopeless)
+{
+	u64 share = fl_flow_share(flow), all, got, due, requests, less;
+	struct fa_progress p = fa_progress(flow);
+	struct fa_flow *f = to_fa_flow(flow);
+
+	all = now->all - f->all;
+	got = p.cost - f->cost;
+	due = mul_u64_u64_div_u64(all >> FA_COUNT_SHIFT, share, FL_SHARE_ONE);
+	requests = mul_u64_u64_div_u64(fa_requests(all), share, FL_SHARE_ONE);
+	*hopeless = 2 * p.has * got < (p.requests - f->requests) * mul_u64_u64_div_u64(fa->limit, share, FL_SHARE_ONE);
+	if (!p.has || requests > FA_ONE)
+		fa_count_anew(f, &p, now->all);
+	if (!p.has || got >= due)
+		return false;
+	less = mul_u64_u64_div_u64(due - got, requests, due);
+	return less * less > 36 * requests && 4 * less > requests;
+}
+
+/* Is some active flow, and not without hope? It looks at some of them; at the next tick at the next ones. */
+static bool fa_somebody_is_behind(struct fa_dev *fa, const struct fa_count *now, bool hope)
+{
+	struct list_head *active = &fa->dev.active, *first = active->next;
+	unsigned int queues = 0;
+	bool hopeless;
+
+	while (queues < FA_LOOK_QUEUES) {
+		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
+
+		if (fa_is_behind(fa, flow, now, &hopeless) && !(hope && hopeless))
+			return true;
+		list_move_tail(&flow->active_node, active);
+		if (active->next == first)
+			break;
+		queues += fa->dev.nr_hwqs;
+	}
+	return false;
+}
+
+/* From now on the drive is kept from becoming fuller. Is less in it as good? */
+static void fa_begin(struct fa_dev *fa, const struct fa_count *now)
 {
 	struct fa_budget *b = &fa->b;
 
-	fa_hunt(b, -1, min_t(s64, b->middle, now->cost));
+	if (!b->hunt && (s64)now->cost < b->middle)
+		fa_hunt(b, -1, now->cost);
 	b->settled = false;
 	b->since = *now;
 	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
@@ -788,7 +939,9 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	struct fa_budget *b = &fa->b;
 	u64 ns, length_ns;
 	struct fa_count now;
+	bool late;
 
+	fa->tick_ns = now_ns;
 	fa_look_at_credits(fa);
 	fa_count(fa, now_ns, &now);
 	if (!b->sized && now.requests) { /* tells how large requests are */
@@ -802,20 +955,23 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 			fa_hunt_over(b);
 		b->middle = clamp_t(s64, b->middle, least, FA_MOST);
 	}
-	if (fa->limited != b->since.limited || (s64)now.cost >= fa->limit)
+	late = fa_judge(b, &now);
+	if (fa->tight)
+		b->press = clamp_t(s64, b->press + (fa_somebody_is_behind(fa, &now, true) ? FA_PRESS_MAX / 4 : -FA_PRESS_MAX / 64), 0, FA_PRESS_MAX);
+	if (fa->limited != b->since.limited) {
 		fa->full_ns = now_ns;
+		b->again_ns = FA_AGAIN_MIN_NS;
+	}
 	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
 		b->middle = b->before;
 		fa_hunt_over(b);
 	}
-	if (several && !b->several)
-		b->search_ns = max_t(u64, b->search_ns, now_ns + FA_AGAIN_MIN_NS / 2);
-	b->several = several;
-	if (several && !fa->tight && now_ns >= b->search_ns && now.cost)
-		fa_search(fa, &now);
+	if (several && !fa->tight && now.cost && now_ns >= b->search_ns &&
+	    (late || fa_somebody_is_behind(fa, &now, false)))
+		fa_begin(fa, &now);
 	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
 	ns = now_ns - b->since.ns;
-	length_ns = max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1);
+	length_ns = max_t(u64, b->turnover_ns, FA_TICK_TIGHT_NS) * (b->settled ? FA_TURNOVERS : 1);
 	if (ns >= length_ns) {
 		bool late = ns > 4 * length_ns; /* the drive was idle meanwhile */
 
@@ -847,7 +1003,7 @@ static u64 fa_tick(struct fl_dev *dev)
 		spin_lock_irqsave(&dev->lock, flags);
 	}
 	spin_unlock_irqrestore(&dev->lock, flags);
-	return idle ? 0 : FA_TICK_NS;
+	return idle ? 0 : fa->tight ? FA_TICK_TIGHT_NS : FA_TICK_NS;
 }
 
 /* ---- Devices and flows ----------------------------------------------------- */
