@@ -30,9 +30,8 @@ from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
 from fairlane.linux import disks, io_cost, knobs
-from fairlane.linux.cgroups import Tree
 from fairlane.linux.disks import Target
-from fairlane.linux.knob import Need, Setting
+from fairlane.linux.knob import Need, target_us
 from fairlane.pages import bench_page
 from fairlane.places import ROOT
 
@@ -534,10 +533,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         counters: dict[str, object] = {"drive_us": {"read": 100.0}}
         counters |= {"io.cost": seen} if job.variant.knob == "io.cost" else {}
         run = Run(job.variant.name, 0, 1.0, tenants, 1e6, 244, 1.0, None, counters)
-        setting = Setting("x", "", Tree(Path(), Path(), {}, {}), job.scenario, need, job.tuning)
-        latency = knobs.TABLE["io.latency"]
-        assert isinstance(latency, knobs.IoLatency)
-        return host._Got(run, {"target": latency.target_us(setting), "io.cost": asdict(need)["io_cost"]})
+        return host._Got(run, {"target": target_us(job.tuning, need), "io.cost": asdict(need)["io_cost"]})
 
     monkeypatch.setattr(disks, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
     monkeypatch.setattr(disks, "describe", lambda *_args: {"name": "x"})
