@@ -131,7 +131,7 @@ class Host(Backend):
             if each is job:
                 if (part := measuring.of_setting(job, need)) is not None:
                     run.counters[NONE_OF_SETTING] = part
-                found.notes = _notes(job, run)
+                found.notes = [*knobs.not_followed(job.variant.knob, job.scenario), *_notes(job, run)]
                 if why := run.counters.get(REFUSED):
                     found.runs, found.unavailable = [], {run.knob: why}
             yield Finished(each, found)

@@ -46,6 +46,7 @@ from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run, check_folder
 from fairlane.files import NO_SPACE, NoSpace, write_json, written
+from fairlane.linux import knobs
 from fairlane.linux.knob import Need, targeted
 
 KNOBS = ("none", *OURS)
@@ -219,7 +220,8 @@ def _results(what: Simulation, backend: str, cpu: dict[str, Any], run: Run | str
     results.config = {run.knob: {"tunables": tunables_of(job), "cpu": cpu_of(what, cpu)}}
     results.config[run.knob] |= {"latency_us": targets} if targets else {}
     guessed = [*not_measured(job.variant.knob, cpu), *beyond_what_was_measured(what, cpu)]
-    results.notes = [*_notes(job.scenario, drive), *guessed]
+    unknown = knobs.not_followed(job.variant.knob, job.scenario)
+    results.notes = [*_notes(job.scenario, drive), *unknown, *guessed]
     return results
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from fairlane import schedulers
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import TenantSpec, Variant, shares
+from fairlane.experiment.model import Cgroup, Scenario, TenantSpec, Variant, shares
 from fairlane.linux import io_cost, queue, sysfs
 from fairlane.linux.cgroups import Tree
 from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning, target_us
@@ -327,6 +327,15 @@ def not_played(variant: Variant) -> str | None:
     if variant.set and TABLE[variant.knob].scheduler == "none":
         return f"{variant.name} sets tunables of {variant.knob}, which has none; leave out its `set`"
     return None
+
+
+def not_followed(name: str, scenario: Scenario) -> list[str]:
+    """A note, if the scenario has latency targets that the knob knows nothing of."""
+    nodes: list[Cgroup | TenantSpec] = [*scenario.groups, *scenario.tenants]
+    if TABLE[name].latencies or not any(node.latency for node in nodes):
+        return []
+    names = " and ".join(name for name, knob in TABLE.items() if knob.latencies)
+    return [f"Of all knobs, only {names} knows the scenario's latency targets; the others run without."]
 
 
 def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None:
