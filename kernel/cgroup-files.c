@@ -1,38 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* fairlane.ko: the files of a cgroup, io.fairlane.weight and io.fairlane.stat. */
+/* fairlane.ko: the files of a cgroup, io.fairlane.weight, .latency and .stat. */
 #include <linux/backing-dev.h>
 #include <linux/ctype.h>
 #include <linux/seq_file.h>
 
 #include "policy.h"
 
-/* ---- io.fairlane.weight -------------------------------------------------- */
+/* ---- io.fairlane.weight, io.fairlane.latency ------------------------------ */
 
-static int fl_set_default_weight(struct blkcg *blkcg, u64 weight)
+const struct fl_range fl_ranges[FL_NR_SETTINGS] = {
+	[FL_WEIGHT] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
+	[FL_LATENCY] = { 0, 10 * USEC_PER_SEC, 0 }, /* 0: none */
+};
+
+static int fl_parse(enum fl_setting setting, const char *text, u32 *value)
+{
+	u64 number;
+	int ret = kstrtou64(text, 10, &number);
+
+	if (ret)
+		return ret;
+	if (number < fl_ranges[setting].min || number > fl_ranges[setting].max)
+		return -ERANGE;
+	*value = number;
+	return 0;
+}
+
+static int fl_set_default(struct blkcg *blkcg, enum fl_setting setting, const char *text)
 {
 	struct blkcg_gq *blkg;
+	u32 value;
+	int ret = fl_parse(setting, text, &value);
 
-	if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
-		return -ERANGE;
+	if (ret)
+		return ret;
 	spin_lock_irq(&blkcg->lock);
-	WRITE_ONCE(fl_blkcg_of(blkcg)->weight, weight);
+	WRITE_ONCE(fl_blkcg_of(blkcg)->defaults[setting], value);
 	hlist_for_each_entry(blkg, &blkcg->blkg_list, blkcg_node) {
 		struct fl_kflow *kflow = fl_kflow_of(blkg_to_pd(blkg, &fl_policy));
 
-		if (kflow && kflow->kdev && !kflow->weight)
-			fl_kflow_set_weight(kflow, weight);
+		if (kflow && kflow->kdev && kflow->own[setting] == FL_AS_THE_CGROUP)
+			fl_kflow_set(kflow, setting, value);
 	}
 	spin_unlock_irq(&blkcg->lock);
 	return 0;
 }
 
 /* "MAJ:MIN N" and "MAJ:MIN default" */
-static int fl_set_device_weight(struct blkcg *blkcg, char *buf)
+static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf)
 {
+	u32 value = FL_AS_THE_CGROUP;
 	struct blkg_conf_ctx ctx;
 	struct fl_kflow *kflow;
 	bool prepared;
-	u64 weight;
 	int ret;
 
 	fl_conf_init(&ctx, buf);
@@ -40,24 +60,21 @@ static int fl_set_device_weight(struct blkcg *blkcg, char *buf)
 	prepared = !ret;
 	if (ret)
 		goto out;
-	if (!strcmp(strim(ctx.body), "default")) {
-		weight = 0;
-	} else {
-		ret = kstrtou64(strim(ctx.body), 10, &weight);
-		if (ret)
-			goto out;
-		ret = -ERANGE;
-		if (weight < FL_WEIGHT_MIN || weight > FL_WEIGHT_MAX)
-			goto out;
-	}
+	ctx.body = strim(ctx.body);
+	if (strcmp(ctx.body, "default"))
+		ret = fl_parse(setting, ctx.body, &value);
+	if (ret)
+		goto out;
 	ret = -ENODEV;
 	kflow = fl_kflow_of(blkg_to_pd(ctx.blkg, &fl_policy));
 	if (!kflow || !kflow->kdev)
 		goto out;
 	/* conf_prep holds the queue's lock, with interrupts off. */
 	spin_lock(&blkcg->lock);
-	WRITE_ONCE(kflow->weight, weight);
-	fl_kflow_set_weight(kflow, weight ? weight : fl_blkcg_of(blkcg)->weight);
+	WRITE_ONCE(kflow->own[setting], value);
+	if (value == FL_AS_THE_CGROUP)
+		value = fl_blkcg_of(blkcg)->defaults[setting];
+	fl_kflow_set(kflow, setting, value);
 	spin_unlock(&blkcg->lock);
 	ret = 0;
 out:
@@ -65,10 +82,10 @@ out:
 	return ret;
 }
 
-static ssize_t fl_weight_write(struct kernfs_open_file *of, char *buf, size_t nbytes, loff_t off)
+static ssize_t fl_setting_write(struct kernfs_open_file *of, char *buf, size_t nbytes, loff_t off)
 {
 	struct blkcg *blkcg = css_to_blkcg(of_css(of));
-	u64 weight;
+	enum fl_setting setting = of_cft(of)->private;
 	char *p;
 	int ret;
 
@@ -76,13 +93,10 @@ static ssize_t fl_weight_write(struct kernfs_open_file *of, char *buf, size_t nb
 	p = buf;
 	if (!strncmp(p, "default", 7) && isspace(p[7]))
 		p = skip_spaces(p + 7);
-	if (p != buf || !strchr(p, ':')) {
-		ret = kstrtou64(p, 10, &weight);
-		if (!ret)
-			ret = fl_set_default_weight(blkcg, weight);
-	} else {
-		ret = fl_set_device_weight(blkcg, buf);
-	}
+	if (p != buf || !strchr(p, ':'))
+		ret = fl_set_default(blkcg, setting, p);
+	else
+		ret = fl_set_device(blkcg, setting, buf);
 	return ret ?: nbytes;
 }
 
@@ -91,23 +105,23 @@ static const char *fl_dev_name(struct blkcg_gq *blkg)
 	return blkg->q->disk ? bdi_dev_name(blkg->q->disk->bdi) : NULL;
 }
 
-static u64 fl_prfill_weight(struct seq_file *sf, struct blkg_policy_data *pd, int off)
+static u64 fl_prfill_setting(struct seq_file *sf, struct blkg_policy_data *pd, int setting)
 {
-	struct fl_kflow *kflow = fl_kflow_of(pd);
 	const char *name = fl_dev_name(pd_to_blkg(pd));
-	u32 weight = READ_ONCE(kflow->weight);
+	u32 value = READ_ONCE(fl_kflow_of(pd)->own[setting]);
 
-	if (name && weight)
-		seq_printf(sf, "%s %u\n", name, weight);
+	if (name && value != FL_AS_THE_CGROUP)
+		seq_printf(sf, "%s %u\n", name, value);
 	return 0;
 }
 
-static int fl_weight_show(struct seq_file *sf, void *v)
+static int fl_setting_show(struct seq_file *sf, void *v)
 {
 	struct blkcg *blkcg = css_to_blkcg(seq_css(sf));
+	enum fl_setting setting = seq_cft(sf)->private;
 
-	seq_printf(sf, "default %u\n", READ_ONCE(fl_blkcg_of(blkcg)->weight));
-	blkcg_print_blkgs(sf, blkcg, fl_prfill_weight, &fl_policy, 0, false);
+	seq_printf(sf, "default %u\n", READ_ONCE(fl_blkcg_of(blkcg)->defaults[setting]));
+	blkcg_print_blkgs(sf, blkcg, fl_prfill_setting, &fl_policy, setting, false);
 	return 0;
 }
 
@@ -201,9 +215,17 @@ static int fl_stat_show(struct seq_file *sf, void *v)
 struct cftype fl_cftypes[] = {
 	{
 		.name = "fairlane.weight",
+		.private = FL_WEIGHT,
 		.flags = CFTYPE_NOT_ON_ROOT,
-		.seq_show = fl_weight_show,
-		.write = fl_weight_write,
+		.seq_show = fl_setting_show,
+		.write = fl_setting_write,
+	},
+	{
+		.name = "fairlane.latency",
+		.private = FL_LATENCY,
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = fl_setting_show,
+		.write = fl_setting_write,
 	},
 	{
 		.name = "fairlane.stat",

@@ -61,11 +61,20 @@ struct fl_khwq {
 	struct fl_hwq hwq; /* followed by the scheduler's data */
 };
 
+/* What a cgroup's files set of its flows. */
+enum fl_setting {
+	FL_WEIGHT,
+	FL_LATENCY, /* us */
+	FL_NR_SETTINGS
+};
+
+#define FL_AS_THE_CGROUP U32_MAX /* what a device has no setting of its own of */
+
 struct fl_kflow {
 	struct blkg_policy_data pd;
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
-	u32 weight; /* MAJ:MIN N; 0: the cgroup's default. Written under blkcg->lock */
+	u32 own[FL_NR_SETTINGS]; /* MAJ:MIN N, or FL_AS_THE_CGROUP. Written under blkcg->lock */
 	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
 	u64 got; /* share of the last second; written by the timer */

@@ -168,6 +168,7 @@ static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 	if (!kflow)
 		goto err_put;
 	kflow->kdev = kdev;
+	memset32(kflow->own, FL_AS_THE_CGROUP, FL_NR_SETTINGS);
 	INIT_LIST_HEAD(&kflow->flow.node);
 	if (kdev) {
 		kflow->flow.dev = &kdev->dev;
@@ -194,6 +195,7 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	struct fl_kflow *kflow = fl_kflow_of(pd), *parent = NULL;
 	struct fl_kdev *kdev = kflow->kdev;
 	struct blkcg_gq *blkg = pd_to_blkg(pd);
+	const u32 *defaults;
 	unsigned long flags;
 
 	if (!kdev)
@@ -204,8 +206,10 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 			return;
 		kflow->flow.parent = &parent->flow;
 	}
-	/* One written meanwhile is applied by pd_online. */
-	kflow->flow.weight = READ_ONCE(fl_blkcg_of(blkg->blkcg)->weight);
+	/* What is written meanwhile is applied by pd_online. */
+	defaults = fl_blkcg_of(blkg->blkcg)->defaults;
+	kflow->flow.weight = READ_ONCE(defaults[FL_WEIGHT]);
+	kflow->flow.latency_ns = (u64)READ_ONCE(defaults[FL_LATENCY]) * NSEC_PER_USEC;
 
 	spin_lock_irqsave(&kdev->dev.lock, flags);
 	if (!kdev->dead && (!parent || parent->attached)) {
@@ -220,27 +224,31 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 }
 
 /* Any context but under dev->lock. */
-void fl_kflow_set_weight(struct fl_kflow *kflow, u32 weight)
+void fl_kflow_set(struct fl_kflow *kflow, enum fl_setting setting, u32 value)
 {
 	struct fl_dev *dev = &kflow->kdev->dev;
 	unsigned long flags;
 
 	spin_lock_irqsave(&dev->lock, flags);
-	if (kflow->attached)
-		fl_flow_set_weight(&kflow->flow, weight);
+	if (kflow->attached && setting == FL_WEIGHT)
+		fl_flow_set_weight(&kflow->flow, value);
+	else if (kflow->attached)
+		WRITE_ONCE(kflow->flow.latency_ns, (u64)value * NSEC_PER_USEC);
 	spin_unlock_irqrestore(&dev->lock, flags);
 }
 
 /*
  * Under blkcg->lock; from here on the blkg is on the cgroup's list. Whoever wrote
- * a default weight since pd_init did not find the flow, so it is applied here.
+ * a default since pd_init did not find the flow, so it is applied here.
  */
 static void fl_pd_online(struct blkg_policy_data *pd)
 {
 	struct fl_kflow *kflow = fl_kflow_of(pd);
+	const u32 *defaults = fl_blkcg_of(pd_to_blkg(pd)->blkcg)->defaults;
+	enum fl_setting setting;
 
-	if (kflow->kdev)
-		fl_kflow_set_weight(kflow, fl_blkcg_of(pd_to_blkg(pd)->blkcg)->weight);
+	for (setting = 0; kflow->kdev && setting < FL_NR_SETTINGS; setting++)
+		fl_kflow_set(kflow, setting, defaults[setting]);
 }
 
 static void fl_pd_free(struct blkg_policy_data *pd)
@@ -260,10 +268,12 @@ static void fl_pd_free(struct blkg_policy_data *pd)
 static struct blkcg_policy_data *fl_cpd_alloc(gfp_t gfp)
 {
 	struct fl_blkcg *fb = kzalloc(sizeof(*fb), gfp);
+	enum fl_setting setting;
 
 	if (!fb)
 		return NULL;
-	fb->weight = FL_WEIGHT_DEFAULT;
+	for (setting = 0; setting < FL_NR_SETTINGS; setting++)
+		fb->defaults[setting] = fl_ranges[setting].def;
 	return &fb->cpd;
 }
 

@@ -8,7 +8,7 @@
 /* A cgroup, whatever drives it uses. */
 struct fl_blkcg {
 	struct blkcg_policy_data cpd;
-	u32 weight; /* the cgroup's default; written under blkcg->lock, shown without */
+	u32 defaults[FL_NR_SETTINGS]; /* written under blkcg->lock, shown without */
 };
 
 static inline struct fl_blkcg *fl_blkcg_of(struct blkcg *blkcg)
@@ -23,6 +23,11 @@ static inline struct fl_kflow *fl_kflow_of(struct blkg_policy_data *pd)
 	return pd ? container_of(pd, struct fl_kflow, pd) : NULL;
 }
 
+/* What the file of a setting takes. */
+struct fl_range {
+	u32 min, max, def;
+};
+
 /* device.c */
 struct fl_kdev *fl_kdev_get(struct request_queue *q);
 void fl_kdev_put(struct fl_kdev *kdev);
@@ -30,10 +35,11 @@ void fl_kdev_put(struct fl_kdev *kdev);
 /* policy.c */
 void fl_kflow_detach(struct fl_kflow *kflow);
 struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp);
-void fl_kflow_set_weight(struct fl_kflow *kflow, u32 weight);
+void fl_kflow_set(struct fl_kflow *kflow, enum fl_setting setting, u32 value);
 
 /* cgroup-files.c */
 extern struct cftype fl_cftypes[];
+extern const struct fl_range fl_ranges[FL_NR_SETTINGS];
 
 /* variables.c */
 int fl_kdev_init_vars(struct fl_kdev *kdev);

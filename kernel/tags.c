@@ -271,8 +271,28 @@ static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 	if (!taken)
 		return;
 	if (kdev->dev.sched->leave)
-		kdev->dev.sched->leave(taken, fl_bio_op(bio), fl_bio_cost(kdev, bio));
+		kdev->dev.sched->leave(taken, fl_bio_op(bio), fl_bio_cost(kdev, bio), 0);
 	fl_tags_give(taken);
+}
+
+/*
+ * How long @rq, of @flow, was in the drive; 0: nobody asks, or it is not known. The kernel keeps
+ * when a request was sent only while somebody collects statistics (Kyber, io.cost). While
+ * queue/iostats is on, as it is by default, it keeps when the request was made. That is just
+ * before, as nothing stages it: its submitter's plug may hold it meanwhile, and a driver that
+ * is short of its own. If iostats is off, start_time_ns may be an older request's (7.3).
+ */
+static u64 fl_tags_time(struct request *rq, struct fl_flow *flow)
+{
+	u64 since = rq->io_start_time_ns;
+
+	while (flow && !READ_ONCE(flow->latency_ns))
+		flow = flow->parent;
+	if (likely(!flow))
+		return 0;
+	if (!since && (rq->rq_flags & RQF_IO_STAT))
+		since = rq->start_time_ns;
+	return since ? max_t(s64, ktime_get_ns() - since, 1) : 0;
 }
 
 /* Any context. May come twice for a request that flushes. */
@@ -285,7 +305,8 @@ static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 		return;
 	rq->rq_flags &= ~FL_RQF_PLACED;
 	if (sched->leave)
-		sched->leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1]);
+		sched->leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1],
+			     fl_tags_time(rq, queue->flow));
 	rq->elv.priv[0] = NULL;
 	fl_tags_give(fl_tags_queue(queue));
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));

@@ -89,6 +89,9 @@ struct fl_flow {
 	u32 part; /* the same with all that is below; of an inactive flow it is an old one */
 	u64 part_at; /* dev->shares_at, when that was computed */
 	u32 weight; /* read locklessly by schedulers that divide by it: a stale one is off for a request */
+	/* How long 99 of 100 of its requests may take in the drive; 0: any time. Set by the
+	 * host; read locklessly: by a stale one a request is judged wrongly. */
+	u64 latency_ns;
 	struct list_head node ____cacheline_aligned_in_smp; /* in dev->flows */
 	struct list_head active_node; /* in dev->active, while busy */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
@@ -188,8 +191,11 @@ struct fl_sched {
 	 * this and leave(), or what follows after them.
 	 */
 	bool (*admit)(struct fl_queue *queue, struct fl_admission *admission);
-	/* What was admitted at @cost is done, or was not sent after all. No lock, any context. */
-	void (*leave)(struct fl_queue *queue, enum fl_op op, u64 cost);
+	/*
+	 * What was admitted at @cost is done, @ns after it was sent; 0: that is not known, or
+	 * it was not sent after all. No lock, any context.
+	 */
+	void (*leave)(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns);
 
 	/*
 	 * The class of submission queue that @rq goes to, at once. A scheduler

@@ -236,6 +236,11 @@ bool fl_flow_weight(struct fl_flow *flow, u32 weight)
 	return true;
 }
 
+void fl_flow_latency(struct fl_flow *flow, u64 ns)
+{
+	WRITE_ONCE(flow->latency_ns, ns);
+}
+
 struct fl_flow *fl_root(struct fl_dev *dev)
 {
 	return fl_user(dev)->root;
@@ -279,11 +284,11 @@ bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *adm
 	return fl_queue_admit(queue, admission, 0);
 }
 
-void fl_leave(struct fl_admission *admission)
+void fl_leave(struct fl_admission *admission, u64 ns)
 {
 	struct fl_queue *queue = admission->queue;
 
-	queue->hwq->dev->sched->leave(queue, admission->op, admission->cost);
+	queue->hwq->dev->sched->leave(queue, admission->op, admission->cost, ns);
 	atomic_dec(&queue->held);
 }
 

@@ -20,7 +20,7 @@
  *
  *	if (fl_admit(web, 0, &rq->admission))    else wait for host callback admitted()
  *		send(rq);                        to the drive
- *	fl_leave(&rq->admission);                when the drive is done
+ *	fl_leave(&rq->admission, ns);            when the drive is done, after so long
  *
  * Any number of threads may call these at once, for any hardware queue. The
  * engine calls fl_tick() from a timer and obeys what the host callbacks ask.
@@ -71,6 +71,8 @@ struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 w
 void fl_flow_destroy(struct fl_flow *flow);
 /* Returns false when @weight is out of range; nothing changes then. */
 bool fl_flow_weight(struct fl_flow *flow, u32 weight);
+/* How long 99 of 100 of its requests, and of those below it, may take in the drive; 0: any time. */
+void fl_flow_latency(struct fl_flow *flow, u64 ns);
 
 /*
  * Where requests of @flow on hardware queue @index are charged: the flow's queue, made
@@ -109,8 +111,11 @@ void fl_requeue(struct fl_req *rq);
  * wait, and host callback admitted() comes, maybe before this returns.
  */
 bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);
-/* The drive is done with what was admitted, or does not get it after all. */
-void fl_leave(struct fl_admission *admission);
+/*
+ * The drive is done with what was admitted, @ns after it was sent; or, with 0, it does not get it
+ * after all, or the engine does not know how long that took.
+ */
+void fl_leave(struct fl_admission *admission, u64 ns);
 
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);

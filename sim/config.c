@@ -209,6 +209,8 @@ static struct node_config read_node(struct table *t)
 		fail(t->reader, "%s: name must be of letters, digits, - and _", t->where);
 	t->where = node.name;
 	node.weight = number(t, "weight", FL_WEIGHT_MIN, FL_WEIGHT_MAX);
+	if (json_object_get(t->json, "latency_ns"))
+		node.latency_ns = number(t, "latency_ns", 0, MAX_TIME_NS);
 	parent = get(t, "parent");
 	if (!json_is_null(parent) && !json_is_string(parent))
 		fail(t->reader, "%s: parent must be the name of a cgroup, or null", t->where);
@@ -289,7 +291,7 @@ static void read_tenant(struct reader *r, const json_t *json, u64 cores,
 		read_load(&t, tenant);
 	read_cores(&t, tenant, cores);
 	read_phases(&t, tenant);
-	no_more(&t, "name, weight, parent, jobs, depth, cores, phases, and either trace, block and "
+	no_more(&t, "name, weight, latency_ns, parent, jobs, depth, cores, phases, and either trace, block and "
 		    "full_speed or bytes, read_percent, random, think_ns, interval_ps, poisson");
 }
 
@@ -325,7 +327,7 @@ static void read_nodes(struct reader *r, struct table *top, struct config *confi
 		struct table t = table(r, value, "a cgroup");
 
 		config->cgroups[i] = read_node(&t);
-		no_more(&t, "name, weight, parent");
+		no_more(&t, "name, weight, latency_ns, parent");
 		find_parent(r, config, &config->cgroups[i], i);
 	}
 	json_array_foreach (tenants, i, value) {

@@ -16,7 +16,8 @@
  *	                          time_scale, precondition
  *	                          kind "null": size, latency_ns, interval_ps
  *	                          and for both: queues, queue_depth
- *	cgroups                   [{name, weight, parent}]; parent is a name or null
+ *	cgroups                   [{name, weight, latency_ns, parent}]; parent is a name or null,
+ *	                          latency_ns may be absent
  *	tenants                   the same, the jobs, depth, cores and phases of struct
  *	                          tenant_config, below, and either the rest of it or
  *	                          trace   a file of recorded requests, see trace.h, dealt to the jobs
@@ -64,6 +65,7 @@ struct node_config { /* a tenant or a cgroup */
 	const char *name; /* lives in struct config's json */
 	const char *parent; /* a cgroup's name, or NULL */
 	u64 weight;
+	u64 latency_ns; /* a target, 0: none */
 	int parent_index; /* in cgroups, or -1 */
 };
 

@@ -421,6 +421,7 @@ static void to_drive(struct sim *sim, struct core *core)
 
 	for (r = core->out; r; r = next) {
 		next = r->next;
+		r->sent_ns = sim->now;
 		drive_submit(&sim->drive, &r->cmd, sim->now);
 	}
 	core->out = NULL;
@@ -498,7 +499,7 @@ static u64 complete(struct sim *sim, struct core *core, struct request *r)
 	const struct cpu_time *cpu = &sim->config.cpu;
 
 	if (sim->sched->admit)
-		fl_leave(&r->admission);
+		fl_leave(&r->admission, sim->now - r->sent_ns);
 	else
 		fl_done(&r->rq);
 	r->hwq->in_drive--;

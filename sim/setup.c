@@ -195,6 +195,7 @@ static bool make_flows(struct sim *sim)
 						 c->cgroups[i].weight);
 		if (!sim->cgroups[i])
 			return false;
+		fl_flow_latency(sim->cgroups[i], c->cgroups[i].latency_ns);
 	}
 	for (i = 0; i < c->nr_tenants; i++) {
 		const struct tenant_config *t = &c->tenants[i];
@@ -207,6 +208,7 @@ static bool make_flows(struct sim *sim)
 		tenant->bins = calloc(sim->nr_bins, sizeof(*tenant->bins));
 		if (!tenant->flow || !tenant->bins)
 			return false;
+		fl_flow_latency(tenant->flow, t->node.latency_ns);
 	}
 	return true;
 }

@@ -10,7 +10,7 @@ from typing import Any
 from fairlane import __version__
 from fairlane.backends.job import Job
 from fairlane.experiment import modelled_ssd
-from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
+from fairlane.experiment.model import OURS, Cgroup, Profile, Scenario, TenantSpec
 from fairlane.places import ROOT
 
 CPU = ROOT / "microbench" / "cpu.toml"
@@ -73,8 +73,17 @@ def description(what: Simulation, cpu: dict[str, Any]) -> dict[str, Any]:
         "cpu": cpu_of(what, cpu),
         **prices,
         "drive": drive_of(what.drive, whole.queues or whole.cores),
-        "cgroups": [{"name": group.name, "weight": group.weight, "parent": group.parent} for group in groups],
+        "cgroups": [_cgroup(group) for group in groups],
         "tenants": [_tenant(tenant, scenario, what.drive) for tenant in scenario.tenants],
+    }
+
+
+def _cgroup(group: Cgroup) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "weight": group.weight,
+        "latency_ns": round(group.latency * NS),
+        "parent": group.parent,
     }
 
 
@@ -178,6 +187,7 @@ def _tenant(tenant: TenantSpec, scenario: Scenario, profile: Profile) -> dict[st
     return {
         "name": tenant.name,
         "weight": tenant.weight,
+        "latency_ns": round(tenant.latency * NS),
         "parent": tenant.parent,
         "jobs": tenant.jobs,
         "depth": tenant.iodepth,

@@ -36,7 +36,7 @@ from fairlane.experiment.model import Profile, Scenario, TenantSpec, shares
 from fairlane.experiment.price_lists import PriceList
 from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.linux import cgroups, disks, fio, fio_logs, knobs, queue, sysfs
-from fairlane.linux.knob import Need, Setting
+from fairlane.linux.knob import Need, Setting, targeted
 from fairlane.proc import terminable, unwinding_signals
 from fairlane.progress import Steps
 
@@ -131,7 +131,7 @@ class Host(Backend):
             if each is job:
                 if (part := measuring.of_setting(job, need)) is not None:
                     run.counters[NONE_OF_SETTING] = part
-                found.notes = _notes(job, run)
+                found.notes = [*knobs.not_followed(job.variant.knob, job.scenario), *_notes(job, run)]
                 if why := run.counters.get(REFUSED):
                     found.runs, found.unavailable = [], {run.knob: why}
             yield Finished(each, found)
@@ -211,7 +211,7 @@ def _measured(
     settles: a knob that the kernel moves may do so before the run. Not on a drive that is renewed because the load
     writes to it: the other knobs have it as it was made, and what it does changes as it is written to.
     """
-    scenario, knob = job.scenario.at(job.point), knobs.TABLE[job.variant.knob]
+    scenario, knob = targeted(job.scenario.at(job.point), job.tuning, need), knobs.TABLE[job.variant.knob]
     device = target.path.name
     number, before = sysfs.device_number(device), cgroups.kernel_bytes()
     with cgroups.tree(scenario.groups, scenario.tenants) as tree:

@@ -76,35 +76,19 @@ class Measuring:
         return Need(
             io_cost=self._io_cost(job) if "io_cost" in wants else None,
             bytes_per_s=self._most(job) if "bytes_per_s" in wants else None,
-            alone_us=self._alone_us(job) if job.tuning.target_of_alone is not None and "alone_us" in wants else None,
+            alone_us=alone_us(job, self.done) if "alone_us" in wants else None,
         )
-
-    def _known(self, job_id: str) -> Run:
-        if job_id not in self.done:
-            raise FairlaneError(f"{job_id}: has no run, which others are set from; delete its results and start again")
-        return self.done[job_id]
 
     def _most(self, job: Job) -> float:
         """bytes/s of the job's own mix with no knob."""
         if job.needs.most is not None:
-            return self._known(job.needs.most).total_bytes_per_s
+            return _known(self.done, job.needs.most).total_bytes_per_s
         return self._by_itself(job, load_of(job)).total_bytes_per_s
 
     def _by_itself(self, job: Job, load: Scenario) -> Run:
         """The load without any knob, measured as long as the job is."""
         alone = _by_itself(job, load)
         return self.by_itself.get(alone.id) or self.run(alone, Need())
-
-    def _alone_us(self, job: Job) -> float:
-        """The median latency of the tenant with priority when it is alone."""
-        if job.needs.alone is None:
-            raise FairlaneError(f"{job.id}: has a target relative to a latency that nothing measures")
-        alone = self._known(job.needs.alone).tenants[0].lat_us["p50"]
-        if alone is None:
-            raise CannotBeSetError(
-                f"{job.variant.knob} cannot be set for {job.scenario.name}: {job.needs.alone} has no latency"
-            )
-        return alone
 
     def _io_cost(self, job: Job) -> Tuned:
         """io.cost's model, and the speed to run it at: once for all points of a sweep, at the middle one."""
@@ -223,6 +207,26 @@ def _falls(run: Run) -> bool:
     """Whether vrate was on its way down, faster than it may be when a run counts."""
     seen = run.counters.get("io.cost", {}).get("vrate")
     return bool(seen) and seen["last"] < (1 - io_cost.MOVING) * seen["first"]
+
+
+def _known(done: Mapping[str, Run], job_id: str) -> Run:
+    if job_id not in done:
+        raise FairlaneError(f"{job_id}: has no run, which others are set from; delete its results and start again")
+    return done[job_id]
+
+
+def alone_us(job: Job, done: Mapping[str, Run]) -> float | None:
+    """The median latency of the tenant with priority when it is alone; None: the job has no target relative to it."""
+    if job.tuning.target_of_alone is None:
+        return None
+    if job.needs.alone is None:
+        raise FairlaneError(f"{job.id}: has a target relative to a latency that nothing measures")
+    alone = _known(done, job.needs.alone).tenants[0].lat_us["p50"]
+    if alone is None:
+        raise CannotBeSetError(
+            f"{job.variant.knob} cannot be set for {job.scenario.name}: {job.needs.alone} has no latency"
+        )
+    return alone
 
 
 # --- The loads ---

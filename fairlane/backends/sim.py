@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from fairlane.backends.fl_sim import (
     tunables_of,
 )
 from fairlane.backends.job import Backend, Completing, Finished, Job, Pace, Tell, ignore
+from fairlane.backends.measuring import CannotBeSetError, alone_us
 from fairlane.backends.program import Played
 from fairlane.backends.scenario_runs import ScenarioRun
 from fairlane.backends.units import Place, Told, Unit, expected_s
@@ -45,6 +46,8 @@ from fairlane.experiment.model import OURS, Profile, Scenario, TenantSpec
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run, check_folder
 from fairlane.files import NO_SPACE, NoSpace, write_json, written
+from fairlane.linux import knobs
+from fairlane.linux.knob import Need, targeted
 
 KNOBS = ("none", *OURS)
 PROFILE, CORES = "p4500", 16  # of the suite, where nobody names another
@@ -110,8 +113,9 @@ class Simulator(Backend):
         except FairlaneError as error:
             raise FairlaneError(f"{path}: {error}") from error
 
-    def run(self, jobs: Sequence[Job], tell: Tell = ignore, _done: Mapping[str, Run] = {}) -> Completing:
-        """In any order. One that fails keeps none of the others from being run; it is told at the end.
+    def run(self, jobs: Sequence[Job], tell: Tell = ignore, done: Mapping[str, Run] = {}) -> Completing:
+        """In any order, but those that are set from another come after all others. One that fails keeps none of the
+        others from being run, except those that are set from it; it is told at the end.
 
         OUT/sim-traces has the traces that are not in MQSim's format, in it. OUT/sim keeps what fl-sim was given and
         what it found. It is replaced as a whole, after the last of the jobs that have that OUT: one that fails or is
@@ -131,12 +135,16 @@ class Simulator(Backend):
             units = [Unit(what, cpu, folders[what.job.out].folder) for what in todo]
             left, failed = Counter(what.job.out for what in todo), list[str]()
             for what in whole:
-                if unavailable(what.job.variant.knob, what.drive):
-                    yield Finished(what.job, _results(what, self.name, cpu, None))
+                if why := unavailable(what.job.variant.knob, what.drive):
+                    yield Finished(what.job, _results(what, self.name, cpu, why))
             told = Told(units, tell)
-            with closing(self._where().play(units, told)) as played:
+            with closing(self._play(units, told, done)) as played:
                 for unit, found in played:
                     out = unit.job.out
+                    if isinstance(found, CannotBeSetError):
+                        left[out] -= 1
+                        yield Finished(unit.job, _results(unit.what, self.name, cpu, str(found)))
+                        continue
                     told.finished(unit, found)
                     if found.status:
                         failed.append(_failure(unit, found))
@@ -148,6 +156,32 @@ class Simulator(Backend):
         if failed:
             more = f"; and {len(failed) - 1} more failed, which are in {FAILED} folders, too" if failed[1:] else ""
             raise FairlaneError(f"{failed[0]}{more}")
+
+    def _play(
+        self, units: Sequence[Unit], told: Told, done: Mapping[str, Run]
+    ) -> Generator[tuple[Unit, _Found], None, None]:
+        """Each with what was found, but those that are set from one that failed."""
+        where, runs, lost = self._where(), dict(done), set[str]()
+        later = {unit.job.id for unit in units if unit.job.tuning.target_of_alone is not None}
+        awaited = {unit.job.needs.alone for unit in units if unit.job.id in later}
+        for turn in (False, True):
+            ready: list[Unit] = []
+            for unit in units:
+                if (unit.job.id in later) != turn or unit.job.needs.alone in lost:
+                    continue
+                try:
+                    ready.append(_set(unit, runs))
+                except CannotBeSetError as error:
+                    yield unit, error
+            if not ready:
+                continue
+            with closing(where.play(ready, told)) as played:
+                for unit, found in played:
+                    if found.status:
+                        lost.add(unit.job.id)
+                    elif unit.job.id in awaited:
+                        runs[unit.job.id] = found.run
+                    yield unit, found
 
     def _where(self) -> Place:
         if self.asked.cluster is None:
@@ -162,18 +196,32 @@ class Simulator(Backend):
         return Simulation(job, job.scenario, drive)
 
 
-def _results(what: Simulation, backend: str, cpu: dict[str, Any], run: Run | None) -> Results:
+_Found = Played | CannotBeSetError
+
+
+def _set(unit: Unit, done: Mapping[str, Run]) -> Unit:
+    """The unit with what it is set from other runs."""
+    job, what = unit.job, unit.what
+    need = Need(alone_us=alone_us(job, done))
+    return replace(unit, what=replace(what, scenario=targeted(what.scenario, job.tuning, need)))
+
+
+def _results(what: Simulation, backend: str, cpu: dict[str, Any], run: Run | str) -> Results:
+    """Of the run, or with why there is none."""
     job, drive = what.job, what.drive
     results = Results(job.scenario.name, backend, job.scenario.seed, __version__)
-    if run is None:
-        results.unavailable = {job.variant.knob: unavailable(job.variant.knob, drive) or ""}
+    if isinstance(run, str):
+        results.unavailable = {job.variant.knob: run}
         return results
     results.device = {"profile": drive.name, "description": drive.description, **simulated(drive)}
     results.machine = {"simulated_cores": job.scenario.cores, "cpu_measured_on": cpu["machine"]}
     results.runs = [run]
+    targets = {tenant.name: tenant.latency * 1e6 for tenant in what.scenario.tenants if tenant.latency}
     results.config = {run.knob: {"tunables": tunables_of(job), "cpu": cpu_of(what, cpu)}}
+    results.config[run.knob] |= {"latency_us": targets} if targets else {}
     guessed = [*not_measured(job.variant.knob, cpu), *beyond_what_was_measured(what, cpu)]
-    results.notes = [*_notes(job.scenario, drive), *guessed]
+    unknown = knobs.not_followed(job.variant.knob, job.scenario)
+    results.notes = [*_notes(job.scenario, drive), *unknown, *guessed]
     return results
 
 

@@ -59,10 +59,13 @@ class Told:
         self.time = TimeLeft({unit.job.id: _work(unit.what) for unit in units})
         self.steps = _steps(units)
         self.last = float("-inf")  # when something was said
+        self.begun = False
 
     def begin(self) -> None:
-        """The first is begun now."""
-        self.time.begin()
+        """The first is begun now, if none was before."""
+        if not self.begun:
+            self.time.begin()
+        self.begun = True
 
     def part(self, unit: Unit, part: float) -> None:
         """The unit is so far, 0..1."""

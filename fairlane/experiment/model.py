@@ -38,6 +38,7 @@ class Cgroup:
     name: str
     weight: int = WEIGHT_DEFAULT
     parent: str | None = None
+    latency: float = 0.0  # s that 99 of 100 requests may take in the drive; 0 is any time
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class TenantSpec:
     name: str
     weight: int = WEIGHT_DEFAULT
     parent: str | None = None
+    latency: float = 0.0  # s, as of a cgroup
     jobs: int = 1
     rw: str = "randread"
     mix: int = 50  # percent of reads, in rw and randrw

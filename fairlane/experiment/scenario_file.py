@@ -8,10 +8,10 @@
     [device]   profile (a file in profiles/), parameters of that profile to change, and prices: the price list, a
                name in profiles/prices/ or the path of a price list relative to the scenario (experiment/price_lists.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
-    [[cgroup]] name, weight, parent: an inner node of the hierarchy, without load of its own
+    [[cgroup]] name, weight, parent, latency (a target): an inner node of the hierarchy, without load of its own
     [defaults] what tenants have that do not say otherwise: any key of [[tenant]] but name, parent, count and
                cases
-    [[tenant]] name, weight, parent, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
+    [[tenant]] name, weight, parent, latency, jobs, rw, mix, bs, iodepth, start, stop, rate, poisson, thinktime, cores,
                trace (a file of recorded requests, instead of rw, mix, bs, rate, poisson and thinktime), and with it
                speed ("recorded" or "full") and devices (only the requests to those); count (that many alike, NAME0,
                NAME1 and so on, each a cgroup of its own)
@@ -55,6 +55,7 @@ from fairlane.experiment.values import (
     Table,
     as_boolean,
     as_integer,
+    as_latency,
     as_list,
     as_name,
     as_number,
@@ -215,11 +216,12 @@ def _tunables(path: Path, data: object) -> dict[str, dict[str, int]]:
 
 
 def _group(table: Table) -> Cgroup:
-    table.only(("name", "weight", "parent"))
+    table.only(("name", "weight", "parent", "latency"))
     return Cgroup(
         name=table.need("name", as_name),
         weight=table.take("weight", as_integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
         parent=table.take("parent", as_name, None),
+        latency=table.take("latency", as_latency, Cgroup.latency),
     )
 
 
@@ -250,6 +252,7 @@ def _tenant(table: Table, seconds: float) -> TenantSpec:
         name=table.need("name", as_name),
         weight=table.take("weight", as_integer(WEIGHT_MIN, WEIGHT_MAX), WEIGHT_DEFAULT),
         parent=table.take("parent", as_name, None),
+        latency=table.take("latency", as_latency, TenantSpec.latency),
         jobs=table.take("jobs", as_integer(1, 1024), TenantSpec.jobs),
         rw=table.take("rw", as_one_of(PATTERNS), TenantSpec.rw),
         mix=table.take("mix", as_integer(0, 100), TenantSpec.mix),

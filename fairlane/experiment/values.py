@@ -14,6 +14,7 @@ from fairlane.experiment.model import Rate
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_SECONDS = 7 * 24 * 3600.0
+LATENCIES_S = 1e-6, 10.0  # targets
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 T = TypeVar("T")
@@ -160,6 +161,14 @@ def parse_time(value: object) -> float:
         seconds = number * TIME_UNITS[unit]
     if not 0 <= seconds <= MAX_SECONDS:  # neither is NaN
         raise ValueError(f"{value!r} is no time from 0 to a week")
+    return seconds
+
+
+def as_latency(value: object) -> float:
+    """A target in seconds, or 0: none."""
+    seconds, (least, most) = parse_time(value), LATENCIES_S
+    if seconds and not least <= seconds <= most:
+        raise ValueError(f"{value!r} is neither 0 (no target) nor from 1 us to {most:g} s")
     return seconds
 
 

@@ -402,9 +402,9 @@ def _bursts(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Unit]:
 
 
 def _lopsided(first: Unit, ratio: int, burst: TenantSpec, names: Sequence[str]) -> Iterator[Unit]:
-    """The same burst, with that weight against 1 each, under knobs that know weights."""
+    """The same burst, with that weight against 1 each, under knobs that know weights; by these alone."""
     tenants = [burst, *_best_effort(weight=1)]
     for name in (name for name in names if burst_setting(name).weight):
-        setting = replace(burst_setting(name), name=f"weight {ratio} to 1", weight=ratio)
+        setting = Priority(f"weight {ratio} to 1", ratio)
         unit = _prioritised(name, setting, first, tenants)
         yield replace(unit, experiment=f"{first.experiment}-{ratio}to1")

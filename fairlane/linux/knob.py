@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,13 +34,29 @@ class Tuning:
     slack: bool = False  # limits and targets so wide that they cannot bind
     first: str | None = None  # the tenant that goes before all others, for what follows
     others: float | None = None  # io.max: the fraction of the maximum that the others may use together
-    target_us: int | None = None  # io.latency: of the first tenant, and of no other
+    target_us: int | None = None  # a latency target: of the first tenant, and of no other
     target_of_alone: float | None = None  # the same, relative to its median latency when it is alone
     classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
     speed: float = 1.0  # io.cost: the part of the speed that was found for the drive
 
 
 BY_WEIGHT = Tuning()
+
+
+def target_us(tuning: Tuning, need: Need) -> int | None:
+    """Of the first tenant."""
+    if tuning.target_of_alone is None or need.alone_us is None:
+        return tuning.target_us
+    return max(1, round(need.alone_us * tuning.target_of_alone))
+
+
+def targeted(scenario: Scenario, tuning: Tuning, need: Need) -> Scenario:
+    """The scenario with the latency target that the first tenant is to have."""
+    target = target_us(tuning, need)
+    if target is None:
+        return scenario
+    tenants = (replace(t, latency=target / 1e6) if t.name == tuning.first else t for t in scenario.tenants)
+    return replace(scenario, tenants=tuple(tenants))
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,7 @@ class Knob:
 
     needs: ClassVar[tuple[str, ...]] = ()  # what of Need it is set from
     no_elevator: ClassVar[bool] = False  # it is one of ours beside the elevator, in fairlane/scheduler
+    latencies: ClassVar[bool] = False  # it goes by the latency targets of the scenario
     wrr: ClassVar[bool] = False  # it chooses classes of the drive's queues, which have to be there
     period_s: ClassVar[float] = 0.1  # how often it looks at the load and the drive, to adjust itself
     settles: ClassVar[bool] = False  # the kernel moves it under load, until it has found its place

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from fairlane import schedulers
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import TenantSpec, Variant, shares
+from fairlane.experiment.model import Cgroup, Scenario, TenantSpec, Variant, shares
 from fairlane.linux import io_cost, queue, sysfs
 from fairlane.linux.cgroups import Tree
-from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning
+from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning, target_us
 from fairlane.proc import shielded
 
 BFQ_WEIGHT_MAX = 1000
@@ -24,7 +24,8 @@ CLASS_FIRST, CLASS_MIDDLE, CLASS_LAST = "none-to-rt", "restrict-to-be", "idle"  
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
-HEAVY = 1000  # the weight of a tenant with priority, beside others of 100
+LIGHT, HEAVY, HEAVIEST = 100, 1000, 10000  # weights of a tenant with priority, beside others of 100: from none on
+LATENCY = "io.fairlane.latency"
 
 
 def _evenly(first: float, last: float, count: int) -> list[float]:
@@ -142,8 +143,8 @@ class IoLatency(Knob):
         targets = {}
         if tuning.slack:
             targets = dict.fromkeys((t.name for t in scenario.tenants), SLACK_US)
-        elif tuning.first is not None and (target_us := self.target_us(setting)) is not None:
-            targets = {tuning.first: target_us}
+        elif tuning.first is not None and (target := target_us(tuning, setting.need)) is not None:
+            targets = {tuning.first: target}
         else:
             assert setting.need.bytes_per_s is not None
             for tenant in scenario.tenants:
@@ -153,13 +154,6 @@ class IoLatency(Knob):
         for name, target in targets.items():
             setting.write(setting.tree.paths[name] / "io.latency", f"{setting.number} target={target}")
         return {"io.latency": {name: f"target={target}" for name, target in targets.items()}}
-
-    def target_us(self, setting: Setting) -> int | None:
-        """Of the first tenant alone."""
-        tuning, need = setting.tuning, setting.need
-        if tuning.target_of_alone is None or need.alone_us is None:
-            return tuning.target_us
-        return max(1, round(need.alone_us * tuning.target_of_alone))
 
     def priorities(self, first: str) -> list[Priority]:
         return self._targets(first, (8.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0))
@@ -231,7 +225,15 @@ class Ours(ByWeight):
     """One of our schedulers."""
 
     def set(self, setting: Setting) -> dict[str, Any]:
-        return setting.weights("io.fairlane.weight") | self._prices(setting)
+        return setting.weights("io.fairlane.weight") | self._latencies(setting) | self._prices(setting)
+
+    def _latencies(self, setting: Setting) -> dict[str, Any]:
+        """Targets in us, of the cgroups that have one."""
+        nodes = {} if setting.tuning.idle else setting.tree.nodes
+        targets = {name: round(node.latency * 1e6) for name, node in nodes.items() if node.latency}
+        for name, target in targets.items():
+            setting.write(setting.tree.paths[name] / LATENCY, str(target))
+        return {LATENCY: targets} if targets else {}
 
     def _prices(self, setting: Setting) -> dict[str, str]:
         """Have it charge by the scenario's price list, if there is one."""
@@ -243,10 +245,25 @@ class Ours(ByWeight):
 
 
 class OursRqQos(Ours):
+    """It knows latency targets: as many times what the first tenant has when it is alone."""
+
     no_elevator = True
+    latencies = True
+    needs = ("alone_us",)
+
+    def priorities(self, first: str) -> list[Priority]:
+        by_weight = [Priority(f"weight {weight}", weight) for weight in (LIGHT, HEAVY, HEAVIEST)]
+        return by_weight + [self._target(first, HEAVY, times) for times in (3.0, 1.5, 1.0)]
+
+    def burst(self, first: str, weight: int, _others: float) -> Priority:
+        return self._target(first, weight, 1.0)
+
+    def _target(self, first: str, weight: int, times: float) -> Priority:
+        return Priority(f"weight {weight}, {times:g} x alone", weight, Tuning(first=first, target_of_alone=times))
 
 
-class OursRouting(OursRqQos):
+class OursRouting(Ours):
+    no_elevator = True
     wrr = True
     period_s = 1.0
 
@@ -310,6 +327,15 @@ def not_played(variant: Variant) -> str | None:
     if variant.set and TABLE[variant.knob].scheduler == "none":
         return f"{variant.name} sets tunables of {variant.knob}, which has none; leave out its `set`"
     return None
+
+
+def not_followed(name: str, scenario: Scenario) -> list[str]:
+    """A note, if the scenario has latency targets that the knob knows nothing of."""
+    nodes: list[Cgroup | TenantSpec] = [*scenario.groups, *scenario.tenants]
+    if TABLE[name].latencies or not any(node.latency for node in nodes):
+        return []
+    names = " and ".join(name for name, knob in TABLE.items() if knob.latencies)
+    return [f"Of all knobs, only {names} knows the scenario's latency targets; the others run without."]
 
 
 def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None:

@@ -14,8 +14,9 @@
  *	B  ----------->  else wait; as requests end,
  *	C  ----------->  the one furthest behind goes
  *
- * While the drive is not full, or has one tenant, a request costs an addition at its hardware
- * queue when it is sent, and one when it is done. There is no elevator in the path.
+ * While nobody is behind (behind.h), a request costs an addition at its hardware queue when it
+ * is sent, and one when it is done. There is no elevator in the path, and tenants that the
+ * drive serves alike anyway pay for nothing.
  *
  * 2. Who is next: virtual time, level by level
  *
@@ -28,50 +29,53 @@
  * The virtual time of a group of siblings is the least among those that want more than
  * they get: that wait, or were let go a moment ago and may be about to come back. For a
  * submitter has to wake up before it can send its next request; without that moment,
- * whoever happens to wait would be served instead. The moment is over when a quarter of the
- * budget was let go. Who wants less than its share holds nobody back.
+ * whoever happens to wait would be served instead. A moment is twice as long as it takes
+ * those that come back, which is measured. Who wants less than its share holds nobody back.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive
- *		is half empty with it, or empty. So the drive does not run dry for the sake
- *		of somebody who does not come back.
- *	behind	it goes as soon as there is room. It is never further behind than it may be
- *		ahead: time in which it wanted less is not saved.
+ *		has less than three quarters of the budget with it. So the drive does not run
+ *		dry for the sake of somebody who does not come back.
+ *	behind	by half as much or more: it goes at once. It is never further behind than it
+ *		may be ahead: time in which it wanted less is not saved.
+ *	else	it goes if there is room in the budget.
+ *
+ * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for
+ * twice as many requests as it used up of the last one: a deep queue sleeps once in eight
+ * requests. Credit that is not used in 16 ms is given back.
  *
  * 3. The budget: as much in the drive as is of use
  *
- * The more a drive has to do at once, the more it does in a second, up to a point; beyond
- * it, requests only wait in the drive instead of here, where they wait in the right order.
- * The budget follows that point. Windows of time take turns at a level a little above and
- * a little below, in pairs in random order. If one percent more in the drive makes it do a
- * thirtieth of a percent more, more is of use. A window lasts until the drive has had the
- * budget four times over, after one more in which what was in it before is done. What a drive
- * does by itself in that time (it flushes, it collects garbage) is noise: the level moves
- * when the mean of some pairs is off by four times its standard error, or after eight pairs.
- * Reads and all other requests are counted apart, and the gain is that of whichever gains
- * less: a drive that is given more may take more writes, which its buffer hides, at the
- * expense of reads.
+ * More than that only waits in the drive instead of here, where it waits in the right order.
+ * knee.h finds how much it is, and follows it. It is pressed for less by two kinds of flows:
  *
- * While nobody waits, the budget is of no use: what is in the drive then may still be more than
- * is of use, and the drive decides who is served. So every now and then, ever more seldom, a
- * level below it is tried, and kept if it is as good.
+ *	behind	though all that it wants is in the drive, where others are in its way
+ *	late	with a latency target (io.fairlane.latency) that more than one in a hundred of its
+ *		requests miss in the drive
+ *
+ * Pressing has a limit, which is the knee's: nobody's target starves the others. And a target
+ * gives no share: who is ahead waits here, target or not.
  *
  * dev->lock is taken only where somebody waits, and by ticks.
  */
 #include "../mechanisms/activity.h"
+#include "../mechanisms/behind.h"
 #include "../mechanisms/heap.h"
+#include "../mechanisms/knee.h"
 
 #define FA_TICK_NS (4ull * NSEC_PER_MSEC)
+#define FA_TICK_TIGHT_NS NSEC_PER_MSEC
 
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
-#define FA_MOMENT 4
-#define FA_IDLE 2
+#define FA_IDLE 4
 #define FA_CREDIT 2
 
-/* Credit: for so many requests, for so many flows, as many ticks long. */
+/* Credit: for so many requests, for so many flows, so long. */
 #define FA_CREDIT_REQUESTS 8
 #define FA_CREDIT_FLOWS 64
-#define FA_CREDIT_TICKS 8
+#define FA_CREDIT_NS (16ull * NSEC_PER_MSEC)
+
+#define FA_MOMENT_MAX_NS (10ull * NSEC_PER_MSEC)
 
 /* The drive counts as full for at least that long after somebody waited. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
@@ -79,20 +83,18 @@
 /* As many are let go before interrupts are allowed again. */
 #define FA_BATCH 32
 
-/* The budget: see 3. Elasticities and steps are in units of 1/1024. */
-#define FA_ONE 1024
-#define FA_TARGET (FA_ONE / 32)
-#define FA_TARGET_HUNT (FA_ONE / 16)
-#define FA_SPREAD (FA_ONE / 8)
-#define FA_TURNOVERS 4
-#define FA_PAIRS_MIN 3
-#define FA_PAIRS_MAX 8 /* after which the mean is believed as it is */
-#define FA_FIRST 256 /* requests */
-#define FA_LEAST 4 /* requests as they are in the drive */
-#define FA_MOST (1ll << 40)
+/* The budget: see 3. */
+#define FA_FIRST 256 /* requests, until somebody is behind */
+#define FA_LEAST 4 /* requests like those in the drive */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
+
+/* Pressing: for each late request so much, against one for each in time; and of who is behind, per tick. */
+#define FA_TIMELY 99
+#define FA_PRESS_MAX (8 * FA_TIMELY)
+#define FA_PRESS_BEHIND (FA_PRESS_MAX / 4)
+#define FA_PRESS_EASE (FA_PRESS_MAX / 64)
 
 /* Siblings: the flows below one, and its own requests. Under dev->lock but for vt. */
 struct fa_group {
@@ -107,7 +109,7 @@ struct fa_node {
 	struct fa_group *among; /* its siblings and itself. Does not change */
 	/* Under dev->lock. */
 	struct fl_heap_entry waiting, late; /* by its virtual time when it was put there */
-	u64 until; /* fa_dev.let_go, when its moment is over */
+	u64 went_ns; /* when it was last let go */
 };
 
 struct fa_flow {
@@ -119,8 +121,9 @@ struct fa_flow {
 	atomic64_t credit; /* cost it may send at once; given under dev->lock, taken by whoever sends */
 	/* Under dev->lock. */
 	struct list_head credited; /* in fa_dev.credited */
-	u64 credit_ticks; /* fa_dev.ticks, when the credit is over */
+	u64 credit_ns; /* when the credit is over */
 	u32 credit_requests; /* of the last one */
+	struct fl_behind behind;
 };
 
 /*
@@ -138,29 +141,15 @@ struct fa_hwq {
 	struct fl_hwq hwq;
 	u64 sent; /* that went at once; under hwq->lock, read at ticks: a stale one lags by a request */
 	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
+	atomic64_t judged; /* of flows with a target; by completions, too: in time, and late << 32 */
 };
 
-/* One look at what all hardware queues did. */
+/* One look at what all hardware queues did; see fa_counted(). */
 struct fa_count {
-	u64 done[2], all, limited, ns; /* all: that were sent */
+	u64 done[2], all; /* reads, and all others; all that were sent */
+	u64 judged; /* see fa_hwq */
 	u64 cost, requests; /* in the drive */
 	u64 tags; /* of those that are in use */
-};
-
-/* Under dev->lock; written by tick(). */
-struct fa_budget {
-	s64 middle, spread; /* the levels are middle (1 ± spread) */
-	s64 before; /* until a hunt has come further: the middle before; else 0 */
-	bool sized, several; /* the first requests were seen; more than one was active */
-	bool up, settled; /* of this window: its level; what was in the drive before is done */
-	struct fa_count since; /* as it began */
-	u64 turnover_ns; /* how long the drive takes for the budget */
-	bool have[2]; /* of this pair: which of them */
-	u64 rate[2][2]; /* cost per second, of reads and of all others */
-	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; elasticities; variance of, and the last gain */
-	int way, hunt; /* the last step; and whereto by halves or twos, 0: by steps */
-	u64 random;
-	u64 search_ns, again_ns; /* when to try less while nobody waits, and how long until the next time */
 };
 
 struct fa_dev {
@@ -180,10 +169,16 @@ struct fa_dev {
 	u64 full_ns; /* when the drive was last full */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
-	u64 ticks;
-	struct fa_budget b;
+	u64 tick_ns, now_ns; /* the time of the last tick, and of whatever was last */
+	u64 moment_ns; /* see 2 */
+	struct fl_knee knee;
+	s64 press; /* 0 .. FA_PRESS_MAX */
+	struct fa_count last; /* of the last tick */
+	u64 last_limited;
+	struct fl_progress all; /* of all, since ever */
+	u64 begin_ns, again_ns; /* when it may become tight, and how long until the next time */
 	u64 aged_ns; /* by tick() */
-	u64 budget, middle; /* a tunable, and what is shown of b */
+	u64 budget, middle; /* a tunable, and what is shown of the knee */
 };
 
 static inline struct fa_dev *to_fa_dev(struct fl_dev *dev)
@@ -255,15 +250,26 @@ static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 	return room - (s64)cost > limit / FA_IDLE || room >= limit;
 }
 
-/* At each level. One that is too far behind is brought up first. */
+/* Does anybody of @group want more than it gets? A stale answer: as of fa_group.vt. */
+static bool fa_wanted(const struct fa_group *group)
+{
+	return READ_ONCE(group->waiting.first) || READ_ONCE(group->late.first);
+}
+
+/*
+ * At each level. One that is too far behind is brought up first; one that nobody waits beside
+ * is not ahead of anybody. If a virtual time moves meanwhile, the next request does this.
+ */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node)) {
-		s64 vt = atomic64_read(&node->vt), behind = atomic64_read(&node->among->vt) - vt;
+		s64 vt = atomic64_read(&node->vt), among = atomic64_read(&node->among->vt);
 		s64 lead = fa_lead(fa, node->among);
 
-		if (behind > lead) /* if it moves meanwhile, the next request does this */
-			atomic64_try_cmpxchg(&node->vt, &vt, vt + behind - lead);
+		if (among - vt > lead)
+			atomic64_try_cmpxchg(&node->vt, &vt, among - lead);
+		else if (vt - among > 0 && !fa_wanted(node->among))
+			atomic64_try_cmpxchg(&node->among->vt, &among, vt);
 		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
 	}
 }
@@ -322,7 +328,7 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 		fa->nr_credited++;
 	}
 	list_move_tail(&f->credited, &fa->credited);
-	f->credit_ticks = fa->ticks + FA_CREDIT_TICKS;
+	f->credit_ns = fa->tick_ns + FA_CREDIT_NS;
 	atomic64_add(more, &fa->credits);
 	fa->limited += f->credit_requests;
 	atomic64_add(-(s64)more, &fa->room);
@@ -335,9 +341,8 @@ static void fa_look_at_credits(struct fa_dev *fa)
 {
 	struct fa_flow *f, *next;
 
-	fa->ticks++;
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
-		if (!atomic64_read(&f->credit) || fa->ticks >= f->credit_ticks)
+		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns)
 			fa_end_credit(fa, f);
 	}
 }
@@ -375,7 +380,7 @@ static struct fa_node *fa_first_late(struct fa_dev *fa, struct fa_group *group)
 	while ((entry = group->late.first)) {
 		struct fa_node *node = container_of(entry, struct fa_node, late);
 
-		if ((s64)(fa->let_go - node->until) >= 0)
+		if (fa->now_ns - node->went_ns > fa->moment_ns)
 			fl_heap_remove(&group->late, entry);
 		else if (entry->key == (u64)atomic64_read(&node->vt))
 			return node;
@@ -416,8 +421,18 @@ static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
 	}
 }
 
-static void fa_begin_waiting(struct fa_node *node)
+/* How long a moment is: twice as long as it takes who was let go to come back. */
+static void fa_came_back(struct fa_dev *fa, const struct fa_node *node)
 {
+	s64 took_ns = min_t(u64, fa->now_ns - node->went_ns, FA_MOMENT_MAX_NS);
+
+	fa->moment_ns += (2 * took_ns - (s64)fa->moment_ns) / 16;
+}
+
+static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
+{
+	if (node->late.in)
+		fa_came_back(fa, node);
 	for (; node && !node->waiting.in; node = fa_above(node)) {
 		fl_heap_remove(&node->among->late, &node->late);
 		fa_put(&node->among->waiting, &node->waiting, node);
@@ -434,7 +449,7 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 		struct fa_group *group = node->among;
 
 		fl_heap_remove(&group->waiting, &node->waiting);
-		node->until = fa->let_go + ((u64)(fa->limit / FA_MOMENT) << FA_COUNT_SHIFT);
+		node->went_ns = fa->now_ns;
 		fa_put(&group->late, &node->late, node);
 		more = group->waiting.first;
 	}
@@ -464,6 +479,7 @@ static bool fa_release(struct fa_dev *fa)
 {
 	int i;
 
+	fa->now_ns = fl_now_ns();
 	for (i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
 		s64 room = atomic64_read(&fa->room);
 		struct fa_flow *f;
@@ -490,18 +506,28 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? */
+/* May a request of @f go at once? If it is behind at each level, there is always room for it. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
+	bool wanted = false, behind = true, ahead = false;
 	const struct fa_node *node;
 
-	if (room <= 0 || !list_empty(&f->waiting))
+	if (!list_empty(&f->waiting))
 		return false;
-	for (node = &f->own; node; node = fa_above(node))
-		if (fa_is_ahead(fa, node))
-			return fa_spare(fa, room, cost);
-	return true;
+	for (node = &f->own; node; node = fa_above(node)) {
+		s64 lag = atomic64_read(&node->among->vt) - atomic64_read(&node->vt), lead;
+
+		if (!fa_wanted(node->among)) /* nobody to be ahead of, or behind */
+			continue;
+		lead = fa_lead(fa, node->among);
+		wanted = true;
+		behind = behind && 2 * lag > lead;
+		ahead = ahead || -lag > lead;
+	}
+	if (wanted && behind)
+		return true;
+	return room > 0 && (!ahead || fa_spare(fa, room, cost));
 }
 
 static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
@@ -513,7 +539,8 @@ static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a
 	atomic_inc(&fa->nr_waiting);
 	fa->waits++;
 	fa->limited++;
-	fa_begin_waiting(&f->own);
+	fa->now_ns = fl_now_ns();
+	fa_begin_waiting(fa, &f->own);
 	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
 	fa_release(fa);
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
@@ -539,12 +566,26 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	return true;
 }
 
-static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost)
+/* Its own target, or that of the nearest above it that has one. */
+static u64 fa_target_ns(const struct fl_flow *flow)
+{
+	u64 ns = 0;
+
+	for (; flow && !ns; flow = flow->parent)
+		ns = READ_ONCE(flow->latency_ns);
+	return ns;
+}
+
+static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 {
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
+	u64 target_ns = ns ? fa_target_ns(queue->flow) : 0;
 	unsigned long flags;
 
-	atomic64_add(fa_counted(cost), &to_fa_hwq(queue->hwq)->done[op != FL_READ]);
+	atomic64_add(fa_counted(cost), &hwq->done[op != FL_READ]);
+	if (target_ns)
+		atomic64_add(ns > target_ns ? 1ull << 32 : 1, &hwq->judged);
 	if (likely(!READ_ONCE(fa->tight)))
 		return;
 	atomic64_add(cost, &fa->room);
@@ -567,138 +608,17 @@ static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 /* ---- The budget; under dev->lock --------------------------------------- */
 
-static u64 fa_sum(const struct fa_budget *b, bool up)
-{
-	return b->rate[up][0] + b->rate[up][1];
-}
-
-/* By how much the upper window of a pair did more of one kind than the lower one. */
-static s64 fa_gain(const struct fa_budget *b, int i)
-{
-	u64 sum = b->rate[0][i] + b->rate[1][i];
-
-	return sum ? div64_s64((s64)(b->rate[1][i] - b->rate[0][i]) * 2 * FA_ONE, sum) : 0;
-}
-
-/*
- * Is more of use (1), or less enough (-1)? 0: that is not known yet. A pair is complete. Of
- * reads and all others those count that gain less; but not if they are a sixteenth of all.
- */
-static int fa_pair(struct fa_budget *b)
-{
-	u64 all = fa_sum(b, 0) + fa_sum(b, 1);
-	s64 least = FA_ONE * FA_ONE, error2 = 0;
-	int i;
-
-	b->n++;
-	for (i = 0; i < 2; i++) {
-		s64 gain = fa_gain(b, i), change = gain - b->last[i], mean;
-
-		b->noise[i] += (change * change / 2 - b->noise[i]) / 4;
-		b->last[i] = gain;
-		b->sum[i] += div64_s64(gain * FA_ONE / 2, b->spread);
-		mean = div64_s64(b->sum[i], b->n);
-		if (16 * (b->rate[0][i] + b->rate[1][i]) > all && mean < least) {
-			least = mean;
-			error2 = div64_s64(4 * b->noise[i] * FA_ONE * FA_ONE, b->spread * b->spread * b->n);
-		}
-	}
-	least -= b->hunt ? FA_TARGET_HUNT : FA_TARGET;
-	if (!b->hunt && (b->n < FA_PAIRS_MIN || (b->n < FA_PAIRS_MAX && least * least < error2)))
-		return 0;
-	return least > 0 ? 1 : -1;
-}
-
-/* What pairs said so far was of other levels. */
-static void fa_forget(struct fa_budget *b)
-{
-	b->n = 0;
-	b->sum[0] = 0;
-	b->sum[1] = 0;
-	b->have[0] = false;
-	b->have[1] = false;
-}
-
-/* From @level on by halves (-1), or twos (1), as long as that is right. */
-static void fa_hunt(struct fa_budget *b, int way, s64 level)
-{
-	fa_forget(b);
-	b->hunt = way;
-	b->before = b->middle;
-	b->spread = FA_ONE / 3; /* one level is twice the other */
-	b->middle = way > 0 ? level * 3 / 2 : level * 3 / 4;
-	b->up = way < 0; /* first as much as it is now */
-}
-
-/* From now on by steps. */
-static void fa_hunt_over(struct fa_budget *b)
-{
-	fa_forget(b);
-	b->hunt = 0;
-	b->way = 0;
-	b->before = 0;
-	b->spread = 2 * FA_SPREAD;
-}
-
-/* A pair of a hunt. One of its levels is one of the next pair's. */
-static void fa_hunt_on(struct fa_budget *b)
-{
-	int way = fa_pair(b), more = way > 0;
-
-	/* Half as much in a drive makes it do half as much, or more. It has changed: once more. */
-	if (fa_sum(b, 0) < fa_sum(b, 1) / 2) {
-		fa_forget(b);
-		b->up = b->hunt < 0;
-		return;
-	}
-	if (way != b->hunt) {
-		if (b->before)
-			b->middle = b->before;
-		else
-			b->middle += way * b->middle * b->spread / FA_ONE;
-		fa_hunt_over(b);
-		return;
-	}
-	b->before = 0;
-	b->middle = more ? 2 * b->middle : b->middle / 2;
-	if (more)
-		memcpy(b->rate[0], b->rate[1], sizeof(b->rate[0]));
-	fa_forget(b);
-	b->have[!more] = true; /* downwards as much as at first, or many small losses would be a large one */
-	b->up = more;
-}
-
-/* One step, if it is known where to. */
-static void fa_step(struct fa_budget *b)
-{
-	int way = fa_pair(b);
-
-	if (!way)
-		return;
-	if (way > 0)
-		b->middle += b->middle * b->spread / FA_ONE;
-	else
-		b->middle = b->middle * FA_ONE / (FA_ONE + b->spread);
-	if (way == b->way) {
-		fa_hunt(b, way, b->middle);
-		return;
-	}
-	b->spread = FA_SPREAD;
-	b->way = way;
-	fa_forget(b);
-}
-
 static u64 fa_requests(u64 counted)
 {
 	return counted & ((1 << FA_COUNT_SHIFT) - 1);
 }
 
-static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
+static void fa_count(struct fa_dev *fa, struct fa_count *count)
 {
 	unsigned int i;
 	u64 in_drive;
 
-	*count = (struct fa_count){ .ns = now_ns, .limited = fa->limited, .all = fa->let_go };
+	*count = (struct fa_count){ .all = fa->let_go };
 	for (i = 0; i < fa->dev.nr_hwqs; i++) {
 		struct fa_hwq *hwq = to_fa_hwq(fa->dev.hwqs[i]);
 
@@ -706,6 +626,7 @@ static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
 		count->done[1] += atomic64_read(&hwq->done[1]);
 		count->all += READ_ONCE(hwq->sent);
 		count->tags += READ_ONCE(hwq->hwq.tags);
+		count->judged += atomic64_read(&hwq->judged);
 	}
 	in_drive = count->all - count->done[0] - count->done[1];
 	if ((s64)in_drive < 0) /* what one sent was done before the look at another one was over */
@@ -714,116 +635,107 @@ static void fa_count(struct fa_dev *fa, u64 now_ns, struct fa_count *count)
 	count->requests = fa_requests(in_drive);
 }
 
-/* @now ends a window. It counts if so many had to wait that the budget was the limit. */
-static void fa_window_over(struct fa_budget *b, const struct fa_count *now)
+/* Is some active flow behind? Of those that are without @hope it is not asked. */
+static bool fa_somebody_is_behind(struct fa_dev *fa, u64 in_drive, bool hope)
 {
-	u64 ns = now->ns - b->since.ns, all = 0;
-	int i;
+	struct list_head *active = &fa->dev.active, *first = active->next;
+	unsigned int queues = 0;
 
-	for (i = 0; i < 2; i++) {
-		u64 done = (now->done[i] - b->since.done[i]) >> FA_COUNT_SHIFT;
+	while (queues < FL_BEHIND_QUEUES) {
+		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
+		bool hopeful;
 
-		b->rate[b->up][i] = mul_u64_u64_div_u64(done, NSEC_PER_SEC, ns);
-		all += done;
+		if (fl_is_behind(flow, &to_fa_flow(flow)->behind, fa->all, in_drive, &hopeful) &&
+		    (hopeful || !hope))
+			return true;
+		list_move_tail(&flow->active_node, active);
+		if (active->next == first)
+			break;
+		queues += fa->dev.nr_hwqs;
 	}
-	if (all)
-		b->turnover_ns = (3 * b->turnover_ns +
-				  min_t(u64, mul_u64_u64_div_u64(b->middle, ns, max_t(u64, all, FL_COST_ONE)),
-					NSEC_PER_SEC / 10)) / 4;
-	b->have[b->up] = b->up ||
-			 8 * (now->limited - b->since.limited) > fa_requests(now->all - b->since.all);
-	if (!b->have[b->up]) {
-		fa_hunt_over(b);
-	} else if (!b->have[!b->up]) {
-		b->up = !b->up;
-		return;
-	} else if (b->hunt) {
-		fa_hunt_on(b);
-	} else {
-		fa_step(b);
-	}
-	if (b->hunt)
-		return;
-	/* not in step with what the drive does by itself */
-	b->have[0] = false;
-	b->have[1] = false;
-	b->random = b->random * 6364136223846793005ull + 1442695040888963407ull;
-	b->up = b->random >> 63;
+	return false;
 }
 
-/* Nobody waits. Is less in the drive as good? */
-static void fa_search(struct fa_dev *fa, const struct fa_count *now)
+/* Requests of flows with a target since the last tick. True: some were late. */
+static bool fa_judge(struct fa_dev *fa, const struct fa_count *now)
 {
-	struct fa_budget *b = &fa->b;
+	u64 judged = now->judged - fa->last.judged;
+	u32 late = judged >> 32, timely = judged;
 
-	fa_hunt(b, -1, min_t(s64, b->middle, now->cost));
-	b->settled = false;
-	b->since = *now;
-	b->again_ns = min_t(u64, 4 * b->again_ns, FA_AGAIN_MAX_NS);
-	b->search_ns = now->ns + b->again_ns;
-	fa->full_ns = now->ns;
+	fa->press += (s64)FA_TIMELY * late - timely;
+	return late;
 }
 
-static s64 fa_level(const struct fa_dev *fa)
+/* From now on the drive is kept from becoming fuller. */
+static void fa_begin(struct fa_dev *fa, const struct fa_count *now)
 {
-	const struct fa_budget *b = &fa->b;
-	s64 spread = b->middle * b->spread / FA_ONE;
+	fl_knee_search(&fa->knee, now->cost);
+	fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
+	fa->begin_ns = fa->tick_ns + fa->again_ns;
+	fa->full_ns = fa->tick_ns;
+}
 
-	return fa->budget ? (s64)fa->budget * FL_COST_ONE : b->middle + (b->up ? spread : -spread);
+/* Is the drive to be kept from becoming fuller? */
+static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
+{
+	bool late = fa_judge(fa, now);
+
+	if (fa->limited != fa->last_limited) {
+		fa->full_ns = fa->tick_ns;
+		fa->again_ns = FA_AGAIN_MIN_NS;
+	}
+	if (fa->tight)
+		fa->press += several && fa_somebody_is_behind(fa, fa->limit, true) ? FA_PRESS_BEHIND :
+										   -FA_PRESS_EASE;
+	else if (several && now->cost && fa->tick_ns >= fa->begin_ns &&
+		 (late || fa_somebody_is_behind(fa, now->cost, false)))
+		fa_begin(fa, now);
+	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
+	return several && fa->tick_ns - fa->full_ns < FA_GRACE_NS;
 }
 
 /* What the drive would have if almost all tags were taken, for requests like those that it has. */
 static s64 fa_all_tags(const struct fa_count *now)
 {
 	if (!now->requests || !now->tags)
-		return FA_MOST;
+		return FL_KNEE_MOST;
 	return mul_u64_u64_div_u64(now->cost, max_t(u64, now->tags - now->tags / FA_SPARE, 1), now->requests);
+}
+
+/* What was done since the last tick, and so how much is of use in the drive. */
+static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
+{
+	s64 mean = now->requests ? div64_u64(now->cost, now->requests) : 0;
+	struct fl_knee_look look = {
+		.ns = ns,
+		.done = { (now->done[0] - fa->last.done[0]) >> FA_COUNT_SHIFT,
+			  (now->done[1] - fa->last.done[1]) >> FA_COUNT_SHIFT },
+		.sent = fa_requests(now->all - fa->last.all),
+		.limited = fa->limited - fa->last_limited,
+	};
+
+	/* at fewer than some requests, more and less are the same */
+	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, max_t(s64, FA_LEAST * mean, 1));
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
 {
 	const struct list_head *active = &fa->dev.active;
 	bool several = active->next != active->prev;
-	struct fa_budget *b = &fa->b;
-	u64 ns, length_ns;
 	struct fa_count now;
 
+	fa_count(fa, &now);
+	fa->all.cost += (now.all - fa->last.all) >> FA_COUNT_SHIFT;
+	fa->all.requests += fa_requests(now.all - fa->last.all);
+	if (fa->tight)
+		fa_follow(fa, &now, now_ns - fa->tick_ns);
+	fa->tick_ns = now_ns;
 	fa_look_at_credits(fa);
-	fa_count(fa, now_ns, &now);
-	if (!b->sized && now.requests) { /* tells how large requests are */
-		b->middle = div64_u64(FA_FIRST * now.cost, now.requests);
-		b->sized = true;
-	}
-	if (now.requests) { /* at fewer than some requests, more and less are the same */
-		s64 least = FA_LEAST * div64_u64(now.cost, now.requests);
-
-		if (b->middle < least && b->hunt)
-			fa_hunt_over(b);
-		b->middle = clamp_t(s64, b->middle, least, FA_MOST);
-	}
-	if (fa->limited != b->since.limited || (s64)now.cost >= fa->limit)
-		fa->full_ns = now_ns;
-	if (!fa->tight && b->before) { /* nobody came to wait, which tells nothing */
-		b->middle = b->before;
-		fa_hunt_over(b);
-	}
-	if (several && !b->several)
-		b->search_ns = max_t(u64, b->search_ns, now_ns + FA_AGAIN_MIN_NS / 2);
-	b->several = several;
-	if (several && !fa->tight && now_ns >= b->search_ns && now.cost)
-		fa_search(fa, &now);
-	WRITE_ONCE(fa->tight, several && now_ns - fa->full_ns < FA_GRACE_NS);
-	ns = now_ns - b->since.ns;
-	length_ns = max_t(u64, b->turnover_ns, FA_TICK_NS) * (b->settled ? FA_TURNOVERS : 1);
-	if (ns >= length_ns) {
-		bool late = ns > 4 * length_ns; /* the drive was idle meanwhile */
-
-		if (b->settled && !late)
-			fa_window_over(b, &now);
-		b->settled = !b->settled && !late;
-		b->since = now;
-	}
-	WRITE_ONCE(fa->limit, min_t(s64, fa_level(fa), fa_all_tags(&now)));
+	WRITE_ONCE(fa->tight, fa_decide(fa, &now, several));
+	fa->last = now;
+	fa->last_limited = fa->limited;
+	WRITE_ONCE(fa->limit, min_t(s64, fa->budget ? (s64)fa->budget * FL_COST_ONE : fl_knee_level(&fa->knee),
+				    fa_all_tags(&now)));
 	atomic64_set(&fa->room, fa->limit - (s64)now.cost - atomic64_read(&fa->credits));
 }
 
@@ -840,13 +752,13 @@ static u64 fa_tick(struct fl_dev *dev)
 	}
 	spin_lock_irqsave(&dev->lock, flags);
 	fa_look(fa, now_ns);
-	fa->middle = fa->b.middle / FL_COST_ONE;
+	fa->middle = fa->knee.middle / FL_COST_ONE;
 	while (fa_release(fa)) { /* interrupts may come in between */
 		spin_unlock_irqrestore(&dev->lock, flags);
 		spin_lock_irqsave(&dev->lock, flags);
 	}
 	spin_unlock_irqrestore(&dev->lock, flags);
-	return idle ? 0 : FA_TICK_NS;
+	return idle ? 0 : fa->tight ? FA_TICK_TIGHT_NS : FA_TICK_NS;
 }
 
 /* ---- Devices and flows ----------------------------------------------------- */
@@ -856,10 +768,9 @@ static void fa_init_dev(struct fl_dev *dev)
 	struct fa_dev *fa = to_fa_dev(dev);
 
 	INIT_LIST_HEAD(&fa->credited);
-	fa->b.middle = FA_FIRST * FL_COST_ONE;
-	fa_hunt(&fa->b, -1, fa->b.middle);
-	fa->b.again_ns = FA_AGAIN_MIN_NS;
-	fa->limit = fa->b.middle;
+	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE);
+	fa->again_ns = FA_AGAIN_MIN_NS;
+	fa->limit = fl_knee_level(&fa->knee);
 }
 
 static void fa_node_init(struct fa_node *node, struct fa_group *among)

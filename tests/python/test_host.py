@@ -24,7 +24,7 @@ from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import bench
 from fairlane.linux import cgroups, disks, fio, fio_logs, io_cost, knobs, queue, sysfs
 from fairlane.linux.cgroups import Tree
-from fairlane.linux.knob import BY_WEIGHT, Need, Setting, Tuning, differing
+from fairlane.linux.knob import BY_WEIGHT, Need, Setting, Tuning, differing, targeted
 from fairlane.proc import terminable
 
 TENANTS = (TenantSpec("a", 2000, rw="randrw", mix=75), TenantSpec("b", 500, bs=1 << 20))
@@ -493,6 +493,35 @@ def test_io_latency_is_what_the_share_of_the_maximum_takes(device: Path, tree: T
     assert written(tree, "io.latency") == {"a": "8:16 target=5120", "b": "8:16 target=5242880"}
     set_knob("io.latency", tree, tuning=Tuning(first="b", target_us=700))
     assert written(tree, "io.latency")["b"] == "8:16 target=700"
+
+
+def test_a_latency_target_is_written_in_us_and_read_back(device: Path, tree: Tree) -> None:
+    (device / "fairlane").mkdir()
+    (device / "fairlane/scheduler").write_text("[none] fairlane\n")
+    tree.nodes["b"] = replace(TENANTS[1], latency=0.0003)
+    setting = Setting("sdx", "8:16", tree, WHAT, Need())
+    with knobs.applied(knobs.TABLE["fairlane"], setting) as config:
+        assert config["io.fairlane.latency"] == {"b": 300}
+        assert written(tree, "io.fairlane.latency") == {"a": None, "b": "300"}
+        assert differing(setting) == []
+        (tree.paths["b"] / "io.fairlane.latency").write_text("default 0\n")
+        assert differing(setting) == [f"{tree.paths['b'] / 'io.fairlane.latency'} says 'default 0', not '300'"]
+
+
+def test_a_target_relative_to_the_latency_alone_is_one_of_the_first_tenant() -> None:
+    tuning = Tuning(first="b", target_of_alone=1.5)
+    found = targeted(WHAT, tuning, Need(alone_us=50.0))
+    assert [tenant.latency for tenant in found.tenants] == pytest.approx([0, 75e-6])
+    assert replace(found, tenants=TENANTS) == WHAT
+    assert targeted(WHAT, tuning, Need()) == targeted(WHAT, Tuning(first="b"), Need(alone_us=50.0)) == WHAT
+
+
+def test_a_knob_that_knows_no_latency_targets_says_so_and_once() -> None:
+    what = replace(WHAT, groups=(Cgroup("g", latency=0.001),))
+    notes = {tuple(knobs.not_followed(name, what)) for name in knobs.TABLE if name != "fairlane"}
+    assert notes == {("Of all knobs, only fairlane knows the scenario's latency targets; the others run without.",)}
+    assert knobs.not_followed("fairlane", what) == []
+    assert [knobs.not_followed(name, WHAT) for name in knobs.TABLE] == [[]] * len(knobs.TABLE)
 
 
 @pytest.mark.parametrize("name", ["io.max", "io.latency", "io.prio.class", "io.cost", "bfq"])

@@ -145,9 +145,19 @@ def test_a_block_that_no_drive_has_is_the_drive_s_fault_not_a_tenant_s(tmp_path:
 
 def test_values_with_units(tmp_path: Path) -> None:
     text = DEVICE + TENANT + 'bs = "128KiB"\nstart = "500ms"\nrate = "8MiB/s"\nthinktime = "20us"\n'
-    tenant = parse(tmp_path, text).tenants[0]
+    tenant = parse(tmp_path, text + 'latency = "300us"\n').tenants[0]
     assert (tenant.bs, tenant.start, tenant.rate) == (131072, 0.5, Rate(bytes_per_s=8 << 20))
-    assert tenant.thinktime == pytest.approx(20e-6)
+    assert (tenant.thinktime, tenant.latency) == pytest.approx((20e-6, 300e-6))
+
+
+def test_a_cgroup_or_a_tenant_may_have_a_latency_target(tmp_path: Path) -> None:
+    inner = '[[cgroup]]\nname = "g"\nlatency = 10\n'
+    found = parse(
+        tmp_path,
+        DEVICE + inner + '[defaults]\nlatency = "1ms"\n' + TENANT + TENANT.replace('"a"', '"b"') + "latency = 0\n",
+    )
+    assert [group.latency for group in found.groups] == [10]
+    assert [tenant.latency for tenant in found.tenants] == [0.001, 0]
 
 
 def test_a_variant_is_its_knob_with_other_tunables_and_may_take_its_place(tmp_path: Path) -> None:
@@ -196,6 +206,9 @@ def test_a_trace_is_beside_the_scenario_or_one_of_the_projects(tmp_path: Path) -
         (DEVICE + TENANT + "weight = 0\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
         (DEVICE + TENANT + "weight = 10001\n", "[[tenant]] number 1 weight", "from 1 to 10000"),
         (DEVICE + TENANT + "weight = true\n", "[[tenant]] number 1 weight", "whole number"),
+        (DEVICE + TENANT + "latency = 10.1\n", "[[tenant]] number 1 latency", "from 1 us to 10 s"),
+        (DEVICE + TENANT + "latency = 1e-7\n", "[[tenant]] number 1 latency", "from 1 us to 10 s"),
+        (DEVICE + TENANT + "latency = -1\n", "[[tenant]] number 1 latency", "no time"),
         (DEVICE + TENANT + 'bs = "4kb"\n', "[[tenant]] number 1 bs", "valid are B, KiB, MiB"),
         (DEVICE + TENANT + 'start = "1h"\n', "[[tenant]] number 1 start", "valid are us, ms, s"),
         (DEVICE + TENANT + 'rate = "5 apples"\n', "[[tenant]] number 1 rate", "valid are iops, B/s"),
@@ -366,7 +379,7 @@ def test_tenants_have_the_defaults_that_they_do_not_say_otherwise(tmp_path: Path
 
 @pytest.mark.parametrize("key", ["name", "parent", "cases", "nonsense"])
 def test_a_default_that_no_tenant_can_have_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(FairlaneError, match=rf"x.toml: \[defaults\] {key}: unknown key; valid are weight, jobs"):
+    with pytest.raises(FairlaneError, match=rf"x.toml: \[defaults\] {key}: unknown key; valid are weight, latency"):
         parse(tmp_path, f'{DEVICE}[defaults]\n{key} = "x"\n{TENANT}')
 
 

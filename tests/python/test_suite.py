@@ -30,9 +30,8 @@ from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
 from fairlane.linux import disks, io_cost, knobs
-from fairlane.linux.cgroups import Tree
 from fairlane.linux.disks import Target
-from fairlane.linux.knob import Need, Setting
+from fairlane.linux.knob import BY_WEIGHT, Need, target_us
 from fairlane.pages import bench_page
 from fairlane.places import ROOT
 from fairlane.vm import supported
@@ -85,6 +84,19 @@ def test_few_settings_still_span_the_range(knob: str) -> None:
     every, few = suite.settings(knob, 99), suite.settings(knob, 3)
     assert (few[0], few[-1]) == (every[0], every[-1])
     assert len(few) == min(3, len(every))
+
+
+def test_fairlane_is_asked_for_weights_and_then_for_targets() -> None:
+    found = suite.settings("fairlane", suite.ALL_PUBLISHED)
+    asked = [(setting.weight, setting.tuning.target_of_alone) for setting in found]
+    assert asked == [(100, None), (1000, None), (10000, None), (1000, 3.0), (1000, 1.5), (1000, 1.0)]
+    assert {setting.tuning.first for setting in found if setting.tuning != BY_WEIGHT} == {suite.PRIO}
+    with_target = {
+        name for name in knobs.TABLE if suite.burst_setting(name).tuning.target_of_alone and name in schedulers.NAMES
+    }
+    assert with_target == {"fairlane"}
+    lopsided = [unit for unit in units(quick=False) if unit.knob == "fairlane" and "to1" in unit.experiment]
+    assert {unit.tuning for unit in lopsided} == {BY_WEIGHT}, "only weights"
 
 
 def test_the_full_size_asks_all_that_the_paper_does_and_quick_stays_quick() -> None:
@@ -537,10 +549,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         counters: dict[str, object] = {"drive_us": {"read": 100.0}}
         counters |= {"io.cost": seen} if job.variant.knob == "io.cost" else {}
         run = Run(job.variant.name, 0, 1.0, tenants, 1e6, 244, 1.0, None, counters)
-        setting = Setting("x", "", Tree(Path(), Path(), {}, {}), job.scenario, need, job.tuning)
-        latency = knobs.TABLE["io.latency"]
-        assert isinstance(latency, knobs.IoLatency)
-        return host._Got(run, {"target": latency.target_us(setting), "io.cost": asdict(need)["io_cost"]})
+        return host._Got(run, {"target": target_us(job.tuning, need), "io.cost": asdict(need)["io_cost"]})
 
     monkeypatch.setattr(disks, "free_target", lambda *_args: Target(Path("/dev/x"), 1 << 30, 512))
     monkeypatch.setattr(disks, "describe", lambda *_args: {"name": "x"})
@@ -558,7 +567,7 @@ def on_host(out: Path, part: str, *names: str) -> bench.Bench:
 
 
 def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen: list[Job], identity: object) -> None:
-    what = on_host(tmp_path, "d3", "io.latency", "io.max")
+    what = on_host(tmp_path, "d3", "io.latency", "io.max", "fairlane")
     todo, store = what.units, what.store
     done: list[int] = []
     bench.run(what, lambda _now: done.append(sum(map(store.done, todo))))
@@ -567,6 +576,8 @@ def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen:
     latency = [store.load(unit.id) for unit in todo if unit.knob == "io.latency"]
     targets = [results.config["io.latency"]["target"] for results in latency]
     assert targets == [400, 100, 50] * 2 * 3, "8, 2 and 1 times what the tenant had when it was alone"
+    ours = [store.load(unit.id).config["fairlane"]["target"] for unit in todo if unit.knob == "fairlane"]
+    assert ours == [None, None, 50] * 2 * 3, "no priority, weights, and the latency alone"
     lacking = [store.load(unit.id) for unit in todo if unit.knob == "io.max"]
     assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
 

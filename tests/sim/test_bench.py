@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,48 @@ def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
     assert run(tmp_path, "--suite", "d4") == 0, "and on a kernel that has it, it runs"
     assert "kyber-fairness did not run" not in capsys.readouterr().out
     assert {unit.knob for unit in bench.load(tmp_path).todo} == {"d2fq"}
+
+
+def test_a_target_is_what_the_first_tenant_had_when_it_was_alone_in_this_start_or_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    assert run(tmp_path, "--suite", "d3,d4", "--knobs", "fairlane") == 0
+    what = bench.load(tmp_path)
+
+    def check() -> None:
+        for unit in what.units:
+            if unit.knob != "fairlane":
+                continue
+            times, alone = unit.tuning.target_of_alone, what.store.run(unit.alone or "")
+            assert alone is not None
+            median = alone.tenants[0].lat_us["p50"] or 0
+            target = {suite.PRIO: max(1, round(median * times))} if times else None
+            assert what.store.load(unit.id).config["fairlane"].get("latency_us") == target, unit.id
+
+    check()
+    asked = [unit.tuning.target_of_alone for unit in what.units if unit.knob == "fairlane"]
+    assert asked == [None, None, 1.0] * 2 + [1.0] * 4, "d3 from no priority to the most, and every burst"
+    for unit in what.units:
+        if unit.tuning.target_of_alone:
+            what.store.path(unit.id).unlink()
+    assert run(tmp_path, "--suite", "d3,d4", "--knobs", "fairlane") == 0
+    check()
+
+
+def test_what_is_set_from_a_run_that_fails_is_left_out_and_all_else_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = program.play
+
+    def play(given: dict[str, Any], *rest: Any) -> program.Played:
+        fails = given["scenario"].endswith("/alone") and given["tenants"][0]["depth"] == 1
+        return program.Played(1, ["fl-sim: it broke"]) if fails else real(given, *rest)
+
+    monkeypatch.setattr(program, "play", play)
+    assert run(tmp_path, "--suite", "d3", "--knobs", "fairlane") != 0
+    what = bench.load(tmp_path)
+    missing = [(unit.experiment, unit.setting) for unit in what.units if not what.store.ran(unit)]
+    assert missing == [("alone", "randread-4KiB-1x1"), ("latency", "weight 1000, 1 x alone")]
 
 
 def test_a_burst_of_a_millisecond_has_a_figure(tmp_path: Path) -> None:

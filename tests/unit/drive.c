@@ -297,7 +297,7 @@ static void done(struct drive *d, struct event *ev)
 
 	d->in_flight[ev->hwq]--;
 	if (d->dev->sched->admit)
-		fl_leave(&r->admission);
+		fl_leave(&r->admission, 0);
 	else
 		fl_done(ev->rq);
 	r->tenant->done++;

@@ -289,7 +289,7 @@ static void test_a_queue_is_made_at_first_use(void)
 		if ((*sched)->dispatch)
 			CHECK(fl_next(d.dev, 1) == &rq, "%s", (*sched)->name);
 		if ((*sched)->admit)
-			fl_leave(&admission);
+			fl_leave(&admission, 0);
 		else
 			fl_done(&rq);
 		fl_tick(d.dev);

@@ -45,7 +45,7 @@ TORTURES = {
     "switching-cgroups": ("switching", CGROUPS),
     "data-interface": ("data", "interface"),
     "kyber-fairness": EACH,
-    "fairlane": ("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices"),
+    "fairlane": ("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices,latencies"),
     "mqflashfq": ("@mqflashfq", *EACH),
     "d2fq": ("route",),
     "flashfq": ("@flashfq", *EACH),

@@ -45,11 +45,7 @@ def runs(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[dict[s
     for version in VERSIONS:
         kernels.build_modules(kernels.ensure(version))
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
-        yield {
-            what: pool.apply_async(guest_run, args, how)
-            for what, (args, how) in RUNS.items()
-            if what in asked
-        }
+        yield {what: pool.apply_async(guest_run, args, how) for what, (args, how) in RUNS.items() if what in asked}
 
 
 def test_guest_has_what_the_runs_need(kernel: str, runs: dict[str, Any]) -> None:

@@ -27,40 +27,54 @@ def refused(path: Path, text: str) -> int:
 
 
 def weights() -> None:
+    number_file("weight", 1, 10_000, 100)
+
+
+def latencies() -> None:
+    number_file("latency", 0, 10_000_000, 0)
+
+
+def number_file(name: str, low: int, high: int, default: int) -> None:
+    """A number for each drive, or for all: what is written is shown, and I/O goes on; anything else changes nothing."""
     with kit.drive(completion_nsec=100_000) as disk:
         number = Path("/sys/block", disk, "dev").read_text().strip()
         cgroup = Cgroup()
-        weight = cgroup.file("weight")
-        assert weight.read_text() == "default 100\n"
+        file = cgroup.file(name)
+        assert file.read_text() == f"default {default}\n"
         with kit.readers_of(disk, [cgroup]) as readers:
             kit.wait_all_read(readers, "the reader gets on")
             for text, said in [
                 ("200", "default 200\n"),
                 ("default 300", "default 300\n"),
-                ("default  1\n", "default 1\n"),
-                ("10000", "default 10000\n"),
-                (f"{number} 50", f"default 10000\n{number} 50\n"),
-                (f"{number} 10000\n", f"default 10000\n{number} 10000\n"),
-                ("default 7", f"default 7\n{number} 10000\n"),
+                (f"default  {low}\n", f"default {low}\n"),
+                (f"{high}", f"default {high}\n"),
+                (f"{number} 50", f"default {high}\n{number} 50\n"),
+                (f"{number} {low}", f"default {high}\n{number} {low}\n"),
+                (f"{number} {high}\n", f"default {high}\n{number} {high}\n"),
+                ("default 7", f"default 7\n{number} {high}\n"),
                 (f"{number} default", "default 7\n"),
                 (f"{number} 12", f"default 7\n{number} 12\n"),
             ]:
-                assert refused(weight, text) == 0, f"{text!r} is refused"
-                assert weight.read_text() == said, f"after {text!r}"
-            before = weight.read_text()
-            wrong = ["0", "10001", "-1", "default 0", "default 10001", "default -1", "1.5", "18446744073709551617"]
+                assert refused(file, text) == 0, f"{text!r} is refused"
+                assert file.read_text() == said, f"after {text!r}"
+                kit.wait_all_read(readers, f"the reader gets on after {text!r}")
+            before = file.read_text()
+            beyond = [low - 1, high + 1, -1, 1 << 64, (1 << 32) - 1]
+            wrong = [*map(str, beyond), *(f"default {value}" for value in beyond), "1.5", "18446744073709551617"]
             wrong += ["many", "default", "default many", "\n", " ", "100 200", "default 100 200", "default100"]
-            wrong += [f"{number} {value}" for value in ("0", "10001", "-1", "many", "", "5 6", "defaults")]
+            wrong += [f"{number} {value}" for value in (*beyond, "many", "", "5 6", "defaults")]
             wrong += ["250:250 100", "7 100", ":1 100", "250:250 default", f"{number}", f"{number}:1 100"]
             for text in wrong:
-                assert refused(weight, text) in (errno.EINVAL, errno.ERANGE, errno.ENODEV), f"{text!r} is taken"
-                assert weight.read_text() == before, f"{text!r} changed something"
-            assert refused(weight, "0") == errno.ERANGE
-            assert refused(weight, "250:250 100") == errno.ENODEV
+                assert refused(file, text) in (errno.EINVAL, errno.ERANGE, errno.ENODEV), f"{text!r} is taken"
+                assert file.read_text() == before, f"{text!r} changed something"
+            assert refused(file, f"{high + 1}") == refused(file, f"{number} {high + 1}") == errno.ERANGE
+            assert refused(file, "-1") == refused(file, "many") == errno.EINVAL
+            assert refused(file, "250:250 100") == errno.ENODEV
         kit.set_scheduler(disk, "none")
-        assert refused(weight, f"{number} 100") == errno.EOPNOTSUPP, "no scheduler of ours to weigh for"
-        assert weight.read_text() == "default 7\n"
+        assert refused(file, f"{number} 100") == errno.EOPNOTSUPP, "no scheduler of ours to set it for"
+        assert file.read_text() == "default 7\n"
         kit.set_scheduler(disk, OURS)
+        assert file.read_text() == "default 7\n", "a default stays, and what a drive had goes with its scheduler"
         cgroup.remove()
 
 
@@ -101,6 +115,7 @@ def a_weight_counts_at_once() -> None:
 
 def statistics() -> None:
     assert not (CGROUPS / "io.fairlane.weight").exists(), "the root has no siblings"
+    assert not (CGROUPS / "io.fairlane.latency").exists()
     with kit.drive(completion_nsec=100_000, memory_backed=1, size=64 << 20) as disk:
         cgroup = Cgroup()
         assert cgroup.file("stat").read_text() == "", "no I/O yet, no line"
@@ -279,6 +294,7 @@ def waits_of_a_slow_reader(disk: str, cgroup: Cgroup, reads: int) -> tuple[float
 
 kit.sections(
     weights,
+    latencies,
     a_weight_counts_at_once,
     statistics,
     tunables,

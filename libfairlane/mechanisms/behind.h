@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Who is behind: gets less than its due, although it always has a request.
+ *
+ * For a scheduler that lets requests go uncounted while nobody needs it. A flow's due is its
+ * share (weights.h) of all that was sent since it was last counted anew, which is done now
+ * and then, and whenever it is found without a request: who wants less is not behind. What
+ * it got may vary by chance, as the square root of the number of requests that it is due.
+ * It is behind if it lacks more than a quarter, and more than six times that root. So with
+ * nothing at all it is behind after 36 requests, with half after 144.
+ *
+ * Without hope is who has so few requests at a time that it would not get its due with half
+ * as much of others in the drive, either: a tenant that sends one at a time, mostly.
+ *
+ * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
+ */
+#ifndef FAIRLANE_BEHIND_H
+#define FAIRLANE_BEHIND_H
+
+#include "weights.h"
+
+#define FL_BEHIND_QUEUES 1024 /* are looked at in one tick */
+#define FL_BEHIND_ANEW 1024 /* after so many requests that are due it is counted anew */
+
+/* Sums since ever; only differences matter. */
+struct fl_progress {
+	u64 cost, requests;
+};
+
+struct fl_behind { /* of a flow, when it was last counted anew */
+	struct fl_progress own, all;
+};
+
+/* What @flow did, and how many requests it has: in the drive, or waiting. */
+static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
+{
+	struct fl_progress p = {};
+	unsigned int i, op;
+
+	*has = 0;
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct fl_queue *q = fl_flow_queue(flow, i);
+
+		if (!q)
+			continue;
+		p.cost += READ_ONCE(q->cost);
+		for (op = 0; op < FL_NR_OPS; op++)
+			p.requests += READ_ONCE(q->requests[op]);
+		*has += atomic_read(&q->held) + atomic_read(&q->own.taken);
+	}
+	return p;
+}
+
+/* Is @flow, of which @b is, behind? @all: what all sent; @in_drive: the cost in the drive. */
+static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
+				bool *hope)
+{
+	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
+	struct fl_progress p = __fl_progress(flow, &has);
+
+	got = p.cost - b->own.cost;
+	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
+	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
+	/* 2 has (got / its requests) >= its share of what is in the drive */
+	*hope = 2 * has * got >= (p.requests - b->own.requests) * mul_u64_u64_div_u64(in_drive, share, FL_SHARE_ONE);
+	if (!has || requests > FL_BEHIND_ANEW) {
+		b->own = p;
+		b->all = all;
+	}
+	if (!has || got >= due)
+		return false;
+	lacks = mul_u64_u64_div_u64(due - got, requests, due);
+	return lacks * lacks > 36 * requests && 4 * lacks > requests;
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The knee: how much must be in a drive for it to do all that it can, found and followed
+ * while it runs.
+ *
+ * The more a drive has to do at once, the more it does in a second, up to a point. Beyond
+ * it, requests only wait inside, where nobody can say which of them is next:
+ *
+ *	cost/s  |        ________________
+ *	        |      /.
+ *	        |    /  .                      in the drive    32    64    96   128   192
+ *	        |  /    .                      a P4500 does   .53   .79   .92     1     1
+ *	        |/______.________________
+ *	              the knee       in the drive
+ *
+ * Where it is depends on the drive, on the requests' sizes and directions, and on what the
+ * drive does besides. So it is measured, by comparing two levels that take turns, one a
+ * little above the middle and one a little below, each for a window of time. By how many
+ * percent does the drive do more, if it has one percent more in it? Where that is less than
+ * "enough", the middle moves down, else up. It moves by as much as the levels are apart,
+ * which doubles while it moves one way and halves when it turns.
+ *
+ * - A window lasts until the drive has done the level's worth several times. It begins after
+ *   one that does not count, in which what was in the drive before is done.
+ * - What a drive does by itself (it flushes, it collects garbage) is noise. Which level is
+ *   first is chosen at random, pair by pair. The middle moves when the mean of some pairs is
+ *   off by more than twice its standard error, or after eight of them.
+ * - Reads and all other requests are counted apart, and the gain is that of whichever gains
+ *   less. A drive that is given more may take more writes, which its buffer hides, at the
+ *   expense of reads.
+ * - A search from above goes down by halves, with a single pair for each, until less is not
+ *   enough: from 512 requests to the knee of a drive for 20 in about 30 ms.
+ * - A window in which hardly anybody had to wait says nothing of its level.
+ *
+ * "Enough" is a slope of 1/8. Somebody may press for less in the drive; then it is up to 1/3.
+ * On the drives that we have models of, that leaves at least 0.98 and 0.88 of what they do.
+ *
+ * The caller's lock protects it.
+ */
+#ifndef FAIRLANE_KNEE_H
+#define FAIRLANE_KNEE_H
+
+#include "prices.h"
+
+#define FL_KNEE_ONE 1024 /* slopes, and how far levels are apart, are in these units */
+#define FL_KNEE_ENOUGH (FL_KNEE_ONE / 8)
+#define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 16) /* a single pair is not exact */
+#define FL_KNEE_ENOUGH_PRESSED (FL_KNEE_ONE / 3)
+#define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
+#define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
+#define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
+#define FL_KNEE_TURNOVERS 4
+#define FL_KNEE_WINDOW_MIN_NS NSEC_PER_MSEC
+#define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
+#define FL_KNEE_PAIRS_MIN 2
+#define FL_KNEE_PAIRS_MAX 8
+#define FL_KNEE_MOST (1ll << 40)
+
+/* What a drive did since the last look. */
+struct fl_knee_look {
+	u64 ns;
+	u64 done[2]; /* cost, of reads and of all others */
+	u64 sent, limited; /* requests; those that the level kept waiting */
+};
+
+struct fl_knee {
+	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
+	bool searching;
+	bool up, settled; /* of this window: its level; what was in the drive before is done */
+	struct fl_knee_look window; /* so far */
+	bool have[2]; /* of this pair: which of them */
+	u64 rate[2][2]; /* cost per second, of reads and of all others */
+	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; slopes; variance of, and the last gain */
+	int way; /* the last step */
+	u64 random;
+};
+
+/* How much may be in the drive now; cost. */
+static inline s64 fl_knee_level(const struct fl_knee *k)
+{
+	s64 spread = k->middle * k->spread / FL_KNEE_ONE;
+
+	return k->middle + (k->up ? spread : -spread);
+}
+
+/* What is known of other levels does not count. */
+static inline void __fl_knee_forget(struct fl_knee *k)
+{
+	k->n = 0;
+	k->sum[0] = 0;
+	k->sum[1] = 0;
+	k->have[0] = false;
+	k->have[1] = false;
+}
+
+static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
+{
+	k->settled = settled;
+	k->window = (struct fl_knee_look){};
+}
+
+/* Search from @level on down. */
+static inline void fl_knee_search(struct fl_knee *k, s64 level)
+{
+	__fl_knee_forget(k);
+	__fl_knee_begin_window(k, false);
+	k->searching = true;
+	k->spread = FL_KNEE_SPREAD_SEARCH;
+	k->middle = level * 3 / 4;
+	k->up = true; /* as much as it is now */
+}
+
+/* From now on by steps. */
+static inline void fl_knee_search_over(struct fl_knee *k)
+{
+	__fl_knee_forget(k);
+	k->searching = false;
+	k->way = 0;
+	k->spread = FL_KNEE_SPREAD_MAX;
+}
+
+/* By how much the upper window of a pair did more of one kind than the lower one. */
+static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
+{
+	u64 sum = k->rate[0][i] + k->rate[1][i];
+
+	return sum ? div64_s64((s64)(k->rate[1][i] - k->rate[0][i]) * 2 * FL_KNEE_ONE, sum) : 0;
+}
+
+/*
+ * A pair is complete. Is more of use (1), or less enough (-1)? 0: that is not known yet. Of
+ * reads and all others those count that gain less; but not if they are a sixteenth of all.
+ */
+static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
+{
+	u64 all = k->rate[0][0] + k->rate[0][1] + k->rate[1][0] + k->rate[1][1];
+	s64 least = FL_KNEE_ONE * FL_KNEE_ONE, error2 = 0;
+	int i;
+
+	k->n++;
+	for (i = 0; i < 2; i++) {
+		s64 gain = __fl_knee_gain(k, i), change = gain - k->last[i], mean;
+
+		if (k->n > 1) /* of the same levels */
+			k->noise[i] += (change * change / 2 - k->noise[i]) / 4;
+		k->last[i] = gain;
+		k->sum[i] += div64_s64(gain * FL_KNEE_ONE / 2, k->spread);
+		mean = div64_s64(k->sum[i], k->n);
+		if (16 * (k->rate[0][i] + k->rate[1][i]) > all && mean < least) {
+			least = mean;
+			error2 = div64_s64(k->noise[i] * FL_KNEE_ONE * FL_KNEE_ONE, k->spread * k->spread * k->n);
+		}
+	}
+	least -= enough;
+	if (!k->searching && (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && least * least < 4 * error2)))
+		return 0;
+	return least > 0 ? 1 : -1;
+}
+
+/* A pair of a search. Its upper level stays: many small losses would be a large one. */
+static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
+{
+	if (__fl_knee_pair(k, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH)) > 0) {
+		k->middle += k->middle * k->spread / FL_KNEE_ONE;
+		fl_knee_search_over(k);
+		return;
+	}
+	k->middle /= 2;
+	__fl_knee_forget(k);
+	k->have[1] = true;
+	k->up = false;
+}
+
+/* One step, if it is known where to. */
+static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
+{
+	int way = __fl_knee_pair(k, enough);
+
+	if (!way)
+		return;
+	if (way > 0)
+		k->middle += k->middle * k->spread / FL_KNEE_ONE;
+	else
+		k->middle = k->middle * FL_KNEE_ONE / (FL_KNEE_ONE + k->spread);
+	k->spread = way == k->way ? min_t(s64, 2 * k->spread, FL_KNEE_SPREAD_MAX) :
+				    max_t(s64, k->spread / 2, FL_KNEE_SPREAD_MIN);
+	k->way = way;
+	__fl_knee_forget(k);
+}
+
+static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
+{
+	const struct fl_knee_look *w = &k->window;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
+	k->have[k->up] = k->up || 8 * w->limited > w->sent;
+	if (!k->have[k->up]) {
+		fl_knee_search_over(k);
+	} else if (!k->have[!k->up]) {
+		k->up = !k->up;
+		return;
+	} else if (k->searching) {
+		__fl_knee_search_on(k, enough);
+	} else {
+		__fl_knee_step(k, enough);
+	}
+	if (k->searching)
+		return;
+	/* not in step with what the drive does by itself */
+	k->have[0] = false;
+	k->have[1] = false;
+	k->random = k->random * 6364136223846793005ull + 1442695040888963407ull;
+	k->up = k->random >> 63;
+}
+
+/*
+ * What the drive did since the last look. @press, 0 .. @press_max: how much somebody presses
+ * for less in it. @least: less than that in the drive is never of use.
+ */
+static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, s64 press, s64 press_max,
+				s64 least)
+{
+	s64 enough = FL_KNEE_ENOUGH + (FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press / press_max;
+	struct fl_knee_look *w = &k->window;
+	s64 turnovers = k->settled ? FL_KNEE_TURNOVERS : 1;
+
+	w->ns += look->ns;
+	w->done[0] += look->done[0];
+	w->done[1] += look->done[1];
+	w->sent += look->sent;
+	w->limited += look->limited;
+	if (k->middle < least && k->searching)
+		fl_knee_search_over(k);
+	k->middle = clamp_t(s64, k->middle, least, FL_KNEE_MOST);
+	if (w->ns > FL_KNEE_WINDOW_MAX_NS) {
+		__fl_knee_begin_window(k, false);
+		return;
+	}
+	if ((s64)w->ns < turnovers * (s64)FL_KNEE_WINDOW_MIN_NS || (s64)(w->done[0] + w->done[1]) < turnovers * fl_knee_level(k))
+		return;
+	if (k->settled)
+		__fl_knee_window_over(k, enough);
+	__fl_knee_begin_window(k, !k->settled);
+}
+
+#endif
