@@ -18,7 +18,7 @@ struct fl_heap_entry {
 };
 
 struct fl_heap {
-	struct fl_heap_entry *first; /* the least; NULL: it is empty */
+	struct fl_heap_entry *first; /* the least; NULL: it is empty, which is also asked without the lock */
 };
 
 static inline struct fl_heap_entry *__fl_heap_merge(struct fl_heap_entry *a, struct fl_heap_entry *b)
@@ -48,7 +48,7 @@ static inline void fl_heap_add(struct fl_heap *heap, struct fl_heap_entry *entry
 	entry->left = NULL;
 	entry->right = NULL;
 	entry->in = true;
-	heap->first = __fl_heap_merge(heap->first, entry);
+	WRITE_ONCE(heap->first, __fl_heap_merge(heap->first, entry));
 }
 
 /* No effect if it is in none. */
@@ -62,7 +62,7 @@ static inline void fl_heap_remove(struct fl_heap *heap, struct fl_heap_entry *en
 	if (below)
 		below->up = up;
 	if (!up)
-		heap->first = below;
+		WRITE_ONCE(heap->first, below);
 	else if (up->left == entry)
 		up->left = below;
 	else

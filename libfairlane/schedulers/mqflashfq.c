@@ -402,7 +402,7 @@ static void mf_not_held(struct mf_queue *mq)
 /* The root cgroup never waits: everybody may depend on its swapping and metadata. */
 static bool mf_is_exempt(const struct mf_queue *mq)
 {
-	return !mq->q.flow->parent && !to_mf_dev(mq->q.hwq->dev)->by_core;
+	return !mq->q.flow->parent && !READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core);
 }
 
 /* A small share is far ahead by the request itself, which needs @advance. */

@@ -81,7 +81,7 @@ static void send(struct request *r, unsigned int hwq, struct fl_flow *flow)
 static void finish(struct request *r)
 {
 	if (dev->sched->admit)
-		fl_leave(&r->admission);
+		fl_leave(&r->admission, 1000);
 	else
 		fl_done(&r->rq);
 	atomic64_inc(&done);
