@@ -68,7 +68,7 @@
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
 #define FA_IDLE 4
-#define FA_CREDIT 2
+#define FA_CREDIT 4
 
 /* Credit: for so many requests, for so many flows, so long. */
 #define FA_CREDIT_REQUESTS 8
@@ -242,12 +242,12 @@ static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
 	return ahead > fa_lead(fa, node->among);
 }
 
-/* Would the drive still be half empty, or is it empty now? */
+/* Would the drive still have less than it should, or is it empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 {
 	s64 limit = READ_ONCE(fa->limit);
 
-	return room - (s64)cost > limit / FA_IDLE || room >= limit;
+	return room - (s64)cost > limit / FA_IDLE || room + atomic64_read(&fa->credits) >= limit;
 }
 
 /* Does anybody of @group want more than it gets? A stale answer: as of fa_group.vt. */
@@ -336,13 +336,14 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	atomic64_add(more, &f->credit);
 }
 
-/* Those that were not used in time end. */
+/* Those that were not used in time end; so do others, if together they are too much for a budget that has fallen. */
 static void fa_look_at_credits(struct fa_dev *fa)
 {
 	struct fa_flow *f, *next;
 
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
-		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns)
+		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns ||
+		    atomic64_read(&fa->credits) > fa->limit / FA_CREDIT)
 			fa_end_credit(fa, f);
 	}
 }
@@ -730,12 +731,12 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	if (fa->tight)
 		fa_follow(fa, &now, now_ns - fa->tick_ns);
 	fa->tick_ns = now_ns;
-	fa_look_at_credits(fa);
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now, several));
 	fa->last = now;
 	fa->last_limited = fa->limited;
 	WRITE_ONCE(fa->limit, min_t(s64, fa->budget ? (s64)fa->budget * FL_COST_ONE : fl_knee_level(&fa->knee),
 				    fa_all_tags(&now)));
+	fa_look_at_credits(fa);
 	atomic64_set(&fa->room, fa->limit - (s64)now.cost - atomic64_read(&fa->credits));
 }
 
