@@ -9,8 +9,8 @@
  * It is behind if it lacks more than a quarter, and more than six times that root. So with
  * nothing at all it is behind after 36 requests, with half after 144.
  *
- * Without hope is who has so few requests at a time that it would not get its due with half
- * as much of others in the drive, either: a tenant that sends one at a time, mostly.
+ * Without hope is who has so few requests at a time that it would not get its due with a
+ * quarter of what is in the drive, either: a tenant that sends one at a time, mostly.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -20,7 +20,8 @@
 #include "weights.h"
 
 #define FL_BEHIND_QUEUES 1024 /* are looked at in one tick */
-#define FL_BEHIND_ANEW 1024 /* after so many requests that are due it is counted anew */
+#define FL_BEHIND_PART 4 /* who lacks more than one in so many is behind */
+#define FL_BEHIND_ANEW 4096 /* after so many requests that are due it is counted anew */
 
 /* Sums since ever; only differences matter. */
 struct fl_progress {
@@ -61,8 +62,8 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	got = p.cost - b->own.cost;
 	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
-	/* 2 has (got / its requests) >= its share of what is in the drive */
-	*hope = 2 * has * got >= (p.requests - b->own.requests) * mul_u64_u64_div_u64(in_drive, share, FL_SHARE_ONE);
+	/* 4 has (got / its requests) >= its share of what is in the drive */
+	*hope = 4 * has * got >= (p.requests - b->own.requests) * mul_u64_u64_div_u64(in_drive, share, FL_SHARE_ONE);
 	if (!has || requests > FL_BEHIND_ANEW) {
 		b->own = p;
 		b->all = all;
@@ -70,7 +71,7 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	if (!has || got >= due)
 		return false;
 	lacks = mul_u64_u64_div_u64(due - got, requests, due);
-	return lacks * lacks > 36 * requests && 4 * lacks > requests;
+	return lacks * lacks > 36 * requests && FL_BEHIND_PART * lacks > requests;
 }
 
 #endif

@@ -20,14 +20,16 @@
  * "enough", the middle moves down, else up. It moves by as much as the levels are apart,
  * which doubles while it moves one way and halves when it turns.
  *
- * - A window lasts until the drive has done the level's worth several times. It begins after
- *   one that does not count, in which what was in the drive before is done.
+ * - A window lasts until the drive has done the level's worth, and enough requests for chance
+ *   to be small. It begins after one that does not count, in which what was in the drive
+ *   before is done.
  * - What a drive does by itself (it flushes, it collects garbage) is noise. Which level is
  *   first is chosen at random, pair by pair. The middle moves when the mean of some pairs is
  *   off by more than twice its standard error, or after eight of them.
- * - Reads and all other requests are counted apart, and the gain is that of whichever gains
- *   less. A drive that is given more may take more writes, which its buffer hides, at the
- *   expense of reads.
+ * - The cost of reads, that of all other requests, and the number of requests are counted
+ *   apart, and the gain is that of whichever gains less. A drive that is given more may take
+ *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
+ *   it seems to do more by cost, or by number, if somebody else gets more of it.
  * - A search from above goes down by halves, with a single pair for each, until less is not
  *   enough: from 512 requests to the knee of a drive for 20 in about 30 ms.
  * - A window in which hardly anybody had to wait says nothing of its level.
@@ -49,17 +51,19 @@
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
-#define FL_KNEE_TURNOVERS 4
-#define FL_KNEE_WINDOW_MIN_NS NSEC_PER_MSEC
+#define FL_KNEE_REQUESTS 512
+#define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
 #define FL_KNEE_PAIRS_MIN 2
 #define FL_KNEE_PAIRS_MAX 8
 #define FL_KNEE_MOST (1ll << 40)
 
+enum { FL_KNEE_READS, FL_KNEE_OTHERS, FL_KNEE_REQUESTS_DONE, FL_KNEE_KINDS };
+
 /* What a drive did since the last look. */
 struct fl_knee_look {
 	u64 ns;
-	u64 done[2]; /* cost, of reads and of all others */
+	u64 done[FL_KNEE_KINDS]; /* cost of reads, cost of all others, requests */
 	u64 sent, limited; /* requests; those that the level kept waiting */
 };
 
@@ -69,26 +73,28 @@ struct fl_knee {
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
 	bool have[2]; /* of this pair: which of them */
-	u64 rate[2][2]; /* cost per second, of reads and of all others */
-	s64 n, sum[2], noise[2], last[2]; /* of pairs: how many; slopes; variance of, and the last gain */
+	u64 rate[2][FL_KNEE_KINDS]; /* per second */
+	s64 n, sum[FL_KNEE_KINDS], noise[FL_KNEE_KINDS], last[FL_KNEE_KINDS]; /* of pairs: how many; slopes; variance of, and the last gain */
 	int way; /* the last step */
 	u64 random;
 };
 
+static inline s64 __fl_knee_upper(const struct fl_knee *k)
+{
+	return k->middle + k->middle * k->spread / FL_KNEE_ONE;
+}
+
 /* How much may be in the drive now; cost. */
 static inline s64 fl_knee_level(const struct fl_knee *k)
 {
-	s64 spread = k->middle * k->spread / FL_KNEE_ONE;
-
-	return k->middle + (k->up ? spread : -spread);
+	return k->up ? __fl_knee_upper(k) : k->middle - k->middle * k->spread / FL_KNEE_ONE;
 }
 
 /* What is known of other levels does not count. */
 static inline void __fl_knee_forget(struct fl_knee *k)
 {
 	k->n = 0;
-	k->sum[0] = 0;
-	k->sum[1] = 0;
+	memset(k->sum, 0, sizeof(k->sum));
 	k->have[0] = false;
 	k->have[1] = false;
 }
@@ -103,11 +109,11 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 static inline void fl_knee_search(struct fl_knee *k, s64 level)
 {
 	__fl_knee_forget(k);
-	__fl_knee_begin_window(k, false);
+	__fl_knee_begin_window(k, true);
 	k->searching = true;
 	k->spread = FL_KNEE_SPREAD_SEARCH;
 	k->middle = level * 3 / 4;
-	k->up = true; /* as much as it is now */
+	k->up = true; /* as much as it is now, so nothing has to settle */
 }
 
 /* From now on by steps. */
@@ -128,8 +134,8 @@ static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
 }
 
 /*
- * A pair is complete. Is more of use (1), or less enough (-1)? 0: that is not known yet. Of
- * reads and all others those count that gain less; but not if they are a sixteenth of all.
+ * A pair is complete. Is more of use (1), or less enough (-1)? 0: that is not known yet. Reads,
+ * or all others, do not count if they are a sixteenth of all.
  */
 static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 {
@@ -138,7 +144,7 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 	int i;
 
 	k->n++;
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < FL_KNEE_KINDS; i++) {
 		s64 gain = __fl_knee_gain(k, i), change = gain - k->last[i], mean;
 
 		if (k->n > 1) /* of the same levels */
@@ -146,7 +152,7 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 		k->last[i] = gain;
 		k->sum[i] += div64_s64(gain * FL_KNEE_ONE / 2, k->spread);
 		mean = div64_s64(k->sum[i], k->n);
-		if (16 * (k->rate[0][i] + k->rate[1][i]) > all && mean < least) {
+		if ((i == FL_KNEE_REQUESTS_DONE || 16 * (k->rate[0][i] + k->rate[1][i]) > all) && mean < least) {
 			least = mean;
 			error2 = div64_s64(k->noise[i] * FL_KNEE_ONE * FL_KNEE_ONE, k->spread * k->spread * k->n);
 		}
@@ -193,7 +199,7 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 	const struct fl_knee_look *w = &k->window;
 	int i;
 
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
 	k->have[k->up] = k->up || 8 * w->limited > w->sent;
 	if (!k->have[k->up]) {
@@ -224,11 +230,11 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 {
 	s64 enough = FL_KNEE_ENOUGH + (FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press / press_max;
 	struct fl_knee_look *w = &k->window;
-	s64 turnovers = k->settled ? FL_KNEE_TURNOVERS : 1;
+	int i;
 
 	w->ns += look->ns;
-	w->done[0] += look->done[0];
-	w->done[1] += look->done[1];
+	for (i = 0; i < FL_KNEE_KINDS; i++)
+		w->done[i] += look->done[i];
 	w->sent += look->sent;
 	w->limited += look->limited;
 	if (k->middle < least && k->searching)
@@ -238,7 +244,9 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		__fl_knee_begin_window(k, false);
 		return;
 	}
-	if ((s64)w->ns < turnovers * (s64)FL_KNEE_WINDOW_MIN_NS || (s64)(w->done[0] + w->done[1]) < turnovers * fl_knee_level(k))
+	if ((s64)(w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS]) < (k->settled ? fl_knee_level(k) : __fl_knee_upper(k)))
+		return;
+	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || w->sent < FL_KNEE_REQUESTS))
 		return;
 	if (k->settled)
 		__fl_knee_window_over(k, enough);

@@ -67,7 +67,7 @@
 
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
-#define FA_IDLE 4
+#define FA_IDLE 2
 #define FA_CREDIT 4
 
 /* Credit: for so many requests, for so many flows, so long. */
@@ -707,10 +707,11 @@ static s64 fa_all_tags(const struct fa_count *now)
 static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 {
 	s64 mean = now->requests ? div64_u64(now->cost, now->requests) : 0;
+	u64 reads = now->done[0] - fa->last.done[0], others = now->done[1] - fa->last.done[1];
 	struct fl_knee_look look = {
 		.ns = ns,
-		.done = { (now->done[0] - fa->last.done[0]) >> FA_COUNT_SHIFT,
-			  (now->done[1] - fa->last.done[1]) >> FA_COUNT_SHIFT },
+		.done = { reads >> FA_COUNT_SHIFT, others >> FA_COUNT_SHIFT,
+			  fa_requests(reads) + fa_requests(others) },
 		.sent = fa_requests(now->all - fa->last.all),
 		.limited = fa->limited - fa->last_limited,
 	};
