@@ -31,7 +31,7 @@
  *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
  *   it seems to do more by cost, or by number, if somebody else gets more of it.
  * - A search from above goes down by halves, with a single pair for each, until less is not
- *   enough: from 512 requests to the knee of a drive for 20 in about 30 ms.
+ *   enough, twice: from 512 requests to the knee of a drive for 20 in about 30 ms.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
  * "Enough" is a slope of 1/8. Somebody may press for less in the drive; then it is up to 1/3.
@@ -69,7 +69,7 @@ struct fl_knee_look {
 
 struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
-	bool searching;
+	bool searching, again; /* the upper level of its pair is measured once more */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
 	bool have[2]; /* of this pair: which of them */
@@ -109,11 +109,12 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 static inline void fl_knee_search(struct fl_knee *k, s64 level)
 {
 	__fl_knee_forget(k);
-	__fl_knee_begin_window(k, true);
+	__fl_knee_begin_window(k, false); /* what was before may have been another load */
 	k->searching = true;
+	k->again = false;
 	k->spread = FL_KNEE_SPREAD_SEARCH;
 	k->middle = level * 3 / 4;
-	k->up = true; /* as much as it is now, so nothing has to settle */
+	k->up = true; /* as much as it is now */
 }
 
 /* From now on by steps. */
@@ -167,11 +168,19 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
 	if (__fl_knee_pair(k, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH)) > 0) {
+		if (!k->again) { /* is it that the drive was faster then? */
+			__fl_knee_forget(k);
+			k->have[0] = true;
+			k->up = true;
+			k->again = true;
+			return;
+		}
 		k->middle += k->middle * k->spread / FL_KNEE_ONE;
 		fl_knee_search_over(k);
 		return;
 	}
 	k->middle /= 2;
+	k->again = false;
 	__fl_knee_forget(k);
 	k->have[1] = true;
 	k->up = false;
@@ -241,6 +250,8 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		fl_knee_search_over(k);
 	k->middle = clamp_t(s64, k->middle, least, FL_KNEE_MOST);
 	if (w->ns > FL_KNEE_WINDOW_MAX_NS) {
+		if (k->searching)
+			fl_knee_search_over(k);
 		__fl_knee_begin_window(k, false);
 		return;
 	}

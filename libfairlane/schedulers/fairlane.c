@@ -681,10 +681,11 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 {
 	bool late = fa_judge(fa, now);
 
-	if (fa->limited != fa->last_limited) {
-		fa->full_ns = fa->tick_ns;
+	if (fa->limited != fa->last_limited)
 		fa->again_ns = FA_AGAIN_MIN_NS;
-	}
+	/* a search begins with as much as there is, so that nobody waits at first */
+	if (fa->limited != fa->last_limited || (fa->tight && fa->knee.searching))
+		fa->full_ns = fa->tick_ns;
 	if (fa->tight)
 		fa->press += several && fa_somebody_is_behind(fa, fa->limit, true) ? FA_PRESS_BEHIND :
 										   -FA_PRESS_EASE;
