@@ -286,9 +286,7 @@ static u64 fl_tags_time(struct request *rq, struct fl_flow *flow)
 {
 	u64 since = rq->io_start_time_ns;
 
-	while (flow && !READ_ONCE(flow->latency_ns))
-		flow = flow->parent;
-	if (likely(!flow))
+	if (likely(!fl_flow_target_ns(flow)))
 		return 0;
 	if (!since && (rq->rq_flags & RQF_IO_STAT))
 		since = rq->start_time_ns;

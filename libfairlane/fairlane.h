@@ -261,6 +261,16 @@ static inline struct fl_queue *fl_flow_queue(struct fl_flow *flow, unsigned int 
 	return smp_load_acquire(&flow->queues[index]);
 }
 
+/* The latency target of @flow, or of the nearest above it that has one; 0: there is none. Any context. */
+static inline u64 fl_flow_target_ns(const struct fl_flow *flow)
+{
+	u64 ns = 0;
+
+	for (; flow && !ns; flow = flow->parent)
+		ns = READ_ONCE(flow->latency_ns);
+	return ns;
+}
+
 /* For insert(): add a request's @node to those that are staged in @list. */
 static inline void fl_stage(struct list_head *node, struct list_head *list, bool at_head)
 {

@@ -74,4 +74,29 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	return lacks * lacks > 36 * requests && FL_BEHIND_PART * lacks > requests;
 }
 
+/*
+ * Is some active flow behind? Each has a struct fl_behind @offset into it. With @hope those
+ * that are without do not count.
+ */
+static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
+					 bool hope)
+{
+	struct list_head *active = &dev->active, *first = active->next;
+	unsigned int queues = 0;
+
+	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
+		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
+		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
+		bool hopeful;
+
+		if (fl_is_behind(flow, b, all, in_drive, &hopeful) && (hopeful || !hope))
+			return true;
+		list_move_tail(&flow->active_node, active);
+		if (active->next == first)
+			break;
+		queues += dev->nr_hwqs;
+	}
+	return false;
+}
+
 #endif

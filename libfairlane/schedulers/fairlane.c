@@ -33,8 +33,8 @@
  * those that come back, which is measured. Who wants less than its share holds nobody back.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive
- *		has less than three quarters of the budget with it. So the drive does not run
- *		dry for the sake of somebody who does not come back.
+ *		is half empty with it. So the drive does not run dry for the sake of somebody
+ *		who does not come back.
  *	behind	by half as much or more: it goes at once. It is never further behind than it
  *		may be ahead: time in which it wanted less is not saved.
  *	else	it goes if there is room in the budget.
@@ -132,10 +132,8 @@ struct fa_flow {
  */
 #define FA_COUNT_SHIFT 24
 
-static inline u64 fa_counted(u64 cost)
-{
-	return (cost << FA_COUNT_SHIFT) + 1;
-}
+#define fa_counted(cost) (((u64)(cost) << FA_COUNT_SHIFT) + 1)
+#define fa_requests(counted) ((counted) & ((1ull << FA_COUNT_SHIFT) - 1))
 
 struct fa_hwq {
 	struct fl_hwq hwq;
@@ -242,7 +240,7 @@ static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
 	return ahead > fa_lead(fa, node->among);
 }
 
-/* Would the drive still have less than it should, or is it empty now? */
+/* Would the drive still be half empty, or is it empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 {
 	s64 limit = READ_ONCE(fa->limit);
@@ -567,21 +565,11 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	return true;
 }
 
-/* Its own target, or that of the nearest above it that has one. */
-static u64 fa_target_ns(const struct fl_flow *flow)
-{
-	u64 ns = 0;
-
-	for (; flow && !ns; flow = flow->parent)
-		ns = READ_ONCE(flow->latency_ns);
-	return ns;
-}
-
 static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 {
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
-	u64 target_ns = ns ? fa_target_ns(queue->flow) : 0;
+	u64 target_ns = ns ? fl_flow_target_ns(queue->flow) : 0;
 	unsigned long flags;
 
 	atomic64_add(fa_counted(cost), &hwq->done[op != FL_READ]);
@@ -609,11 +597,6 @@ static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 /* ---- The budget; under dev->lock --------------------------------------- */
 
-static u64 fa_requests(u64 counted)
-{
-	return counted & ((1 << FA_COUNT_SHIFT) - 1);
-}
-
 static void fa_count(struct fa_dev *fa, struct fa_count *count)
 {
 	unsigned int i;
@@ -634,27 +617,6 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 		in_drive = 0;
 	count->cost = in_drive >> FA_COUNT_SHIFT;
 	count->requests = fa_requests(in_drive);
-}
-
-/* Is some active flow behind? Of those that are without @hope it is not asked. */
-static bool fa_somebody_is_behind(struct fa_dev *fa, u64 in_drive, bool hope)
-{
-	struct list_head *active = &fa->dev.active, *first = active->next;
-	unsigned int queues = 0;
-
-	while (queues < FL_BEHIND_QUEUES) {
-		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
-		bool hopeful;
-
-		if (fl_is_behind(flow, &to_fa_flow(flow)->behind, fa->all, in_drive, &hopeful) &&
-		    (hopeful || !hope))
-			return true;
-		list_move_tail(&flow->active_node, active);
-		if (active->next == first)
-			break;
-		queues += fa->dev.nr_hwqs;
-	}
-	return false;
 }
 
 /* Requests of flows with a target since the last tick. True: some were late. */
@@ -679,6 +641,7 @@ static void fa_begin(struct fa_dev *fa, const struct fa_count *now)
 /* Is the drive to be kept from becoming fuller? */
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
 {
+	const size_t behind = offsetof(struct fa_flow, behind);
 	bool late = fa_judge(fa, now);
 
 	if (fa->limited != fa->last_limited)
@@ -687,10 +650,10 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	if (fa->limited != fa->last_limited || (fa->tight && fa->knee.searching))
 		fa->full_ns = fa->tick_ns;
 	if (fa->tight)
-		fa->press += several && fa_somebody_is_behind(fa, fa->limit, true) ? FA_PRESS_BEHIND :
-										   -FA_PRESS_EASE;
+		fa->press += fl_somebody_is_behind(&fa->dev, behind, fa->all, fa->limit, true) ? FA_PRESS_BEHIND :
+												  -FA_PRESS_EASE;
 	else if (several && now->cost && fa->tick_ns >= fa->begin_ns &&
-		 (late || fa_somebody_is_behind(fa, now->cost, false)))
+		 (late || fl_somebody_is_behind(&fa->dev, behind, fa->all, now->cost, false)))
 		fa_begin(fa, now);
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
 	return several && fa->tick_ns - fa->full_ns < FA_GRACE_NS;
