@@ -261,13 +261,16 @@ static inline struct fl_queue *fl_flow_queue(struct fl_flow *flow, unsigned int 
 	return smp_load_acquire(&flow->queues[index]);
 }
 
-/* The latency target of @flow, or of the nearest above it that has one; 0: there is none. Any context. */
+/*
+ * The latency target of @flow, ns; 0: it has none. It is never shorter than that of a flow above
+ * it: who may set those below cannot ask for more than was granted. Any context.
+ */
 static inline u64 fl_flow_target_ns(const struct fl_flow *flow)
 {
 	u64 ns = 0;
 
-	for (; flow && !ns; flow = flow->parent)
-		ns = READ_ONCE(flow->latency_ns);
+	for (; flow; flow = flow->parent)
+		ns = max_t(u64, ns, READ_ONCE(flow->latency_ns));
 	return ns;
 }
 

@@ -3,8 +3,8 @@
  * Who is behind: gets less than its due, although it always has a request.
  *
  * For a scheduler that lets requests go uncounted while nobody needs it. A flow's due is its
- * share (weights.h) of all that was sent since it was last counted anew, which is done now
- * and then, and whenever it is found without a request: who wants less is not behind. What
+ * share (weights.h) of all that was sent since it was last counted anew, which is done when it
+ * comes, now and then, and whenever it is found without a request: who wants less is not behind. What
  * it got may vary by chance, as the square root of the number of requests that it is due.
  * It is behind if it lacks more than a quarter, and more than six times that root. So with
  * nothing at all it is behind after 36 requests, with half after 144.
@@ -19,7 +19,8 @@
 
 #include "weights.h"
 
-#define FL_BEHIND_QUEUES 1024 /* are looked at in one tick */
+#define FL_BEHIND_QUEUES 256 /* are looked at in one tick */
+#define FL_BEHIND_STALE_NS (NSEC_PER_SEC / 2) /* who was not looked at for so long is counted anew */
 #define FL_BEHIND_PART 4 /* who lacks more than one in so many is behind */
 #define FL_BEHIND_ANEW 4096 /* after so many requests that are due it is counted anew */
 
@@ -30,6 +31,7 @@ struct fl_progress {
 
 struct fl_behind { /* of a flow, when it was last counted anew */
 	struct fl_progress own, all;
+	u64 looked_ns; /* when it was last looked at */
 };
 
 /* What @flow did, and how many requests it has: in the drive, or waiting. */
@@ -54,8 +56,9 @@ static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
 
 /* Is @flow, of which @b is, behind? @all: what all sent; @in_drive: the cost in the drive. */
 static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
-				bool *hope)
+				u64 now_ns, bool *hope)
 {
+	bool stale = now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
 	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
 	struct fl_progress p = __fl_progress(flow, &has);
 
@@ -64,11 +67,12 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
 	/* 4 has (got / its requests) >= its share of what is in the drive */
 	*hope = 4 * has * got >= (p.requests - b->own.requests) * mul_u64_u64_div_u64(in_drive, share, FL_SHARE_ONE);
-	if (!has || requests > FL_BEHIND_ANEW) {
+	b->looked_ns = now_ns;
+	if (stale || !has || requests > FL_BEHIND_ANEW) {
 		b->own = p;
 		b->all = all;
 	}
-	if (!has || got >= due)
+	if (stale || !has || got >= due)
 		return false;
 	lacks = mul_u64_u64_div_u64(due - got, requests, due);
 	return lacks * lacks > 36 * requests && FL_BEHIND_PART * lacks > requests;
@@ -79,7 +83,7 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
  * that are without do not count.
  */
 static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
-					 bool hope)
+					 u64 now_ns, bool hope)
 {
 	struct list_head *active = &dev->active, *first = active->next;
 	unsigned int queues = 0;
@@ -89,7 +93,7 @@ static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, stru
 		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
 		bool hopeful;
 
-		if (fl_is_behind(flow, b, all, in_drive, &hopeful) && (hopeful || !hope))
+		if (fl_is_behind(flow, b, all, in_drive, now_ns, &hopeful) && (hopeful || !hope))
 			return true;
 		list_move_tail(&flow->active_node, active);
 		if (active->next == first)

@@ -196,7 +196,7 @@ static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 	if (way > 0)
 		k->middle += k->middle * k->spread / FL_KNEE_ONE;
 	else
-		k->middle = k->middle * FL_KNEE_ONE / (FL_KNEE_ONE + k->spread);
+		k->middle = div64_s64(k->middle * FL_KNEE_ONE, FL_KNEE_ONE + k->spread);
 	k->spread = way == k->way ? min_t(s64, 2 * k->spread, FL_KNEE_SPREAD_MAX) :
 				    max_t(s64, k->spread / 2, FL_KNEE_SPREAD_MIN);
 	k->way = way;
@@ -237,7 +237,7 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, s64 press, s64 press_max,
 				s64 least)
 {
-	s64 enough = FL_KNEE_ENOUGH + (FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press / press_max;
+	s64 enough = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press, press_max);
 	struct fl_knee_look *w = &k->window;
 	int i;
 

@@ -75,6 +75,7 @@
 #define FA_CREDIT_FLOWS 64
 #define FA_CREDIT_NS (16ull * NSEC_PER_MSEC)
 
+#define FA_MOMENT_FIRST_NS (100ull * NSEC_PER_USEC)
 #define FA_MOMENT_MAX_NS (10ull * NSEC_PER_MSEC)
 
 /* The drive counts as full for at least that long after somebody waited. */
@@ -189,10 +190,7 @@ static inline struct fa_flow *to_fa_flow(struct fl_flow *flow)
 	return container_of(flow, struct fa_flow, flow);
 }
 
-static inline struct fa_hwq *to_fa_hwq(struct fl_hwq *hwq)
-{
-	return container_of(hwq, struct fa_hwq, hwq);
-}
+#define to_fa_hwq(_hwq) container_of(_hwq, struct fa_hwq, hwq)
 
 /* ---- Virtual time ------------------------------------------------------ */
 
@@ -496,7 +494,7 @@ static bool fa_release(struct fa_dev *fa)
 		fa_let_go(fa, f);
 		if (fa->tight)
 			fa_give_credit(fa, f, cost);
-		for (; (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
+		for (; i + 1 < FA_BATCH && (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
 			fa_let_go(fa, f); /* before those that are not here yet */
 		fa_went(fa, f);
 	}
@@ -608,13 +606,14 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 
 		count->done[0] += atomic64_read(&hwq->done[0]);
 		count->done[1] += atomic64_read(&hwq->done[1]);
-		count->all += READ_ONCE(hwq->sent);
 		count->tags += READ_ONCE(hwq->hwq.tags);
 		count->judged += atomic64_read(&hwq->judged);
 	}
+	smp_mb(); /* what is seen to be done is seen to be sent */
+	for (i = 0; i < fa->dev.nr_hwqs; i++)
+		count->all += READ_ONCE(to_fa_hwq(fa->dev.hwqs[i])->sent);
 	in_drive = count->all - count->done[0] - count->done[1];
-	if ((s64)in_drive < 0) /* what one sent was done before the look at another one was over */
-		in_drive = 0;
+	in_drive = max_t(s64, in_drive, 0);
 	count->cost = in_drive >> FA_COUNT_SHIFT;
 	count->requests = fa_requests(in_drive);
 }
@@ -650,13 +649,13 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	if (fa->limited != fa->last_limited || (fa->tight && fa->knee.searching))
 		fa->full_ns = fa->tick_ns;
 	if (fa->tight)
-		fa->press += fl_somebody_is_behind(&fa->dev, behind, fa->all, fa->limit, true) ? FA_PRESS_BEHIND :
+		fa->press += fl_somebody_is_behind(&fa->dev, behind, fa->all, fa->limit, fa->tick_ns, true) ? FA_PRESS_BEHIND :
 												  -FA_PRESS_EASE;
-	else if (several && now->cost && fa->tick_ns >= fa->begin_ns &&
-		 (late || fl_somebody_is_behind(&fa->dev, behind, fa->all, now->cost, false)))
+	else if (several && now->requests > FA_LEAST && fa->tick_ns >= fa->begin_ns &&
+		 (late || fl_somebody_is_behind(&fa->dev, behind, fa->all, now->cost, fa->tick_ns, false)))
 		fa_begin(fa, now);
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
-	return several && fa->tick_ns - fa->full_ns < FA_GRACE_NS;
+	return several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
 }
 
 /* What the drive would have if almost all tags were taken, for requests like those that it has. */
@@ -688,6 +687,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 {
 	const struct list_head *active = &fa->dev.active;
 	bool several = active->next != active->prev;
+	s64 budget = READ_ONCE(fa->budget);
 	struct fa_count now;
 
 	fa_count(fa, &now);
@@ -699,8 +699,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now, several));
 	fa->last = now;
 	fa->last_limited = fa->limited;
-	WRITE_ONCE(fa->limit, min_t(s64, fa->budget ? (s64)fa->budget * FL_COST_ONE : fl_knee_level(&fa->knee),
-				    fa_all_tags(&now)));
+	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(&now)));
 	fa_look_at_credits(fa);
 	atomic64_set(&fa->room, fa->limit - (s64)now.cost - atomic64_read(&fa->credits));
 }
@@ -736,6 +735,7 @@ static void fa_init_dev(struct fl_dev *dev)
 	INIT_LIST_HEAD(&fa->credited);
 	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE);
 	fa->again_ns = FA_AGAIN_MIN_NS;
+	fa->moment_ns = FA_MOMENT_FIRST_NS;
 	fa->limit = fl_knee_level(&fa->knee);
 }
 

@@ -57,7 +57,7 @@ LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in ((
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
     "mqflashfq-long": "1.69 and 15.84 times, in 2 of 100: not yet known why",
-    "fairlane": "large requests up to 12 times: what is of use in the drive is found too slowly there",
+    "fairlane": "large requests, where the drive counts requests: prices are by bytes there",
     "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
     "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
 }

@@ -269,7 +269,7 @@ static bool is_sent(const struct request *r)
 	return __atomic_load_n(&r->state, __ATOMIC_ACQUIRE) == IN_DRIVE;
 }
 
-/* After that nothing is counted as in the drive: as many go as the budget has, and one more waits. */
+/* After that nothing is counted as in the drive: as many go as the budget has, and one more of who is ahead waits. */
 static void test_fairlane(void)
 {
 	struct request r[3] = { 0 };
@@ -279,7 +279,7 @@ static void test_fairlane(void)
 	for (i = 0; i < ARRAY_SIZE(r); i++) {
 		fl_set(dev, "budget", i < 2 ? 1000 : 1);
 		fl_tick(dev);
-		r[i].rq = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
+		r[i].rq = (struct fl_req){ .op = FL_READ, .bytes = i ? 4096 : 1 << 20 };
 		send(&r[i], i, flows[i % 2]);
 		CHECK(is_sent(&r[i]) == (i < 2), "%u", i);
 	}
