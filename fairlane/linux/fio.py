@@ -18,7 +18,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from fairlane.linux import sysfs
 from fairlane.linux.disks import Target
 from fairlane.linux.fio_jobs import job_file
 from fairlane.linux.fio_logs import Counts, Measured, Sample, collect, cut_short
-from fairlane.linux.fio_traces import convert, fed
+from fairlane.linux.fio_traces import Converted, convert, fed
 
 NEEDED = {  # what an old fio may lack
     "ioengine": "libaio",
@@ -63,6 +64,17 @@ def run(
 
     Without cgroups and their counts the totals are fio's, good enough where it does not matter who got what.
     """
+    with _prepared(scenario, target, out, cgroups, seed) as (jobs, output, traces, logs):
+        with fed(scenario, target, traces, logs):
+            samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
+        return collect(scenario, _report(output), logs, samples, target)
+
+
+@contextmanager
+def _prepared(
+    scenario: Scenario, target: Target, out: Path, cgroups: Mapping[str, str], seed: int
+) -> Iterator[tuple[Path, Path, dict[str, Converted], Path]]:
+    """The job file, where fio's output goes, the traces, and a folder for logs that goes afterwards."""
     check()
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
         logs = Path(folder)
@@ -70,9 +82,7 @@ def run(
         jobs, output = out.with_name(out.name + ".fio"), out.with_name(out.name + ".json")
         traces = {tenant.name: convert(tenant, target, logs) for tenant in scenario.tenants if tenant.trace}
         jobs.write_text(job_file(scenario, target, cgroups, logs, seed, traces))
-        with fed(scenario, target, traces, logs):
-            samples = _execute(jobs, output, scenario.warmup + scenario.seconds, counts, progress)
-        return collect(scenario, _report(output), logs, samples, target)
+        yield jobs, output, traces, logs
 
 
 @cache
@@ -107,15 +117,9 @@ def play_until(
     enough: Callable[[], bool],
 ) -> None:
     """The same load without measuring it, ended as soon as it is enough, which is asked after each progress()."""
-    check()
-    with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
-        logs = Path(folder)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        jobs, output = out.with_name(out.name + ".fio"), out.with_name(out.name + ".json")
-        traces = {tenant.name: convert(tenant, target, logs) for tenant in scenario.tenants if tenant.trace}
-        jobs.write_text(job_file(scenario, target, cgroups, logs, seed, traces))
-        with fed(scenario, target, traces, logs):
-            _execute(jobs, output, scenario.warmup + scenario.seconds, dict, progress, enough)
+    prepared = _prepared(scenario, target, out, cgroups, seed)
+    with prepared as (jobs, output, traces, logs), fed(scenario, target, traces, logs):
+        _execute(jobs, output, scenario.warmup + scenario.seconds, dict, progress, enough)
 
 
 def fill(target: Target, progress: Callable[[float], None]) -> None:
