@@ -54,11 +54,11 @@ static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
 	return p;
 }
 
-/* Is @flow, of which @b is, behind? @all: what all sent; @in_drive: the cost in the drive. */
+/* Is @flow, of which @b is, behind since @since_ns? @all: what all sent; @in_drive: the cost in the drive. */
 static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
-				u64 now_ns, bool *hope)
+				u64 since_ns, u64 now_ns, bool fine, bool *hope)
 {
-	bool stale = now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
+	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
 	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
 	struct fl_progress p = __fl_progress(flow, &has);
 
@@ -75,15 +75,15 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	if (stale || !has || got >= due)
 		return false;
 	lacks = mul_u64_u64_div_u64(due - got, requests, due);
-	return lacks * lacks > 36 * requests && FL_BEHIND_PART * lacks > requests;
+	return lacks * lacks > (fine ? 9 : 36) * requests && (fine ? 16 : 4) * lacks > requests;
 }
 
 /*
- * Is some active flow behind? Each has a struct fl_behind @offset into it. With @hope those
+ * Is some active flow behind since @since_ns or later? Each has a struct fl_behind @offset into it. With @hope those
  * that are without do not count.
  */
 static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
-					 u64 now_ns, bool hope)
+					 u64 since_ns, u64 now_ns, bool hope)
 {
 	struct list_head *active = &dev->active, *first = active->next;
 	unsigned int queues = 0;
@@ -93,7 +93,7 @@ static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, stru
 		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
 		bool hopeful;
 
-		if (fl_is_behind(flow, b, all, in_drive, now_ns, &hopeful) && (hopeful || !hope))
+		if (fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &hopeful) && (hopeful || !hope))
 			return true;
 		list_move_tail(&flow->active_node, active);
 		if (active->next == first)

@@ -30,8 +30,8 @@
  *   apart, and the gain is that of whichever gains less. A drive that is given more may take
  *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
  *   it seems to do more by cost, or by number, if somebody else gets more of it.
- * - A search from above goes down by halves, with a single pair for each, until less is not
- *   enough, twice: from 512 requests to the knee of a drive for 20 in about 30 ms.
+ * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
+ *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
  * "Enough" is a slope of 1/8. Somebody may press for less in the drive; then it is up to 1/3.
@@ -45,8 +45,8 @@
 #include "prices.h"
 
 #define FL_KNEE_ONE 1024 /* slopes, and how far levels are apart, are in these units */
-#define FL_KNEE_ENOUGH (FL_KNEE_ONE / 8)
-#define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 16) /* a single pair is not exact */
+#define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
+#define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
 #define FL_KNEE_ENOUGH_PRESSED (FL_KNEE_ONE / 3)
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
@@ -105,13 +105,14 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 	k->window = (struct fl_knee_look){};
 }
 
-/* Search from @level on down. */
-static inline void fl_knee_search(struct fl_knee *k, s64 level)
+/* Search from @level on: @way -1: down, 0: down or up. */
+static inline void fl_knee_search(struct fl_knee *k, s64 level, int way)
 {
 	__fl_knee_forget(k);
 	__fl_knee_begin_window(k, false); /* what was before may have been another load */
 	k->searching = true;
 	k->again = false;
+	k->way = way;
 	k->spread = FL_KNEE_SPREAD_SEARCH;
 	k->middle = level * 3 / 4;
 	k->up = true; /* as much as it is now */
@@ -122,8 +123,9 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 {
 	__fl_knee_forget(k);
 	k->searching = false;
+	k->again = false;
 	k->way = 0;
-	k->spread = FL_KNEE_SPREAD_MAX;
+	k->spread = FL_KNEE_SPREAD_MAX / 2;
 }
 
 /* By how much the upper window of a pair did more of one kind than the lower one. */
@@ -159,31 +161,37 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 		}
 	}
 	least -= enough;
-	if (!k->searching && (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && least * least < 4 * error2)))
+	if (!k->searching && (k->n < FL_KNEE_PAIRS_MIN ||
+			      (k->n < FL_KNEE_PAIRS_MAX && least * least < (least > 0 ? 1 : 4) * error2)))
 		return 0;
 	return least > 0 ? 1 : -1;
 }
 
-/* A pair of a search. Its upper level stays: many small losses would be a large one. */
+/*
+ * A pair of a search. On the way down its upper level stays: many small losses would be a large
+ * one. Where it turns, the level that is in both pairs is the one that is looked for, if that is
+ * still so when it is measured once more: the drive may have been faster, or slower, then.
+ */
 static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
-	if (__fl_knee_pair(k, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH)) > 0) {
-		if (!k->again) { /* is it that the drive was faster then? */
-			__fl_knee_forget(k);
-			k->have[0] = true;
-			k->up = true;
-			k->again = true;
-			return;
-		}
-		k->middle += k->middle * k->spread / FL_KNEE_ONE;
+	int way = __fl_knee_pair(k, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH));
+	bool turns = way == -k->way || (way > 0 && !k->way);
+
+	__fl_knee_forget(k);
+	if (turns && k->again && k->way) {
+		k->middle += way * (k->middle * k->spread / FL_KNEE_ONE);
 		fl_knee_search_over(k);
 		return;
 	}
-	k->middle /= 2;
-	k->again = false;
-	__fl_knee_forget(k);
-	k->have[1] = true;
-	k->up = false;
+	k->again = turns && !k->again;
+	k->have[way < 0] = true;
+	k->up = way > 0;
+	if (k->again)
+		return;
+	k->way = way;
+	if (way > 0)
+		memcpy(k->rate[0], k->rate[1], sizeof(k->rate[0]));
+	k->middle = way > 0 ? 2 * k->middle : k->middle / 2;
 }
 
 /* One step, if it is known where to. */

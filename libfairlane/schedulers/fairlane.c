@@ -172,6 +172,7 @@ struct fa_dev {
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
 	s64 press; /* 0 .. FA_PRESS_MAX */
+	u64 since_ns; /* who is behind since then presses */
 	struct fa_count last; /* of the last tick */
 	u64 last_limited;
 	struct fl_progress all; /* of all, since ever */
@@ -494,8 +495,6 @@ static bool fa_release(struct fa_dev *fa)
 		fa_let_go(fa, f);
 		if (fa->tight)
 			fa_give_credit(fa, f, cost);
-		for (; i + 1 < FA_BATCH && (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
-			fa_let_go(fa, f); /* before those that are not here yet */
 		fa_went(fa, f);
 	}
 	return atomic_read(&fa->nr_waiting);
@@ -631,7 +630,10 @@ static bool fa_judge(struct fa_dev *fa, const struct fa_count *now)
 /* From now on the drive is kept from becoming fuller. */
 static void fa_begin(struct fa_dev *fa, const struct fa_count *now)
 {
-	fl_knee_search(&fa->knee, now->cost);
+	if (fa->tight) /* for whom it is too much */
+		fl_knee_search(&fa->knee, fl_knee_level(&fa->knee), -1);
+	else
+		fl_knee_search(&fa->knee, now->cost, 0);
 	fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 	fa->begin_ns = fa->tick_ns + fa->again_ns;
 	fa->full_ns = fa->tick_ns;
@@ -640,19 +642,24 @@ static void fa_begin(struct fa_dev *fa, const struct fa_count *now)
 /* Is the drive to be kept from becoming fuller? */
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
 {
-	const size_t behind = offsetof(struct fa_flow, behind);
-	bool late = fa_judge(fa, now);
+	const size_t offset = offsetof(struct fa_flow, behind);
+	bool late = fa_judge(fa, now), behind, begins = false;
 
-	if (fa->limited != fa->last_limited)
-		fa->again_ns = FA_AGAIN_MIN_NS;
 	/* a search begins with as much as there is, so that nobody waits at first */
-	if (fa->limited != fa->last_limited || (fa->tight && fa->knee.searching))
+	if (fa->limited != fa->last_limited || atomic_read(&fa->nr_waiting) || (fa->tight && fa->knee.searching))
 		fa->full_ns = fa->tick_ns;
-	if (fa->tight)
-		fa->press += fl_somebody_is_behind(&fa->dev, behind, fa->all, fa->limit, fa->tick_ns, true) ? FA_PRESS_BEHIND :
-												  -FA_PRESS_EASE;
-	else if (several && now->requests > FA_LEAST && fa->tick_ns >= fa->begin_ns &&
-		 (late || fl_somebody_is_behind(&fa->dev, behind, fa->all, now->cost, fa->tick_ns, false)))
+	if (fa->tight) {
+		behind = fl_somebody_is_behind(&fa->dev, offset, fa->all, fa->limit, fa->since_ns, fa->tick_ns, true);
+		fa->press += behind ? FA_PRESS_BEHIND : -FA_PRESS_EASE;
+		if (fa->knee.searching)
+			fa->begin_ns = fa->tick_ns + fa->again_ns;
+		else if (fa->limited != fa->last_limited && fa->press <= 0 && fa->tick_ns >= fa->begin_ns)
+			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
+		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching;
+	} else if (now->requests > FA_LEAST) {
+		begins = late || fl_somebody_is_behind(&fa->dev, offset, fa->all, now->cost, 0, fa->tick_ns, false);
+	}
+	if (begins && several && fa->tick_ns >= fa->begin_ns)
 		fa_begin(fa, now);
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
 	return several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
@@ -681,6 +688,10 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 
 	/* at fewer than some requests, more and less are the same */
 	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, max_t(s64, FA_LEAST * mean, 1));
+	if (fa->knee.searching && !fa->knee.window.ns) { /* nobody presses for what another level did */
+		fa->press = 0;
+		fa->since_ns = fa->tick_ns + ns;
+	}
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
@@ -733,7 +744,7 @@ static void fa_init_dev(struct fl_dev *dev)
 	struct fa_dev *fa = to_fa_dev(dev);
 
 	INIT_LIST_HEAD(&fa->credited);
-	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE);
+	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0);
 	fa->again_ns = FA_AGAIN_MIN_NS;
 	fa->moment_ns = FA_MOMENT_FIRST_NS;
 	fa->limit = fl_knee_level(&fa->knee);
