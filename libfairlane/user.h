@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * libfairlane: the schedulers as a C library, for a storage engine that
- * wants to share a drive among its tenants.
+ * The host in user space, with all that is inside open to view: for tests, the simulator,
+ * and library.c, which has on top of it what programs link (libfairlane.h.in).
  *
  *	struct fl_dev *dev = fl_dev_create(&fl_kyber_fairness, 4, &host);
  *	struct fl_flow *web = fl_flow_create(dev, NULL, 300);

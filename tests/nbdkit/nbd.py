@@ -59,10 +59,10 @@ def server(plugin: list[str], options: list[str] | None) -> Iterator[Path]:
             process.wait(STOP_S)
 
 
-def options(scheduler: str, depth: int, more: str = "") -> list[str]:
-    """Of the filter: at most `depth` requests in the drive, 0: as the scheduler likes."""
+def options(scheduler: str, depth: int, target: str = "") -> list[str]:
+    """Of the filter: at most `depth` requests in the drive, 0: as the scheduler likes; with silver's latency target."""
     tenants = ",".join(f"{name}:{weight}" for name, weight in WEIGHTS.items())
-    words = [f"fairlane-tenants={tenants}{more}", f"fairlane-scheduler={scheduler}"]
+    words = [f"fairlane-tenants={tenants}{target}", f"fairlane-scheduler={scheduler}"]
     if depth:
         words += [f"fairlane-set=budget={depth}" if scheduler == "fairlane" else f"fairlane-depth={depth}"]
     return words
@@ -72,6 +72,7 @@ def options(scheduler: str, depth: int, more: str = "") -> list[str]:
 class Load:
     requests: dict[str, int]  # by tenant
     per_s: float  # of all
+    quarter_ns: dict[str, int]  # by tenant: a quarter of its requests is done in that time
 
     @property
     def ratio(self) -> float:
@@ -84,17 +85,20 @@ class Load:
         return max(abs(self.requests[name] / total * weights / weight - 1) for name, weight in WEIGHTS.items())
 
 
-def load(socket: Path, seconds: float, depth: int, *more: str) -> Load:
-    """fio's NBD engine, with a connection for each tenant; they begin and end together."""
-    words = ["fio", "--thread", "--ioengine=nbd", "--rw=randread", "--bs=4k", f"--iodepth={depth}", "--time_based"]
-    words += ["--ramp_time=2", f"--runtime={seconds}", "--output-format=json", *more]
-    for name in WEIGHTS:
-        words += [f"--name={name}", f"--uri=nbd+unix:///{name}?socket={socket}"]
+def load(socket: Path, seconds: float, outstanding: int, silver: int = 0) -> Load:
+    """fio's NBD engine, with a connection for each tenant; they begin and end together. `silver`: other than gold's."""
+    words = ["fio", "--thread", "--ioengine=nbd", "--rw=randread", "--bs=4k", "--time_based"]
+    words += ["--ramp_time=2", f"--runtime={seconds}", "--output-format=json", "--percentile_list=25"]
+    for name, depth in (("gold", outstanding), ("silver", silver or outstanding)):
+        words += [f"--name={name}", f"--iodepth={depth}", f"--uri=nbd+unix:///{name}?socket={socket}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=seconds + 300, check=True)
     jobs = json.loads(done.stdout[done.stdout.find("{") :])["jobs"]
-    sums = {job["jobname"]: (job["read"], job["write"]) for job in jobs}
-    requests = {name: sum(way["total_ios"] for way in ways) for name, ways in sums.items()}
-    return Load(requests, sum(way["iops"] for ways in sums.values() for way in ways))
+    reads = {job["jobname"]: job["read"] for job in jobs}
+    return Load(
+        {name: each["total_ios"] for name, each in reads.items()},
+        sum(each["iops"] for each in reads.values()),
+        {name: each["clat_ns"]["percentile"]["25.000000"] for name, each in reads.items()},
+    )
 
 
 def measure(seconds: float, time_scale: int, outstanding: int, depth: int) -> None:

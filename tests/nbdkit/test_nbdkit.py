@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""The nbdkit filter with real NBD clients: exports share by weight, data come back, and wrong options are refused.
+
+The drive is so slow, and has so much outstanding, that a client may be without a processor for a while.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import nbd
+import pytest
+
+from fairlane.schedulers import SCHEDULERS
+
+SLOW = 4000  # so many times slower: 190 requests a second
+OUTSTANDING, DEPTH = 128, 16
+NEEDED = ("nbdkit", "nbdcopy", "nbdinfo", "fio")
+MISSING = [name for name in NEEDED if not shutil.which(name)]
+OPTIONS = ["fairlane-tenants=gold:800,silver:200"]
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}; try {nbd.PACKAGES}"),
+]
+
+
+def ran(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
+    nbd.build()
+
+
+@pytest.mark.parametrize("scheduler", [each.name for each in SCHEDULERS if each.role != "EXAMPLE"])
+def test_exports_share_the_drive_by_weight(scheduler: str) -> None:
+    with nbd.server(nbd.drive(SLOW), nbd.options(scheduler, DEPTH)) as socket:
+        got = nbd.load(socket, 20, OUTSTANDING)
+    assert sum(got.requests.values()) > 1000
+    assert got.off <= 0.02, got
+
+
+def test_without_the_filter_weights_are_nothing() -> None:
+    """What the test above would find if the filter did nothing."""
+    with nbd.server(nbd.drive(SLOW), None) as socket:
+        assert nbd.load(socket, 10, OUTSTANDING).off > 0.5
+
+
+def test_a_latency_target_leaves_less_in_the_drive() -> None:
+    """A quarter of silver's requests, one at a time, is faster than what it is compared with."""
+    quarter_ns = {}
+    for target in ("", ":20ms"):
+        with nbd.server(nbd.drive(1000), nbd.options("fairlane", 0, target)) as socket:
+            quarter_ns[target] = nbd.load(socket, 15, OUTSTANDING, silver=1).quarter_ns["silver"]
+    assert quarter_ns[":20ms"] < 0.75 * quarter_ns[""], quarter_ns
+
+
+def test_data_come_back_through_each_export(tmp_path: Path) -> None:
+    image, back = tmp_path / "image", tmp_path / "back"
+    image.write_bytes(bytes(range(256)) * 8192)
+    with nbd.server(["memory", "2M"], OPTIONS) as socket:
+        subprocess.run(["nbdcopy", str(image), f"nbd+unix:///gold?socket={socket}"], timeout=60, check=True)
+        subprocess.run(["nbdcopy", f"nbd+unix:///silver?socket={socket}", str(back)], timeout=60, check=True)
+        names = ran(["nbdinfo", "--list", f"nbd+unix:///?socket={socket}"]).stdout
+        other = ran(["nbdinfo", f"nbd+unix:///bronze?socket={socket}"])
+    assert back.read_bytes() == image.read_bytes()
+    assert 'export="gold"' in names and 'export="silver"' in names
+    assert other.returncode != 0
+
+
+def test_an_export_without_a_name_of_its_own_is_with_all_others() -> None:
+    with nbd.server(["memory", "2M"], ["fairlane-tenants=gold:800,*:100"]) as socket:
+        done = ran(["nbdinfo", f"nbd+unix:///bronze?socket={socket}"])
+    assert "export-size: 2097152" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ([], "fairlane-tenants is missing: write fairlane-tenants=NAME:WEIGHT,..."),
+        (["fairlane-tenants=gold"], "fairlane-tenants: gold has no weight; write NAME:WEIGHT"),
+        (["fairlane-tenants=gold:0"], "fairlane-tenants: the weight of gold is 0; it must be 1 to 10000"),
+        (["fairlane-tenants=gold:1,gold:2"], "fairlane-tenants: gold is there twice"),
+        (["fairlane-tenants=gold:1:5"], "fairlane-tenants: 5 is no time; write it as 200us, 5ms or 1s"),
+        ([*OPTIONS, "fairlane-scheduler=cfq"], "fairlane-scheduler: there is no cfq"),
+        ([*OPTIONS, "fairlane-scheduler=d2fq"], "fairlane-depth: d2fq does not work with 0"),
+        ([*OPTIONS, "fairlane-set=nothing=1"], "fairlane-set: fairlane has no such variable"),
+        ([*OPTIONS, "fairlane-set=budget=x"], "fairlane-set: write NAME=NUMBER,..."),
+        ([*OPTIONS, "fairlane-set=waits=1"], "fairlane-set: fairlane does not take that value"),
+        ([*OPTIONS, "fairlane-prices=/none"], "fairlane-prices: /none: No such file or directory"),
+    ],
+)
+def test_wrong_options_end_nbdkit_with_a_sentence(options: list[str], error: str) -> None:
+    words = ["nbdkit", "-f", "-U", "-", f"--filter={nbd.BUILT / 'nbdkit-fairlane-filter.so'}", "memory", "1M"]
+    done = ran([*words, *options, "--run", "true"])
+    assert done.returncode != 0
+    assert error in done.stderr
+
+
+def test_a_plugin_that_takes_one_request_at_a_time_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "plugin.sh"
+    answers = "thread_model) echo serialize_all_requests;; get_size) echo 1M;; *) exit 2;;"
+    script.write_text(f"#!/bin/sh\ncase $1 in {answers} esac\n")
+    script.chmod(0o755)
+    words = ["nbdkit", "-f", "-U", "-", f"--filter={nbd.BUILT / 'nbdkit-fairlane-filter.so'}", "sh", str(script)]
+    done = ran([*words, *OPTIONS, "--run", "true"])
+    assert done.returncode != 0
+    assert "one request at a time" in done.stderr
