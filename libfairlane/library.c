@@ -468,8 +468,8 @@ int fairlane_tenant_create(struct fairlane_tenant **tenant, struct fairlane_driv
 	spin_lock(&drive->tenants_lock);
 	list_add_tail(&new->node, &drive->tenants);
 	spin_unlock(&drive->tenants_lock);
-	leave(drive);
 	*tenant = new;
+	leave(drive);
 	return 0;
 }
 
@@ -670,8 +670,8 @@ int fairlane_open(struct fairlane_drive **opened, const char *scheduler, unsigne
 		free_drive(drive);
 		return error;
 	}
+	*opened = drive; /* before wake() is called */
 	leave(drive);
-	*opened = drive;
 	return 0;
 }
 

@@ -59,10 +59,10 @@ def server(plugin: list[str], options: list[str] | None) -> Iterator[Path]:
             process.wait(STOP_S)
 
 
-def options(scheduler: str, depth: int, target: str = "") -> list[str]:
-    """Of the filter: at most `depth` requests in the drive, 0: as the scheduler likes; with silver's latency target."""
+def options(scheduler: str, depth: int) -> list[str]:
+    """Of the filter: at most `depth` requests in the drive, 0: as the scheduler likes."""
     tenants = ",".join(f"{name}:{weight}" for name, weight in WEIGHTS.items())
-    words = [f"fairlane-tenants={tenants}{target}", f"fairlane-scheduler={scheduler}"]
+    words = [f"fairlane-tenants={tenants}", f"fairlane-scheduler={scheduler}"]
     if depth:
         words += [f"fairlane-set=budget={depth}" if scheduler == "fairlane" else f"fairlane-depth={depth}"]
     return words
