@@ -85,10 +85,10 @@ class Load:
         return max(abs(self.requests[name] / total * weights / weight - 1) for name, weight in WEIGHTS.items())
 
 
-def load(socket: Path, seconds: float, outstanding: int, silver: int = 0) -> Load:
+def load(socket: Path, seconds: float, outstanding: int, silver: int = 0, warmup: float = 2) -> Load:
     """fio's NBD engine, with a connection for each tenant; they begin and end together. `silver`: other than gold's."""
     words = ["fio", "--thread", "--ioengine=nbd", "--rw=randread", "--bs=4k", "--time_based"]
-    words += ["--ramp_time=2", f"--runtime={seconds}", "--output-format=json", "--percentile_list=25"]
+    words += [f"--ramp_time={warmup}", f"--runtime={seconds}", "--output-format=json", "--percentile_list=25"]
     for name, depth in (("gold", outstanding), ("silver", silver or outstanding)):
         words += [f"--name={name}", f"--iodepth={depth}", f"--uri=nbd+unix:///{name}?socket={socket}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=seconds + 300, check=True)
