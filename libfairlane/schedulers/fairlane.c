@@ -41,7 +41,8 @@
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for
  * twice as many requests as it used up of the last one: a deep queue sleeps once in eight
- * requests. Credit that is not used in 16 ms is given back.
+ * requests. What it does not come back for in a moment is for others of it that wait; what is left
+ * after 16 ms is given back.
  *
  * 3. The budget: as much in the drive as is of use
  *
@@ -78,7 +79,7 @@
 #define FA_MOMENT_FIRST_NS (100ull * NSEC_PER_USEC)
 #define FA_MOMENT_MAX_NS (10ull * NSEC_PER_MSEC)
 
-/* The drive counts as full for at least that long after somebody waited. */
+/* The drive counts as full while somebody waits, however long it takes over what it has, and that long after. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
 
 /* As many are let go before interrupts are allowed again. */
@@ -181,16 +182,8 @@ struct fa_dev {
 	u64 budget, middle; /* a tunable, and what is shown of the knee */
 };
 
-static inline struct fa_dev *to_fa_dev(struct fl_dev *dev)
-{
-	return container_of(dev, struct fa_dev, dev);
-}
-
-static inline struct fa_flow *to_fa_flow(struct fl_flow *flow)
-{
-	return container_of(flow, struct fa_flow, flow);
-}
-
+#define to_fa_dev(_dev) container_of(_dev, struct fa_dev, dev)
+#define to_fa_flow(_flow) container_of(_flow, struct fa_flow, flow)
 #define to_fa_hwq(_hwq) container_of(_hwq, struct fa_hwq, hwq)
 
 /* ---- Virtual time ------------------------------------------------------ */
@@ -333,18 +326,6 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	atomic64_add(more, &f->credit);
 }
 
-/* Those that were not used in time end; so do others, if together they are too much for a budget that has fallen. */
-static void fa_look_at_credits(struct fa_dev *fa)
-{
-	struct fa_flow *f, *next;
-
-	list_for_each_entry_safe(f, next, &fa->credited, credited) {
-		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns ||
-		    atomic64_read(&fa->credits) > fa->limit / FA_CREDIT)
-			fa_end_credit(fa, f);
-	}
-}
-
 /* ---- Those that wait; under dev->lock --------------------------------- */
 
 /* To where its virtual time is now, in @heap, one of its group's. */
@@ -470,6 +451,30 @@ static u64 fa_next_cost(struct fa_flow *f)
 	struct fl_admission *a = list_first_entry_or_null(&f->waiting, struct fl_admission, node);
 
 	return a ? a->cost : 0;
+}
+
+/*
+ * Credit that nobody came back for in a moment is for those of its flow that wait. What is left of
+ * it in the end is given back; so is that of others, if together they are too much for a budget
+ * that has fallen.
+ */
+static void fa_look_at_credits(struct fa_dev *fa)
+{
+	struct fa_flow *f, *next;
+	int i = 0;
+
+	list_for_each_entry_safe(f, next, &fa->credited, credited) {
+		u64 cost;
+
+		if (fa->tick_ns + FA_CREDIT_NS - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
+			for (; i < FA_BATCH && (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
+				fa_let_go(fa, f);
+			fa_went(fa, f);
+		}
+		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns ||
+		    atomic64_read(&fa->credits) > fa->limit / FA_CREDIT)
+			fa_end_credit(fa, f);
+	}
 }
 
 /* Let go as many as there is room for. True: there may be more, which should be done soon. */
@@ -617,50 +622,36 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 	count->requests = fa_requests(in_drive);
 }
 
-/* Requests of flows with a target since the last tick. True: some were late. */
-static bool fa_judge(struct fa_dev *fa, const struct fa_count *now)
-{
-	u64 judged = now->judged - fa->last.judged;
-	u32 late = judged >> 32, timely = judged;
-
-	fa->press += (s64)FA_TIMELY * late - timely;
-	return late;
-}
-
-/* From now on the drive is kept from becoming fuller. */
-static void fa_begin(struct fa_dev *fa, const struct fa_count *now)
-{
-	if (fa->tight) /* for whom it is too much */
-		fl_knee_search(&fa->knee, fl_knee_level(&fa->knee), -1);
-	else
-		fl_knee_search(&fa->knee, now->cost, 0);
-	fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
-	fa->begin_ns = fa->tick_ns + fa->again_ns;
-	fa->full_ns = fa->tick_ns;
-}
-
 /* Is the drive to be kept from becoming fuller? */
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
 {
 	const size_t offset = offsetof(struct fa_flow, behind);
-	bool late = fa_judge(fa, now), behind, begins = false;
+	bool waited = fa->limited != fa->last_limited, begins = false;
+	u64 judged = now->judged - fa->last.judged;
+	u32 late = judged >> 32, timely = judged;
 
 	/* a search begins with as much as there is, so that nobody waits at first */
-	if (fa->limited != fa->last_limited || atomic_read(&fa->nr_waiting) || (fa->tight && fa->knee.searching))
+	if (waited || atomic_read(&fa->nr_waiting) || (fa->tight && fa->knee.searching))
 		fa->full_ns = fa->tick_ns;
+	fa->press += (s64)FA_TIMELY * late - timely;
 	if (fa->tight) {
-		behind = fl_somebody_is_behind(&fa->dev, offset, fa->all, fa->limit, fa->since_ns, fa->tick_ns, true);
+		bool behind = fl_somebody_is_behind(&fa->dev, offset, fa->all, fa->limit, fa->since_ns, fa->tick_ns, true);
+
 		fa->press += behind ? FA_PRESS_BEHIND : -FA_PRESS_EASE;
 		if (fa->knee.searching)
 			fa->begin_ns = fa->tick_ns + fa->again_ns;
-		else if (fa->limited != fa->last_limited && fa->press <= 0 && fa->tick_ns >= fa->begin_ns)
+		else if (waited && fa->press <= 0 && fa->tick_ns >= fa->begin_ns)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
 		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching;
 	} else if (now->requests > FA_LEAST) {
 		begins = late || fl_somebody_is_behind(&fa->dev, offset, fa->all, now->cost, 0, fa->tick_ns, false);
 	}
-	if (begins && several && fa->tick_ns >= fa->begin_ns)
-		fa_begin(fa, now);
+	if (begins && several && fa->tick_ns >= fa->begin_ns) {
+		fl_knee_search(&fa->knee, fa->tight ? fa->limit : (s64)now->cost, fa->tight ? -1 : 0);
+		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
+		fa->begin_ns = fa->tick_ns + fa->again_ns;
+		fa->full_ns = fa->tick_ns;
+	}
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
 	return several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
 }

@@ -13,6 +13,7 @@
 #define DEPTH 16
 #define SERVICE_NS (100 * NSEC_PER_USEC)
 #define OUTSTANDING 32 /* of each tenant */
+#define MOST_OUTSTANDING 128
 #define TENANTS 3
 
 struct io {
@@ -25,7 +26,7 @@ struct io {
 static u64 now_ns, tick_ns; /* 0: no tick is due */
 static struct fairlane_drive *drive;
 static struct fairlane_tenant *tenants[TENANTS];
-static struct io ios[TENANTS][OUTSTANDING];
+static struct io ios[TENANTS][MOST_OUTSTANDING];
 static unsigned int depth[TENANTS]; /* outstanding, of each queue */
 static struct {
 	struct io *first, **last;
@@ -33,6 +34,7 @@ static struct {
 	u64 free_ns[DEPTH]; /* when each place is free */
 } sent;
 static u64 done[TENANTS];
+static u64 service_ns = SERVICE_NS;
 static bool synchronous; /* an engine that has done a request as soon as it may go */
 static unsigned int nested, deepest;
 
@@ -66,7 +68,7 @@ static void go(void *ctx, struct fairlane_request *request)
 	for (i = 1; i < DEPTH; i++)
 		if (sent.free_ns[i] < sent.free_ns[place])
 			place = i;
-	io->end_ns = max_t(u64, sent.free_ns[place], now_ns) + SERVICE_NS;
+	io->end_ns = max_t(u64, sent.free_ns[place], now_ns) + service_ns;
 	sent.free_ns[place] = io->end_ns;
 	io->next = NULL;
 	*sent.last = io;
@@ -216,6 +218,24 @@ static void test_without_depth(void)
 	printf("    %5.3f : 1\n", (double)done[0] / done[1]);
 	CHECK_NEAR((double)done[0] / done[1], 3, 0.02);
 	close_drive();
+}
+
+/* More than the drive can use is in it, because somebody said so: nobody waits for nothing, and shares hold. */
+static void test_large_budget(void)
+{
+	service_ns = 20 * NSEC_PER_MSEC; /* all in all as many in a second as a disk */
+	open_drive("fairlane", 1, 0);
+	CHECK(!fairlane_set(drive, "budget", 64), "budget");
+	add_tenant(0, 800, MOST_OUTSTANDING);
+	add_tenant(1, 200, MOST_OUTSTANDING);
+	start(1);
+	run(now_ns + NSEC_PER_SEC, true);
+	memset(done, 0, sizeof(done));
+	run(now_ns + 4 * NSEC_PER_SEC, true);
+	printf("    %5.3f : 1\n", (double)done[0] / done[1]);
+	CHECK_NEAR((double)done[0] / done[1], 4, 0.08);
+	close_drive();
+	service_ns = SERVICE_NS;
 }
 
 /* What a request of the second tenant, which has one at a time, takes in the drive: beside many of the first. */
@@ -499,6 +519,7 @@ static void test_early_ticks(void)
 static const struct test tests[] = {
 	{ "each scheduler shares a drive by weight, and keeps it busy", test_shares },
 	{ "fairlane shares a drive that takes all it is sent", test_without_depth },
+	{ "fairlane keeps shares with a budget that is larger than a slow drive's need", test_large_budget },
 	{ "fairlane shares level by level", test_tree },
 	{ "a weight that changes counts from then on", test_weight_changes },
 	{ "with a latency target a request finds less in the drive", test_latency },
