@@ -36,7 +36,9 @@ def apply(settings: HostFile) -> Plan:
         others = _others()  # before a scheduler goes, whose weights for drives go with it
         if found.changes:
             _do(found.changes)
-        others_weights.give(others | _others())
+        others_weights.give(others)
+        if found.changes:  # cgroups that have got our files, drives that have got our schedulers
+            others_weights.give(_others())
         return found
 
 
@@ -175,7 +177,8 @@ def _merged(first: Before, now: Before) -> Before:
             "id": entry["id"],
             "files": {name: entry["files"].get(name, {}) | old["files"].get(name, {}) for name in names},
         }
-    return {"drives": first["drives"] | drives, "cgroups": first["cgroups"] | groups}
+    kept = {path: entry for path, entry in first["cgroups"].items() if _same(Path(path), entry)}
+    return {"drives": first["drives"] | drives, "cgroups": kept | groups}
 
 
 def _put_back(before: Before) -> None:

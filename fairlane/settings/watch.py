@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -35,6 +36,7 @@ def rounds(mount: Path) -> Iterator[bool]:
         for number in SIGNALS:
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(ask))
+        _tell_systemd()
         _watch(notices, mount)
         yield True
         while True:
@@ -49,6 +51,14 @@ def rounds(mount: Path) -> Iterator[bool]:
                 _watch(notices, mount)
             if new or signals or any(event.name in WRITTEN for event in events):
                 yield signal.SIGHUP in signals
+
+
+def _tell_systemd() -> None:
+    """That SIGHUP no longer ends us (Type=notify)."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.sendto(b"READY=1", address.replace("@", "\0", 1))
 
 
 def _read(pipe: int) -> set[int]:

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import configparser
 import errno
 import json
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ from fairlane import cli, proc
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups, disks, others_weights, sysfs
 from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled
-from fairlane.settings import apply, plan
+from fairlane.places import ROOT
+from fairlane.settings import apply, plan, watch
 
 GOOD = """\
 [[drive]]                                # line 1
@@ -446,3 +451,63 @@ def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(OSError, match="Input/output error"):
         others_weights.give({tmp_path: {"default": 300}})
+
+
+# --- The service ---
+
+
+@pytest.fixture
+def limit() -> Iterator[None]:
+    """A wait that never ends fails."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("nothing has woken it")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_it_wakes_for_cgroups_weights_and_signals(kernel: Kernel, limit: None) -> None:
+    rounds = watch.rounds(kernel.mount)
+    assert next(rounds) is True
+    (kernel.mount / "web.slice" / "new").mkdir()
+    assert next(rounds) is False
+    (kernel.mount / "web.slice" / "new" / "io.weight").write_text("default 200\n")
+    assert next(rounds) is False, "one that came since is watched, too"
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert next(rounds) is True
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert next(rounds, None) is None
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+
+
+def test_what_is_wrong_later_is_said_and_the_service_goes_on(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fairlane.toml"
+
+    def rounds(_mount: Path) -> Iterator[bool]:
+        yield True
+        file.write_text("nonsense = 1\n")
+        yield True
+        file.write_text(CGROUP + "weight = 8\n")
+        yield False  # which does not read it again
+        assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 7\n"
+        yield True
+
+    monkeypatch.setattr(watch, "rounds", rounds)
+    assert run(tmp_path, CGROUP + "weight = 7\n", "--watch") == 0
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 8\n"
+    assert "nonsense: unknown key" in capsys.readouterr().err
+    assert run(tmp_path, "nonsense = 1\n", "--watch") == 2
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    unit = configparser.ConfigParser(strict=False)
+    unit.read(ROOT / "packaging" / "systemd" / "fairlane.service")
+    _, *words = unit["Service"]["ExecStart"].split()
+    args = cli.parser().parse_args(words)
+    assert args.command == "apply" and args.watch and str(args.config) == unit["Unit"]["ConditionPathExists"]
