@@ -89,6 +89,7 @@ def read_bytes(number: str) -> list[int]:
 def first_gets(disk: str, what: str) -> float:
     """The first tenant's part of what both read, by the drive's count of their cgroups."""
     number = sysfs.device_number(disk)
+    wait_for(lambda: all(read_bytes(number)), "both read")
     time.sleep(SETTLE_S)
     before = read_bytes(number)
     time.sleep(SECONDS)
@@ -195,11 +196,11 @@ def main() -> None:
     file = config(LATER)
     with made_drives.setup(drive) as disk, contextlib.ExitStack() as load:
         queue.scheduler_file(disk, queue.QUEUE).write_text("mq-deadline")
-        (queue.iosched(disk) / "read_expire").write_text("123")
+        (queue.iosched(disk) / "read_expire").write_text("400")
         for cgroup in TENANTS:
             load.enter_context(reader(disk, cgroup))
         what_the_file_says_is_done_and_put_back(disk)
-        assert (queue.iosched(disk) / "read_expire").read_text() == "123\n"
+        assert (queue.iosched(disk) / "read_expire").read_text() == "400\n"
         before = said(disk)
         with watching(file):
             wait_for(lambda: queue.current_scheduler(disk) == "kyber-fairness", "the drive has its scheduler")
