@@ -12,6 +12,7 @@ const struct fl_range fl_ranges[FL_NR_SETTINGS] = {
 	[FL_WEIGHT] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
 	[FL_LATENCY] = { 0, 10 * USEC_PER_SEC, 0 }, /* 0: none */
 	[FL_FALLBACK] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
+	[FL_IO_WEIGHT] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
 };
 
 static int fl_parse(enum fl_setting setting, const char *text, u32 *value)
@@ -237,6 +238,15 @@ struct cftype fl_cftypes[] = {
 		.seq_show = fl_setting_show,
 		.write = fl_setting_write,
 	},
+#ifndef CONFIG_BLK_CGROUP_IOCOST /* io.cost has it, and whoever writes weights looks for it */
+	{
+		.name = "weight",
+		.private = FL_IO_WEIGHT,
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = fl_setting_show,
+		.write = fl_setting_write,
+	},
+#endif
 	{
 		.name = "fairlane.latency",
 		.private = FL_LATENCY,

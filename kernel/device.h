@@ -66,6 +66,7 @@ enum fl_setting {
 	FL_WEIGHT,
 	FL_LATENCY, /* us */
 	FL_FALLBACK, /* the weight where FL_WEIGHT is not set: what others' files say */
+	FL_IO_WEIGHT, /* the weight where neither is: io.weight, if the kernel leaves that to us */
 	FL_NR_SETTINGS
 };
 

@@ -161,8 +161,11 @@ u32 fl_setting_of(const struct fl_blkcg *fb, const struct fl_kflow *kflow, enum 
 		value = READ_ONCE(fb->defaults[setting]);
 	if (value != FL_NOT_SET)
 		return value;
-	return setting == FL_WEIGHT ? fl_setting_of(fb, kflow, FL_FALLBACK) :
-				      fl_ranges[setting].def;
+	if (setting == FL_WEIGHT)
+		return fl_setting_of(fb, kflow, FL_FALLBACK);
+	if (setting == FL_FALLBACK)
+		return fl_setting_of(fb, kflow, FL_IO_WEIGHT);
+	return fl_ranges[setting].def;
 }
 
 static struct fl_kept *fl_find_kept(struct fl_blkcg *fb, u64 diskseq)
