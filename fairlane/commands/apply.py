@@ -20,7 +20,7 @@ def main(args: argparse.Namespace) -> int:
     if args.dry_run:
         found = plan.make(settings, load=False)
         _show(found, args.json)
-        return 1 if found.changes else 0
+        return 1 if found.changes or found.others else 0
     if args.watch:
         return _watch(args, settings)
     _show(apply.apply(settings), args.json)
@@ -35,7 +35,7 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
             if again and not first:
                 settings = file.load(args.config)
             found = apply.apply(settings)
-            if first or found.changes:
+            if first or found.changes or found.others:
                 _show(found, args.json)
         except FairlaneError as error:
             if first:
@@ -47,14 +47,15 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
 
 def _show(found: Plan, as_json: bool) -> None:
     if as_json:
-        print_json({"changes": [_row(change) for change in found.changes], "unmatched": list(found.unmatched)})
+        rows = [_row(change) for change in (*found.changes, *found.others)]
+        print_json({"changes": rows, "unmatched": list(found.unmatched)})
         return
-    for change in found.changes:
+    for change in (*found.changes, *found.others):
         row = _row(change)
         print(f"{row['file']}{' ' + change.key if change.key else ''}: {row['from']} -> {row['to']}   ({change.where})")
     for line in found.unmatched:
         print(f"nothing to do yet: {line}")
-    if not found.changes:
+    if not found.changes and not found.others:
         print("everything is as it is to be")
     sys.stdout.flush()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from fairlane.linux import sysfs
@@ -79,6 +79,7 @@ def said(file: Path) -> Weights:
 def tree(mount: Path) -> Iterator[Path]:
     """Every cgroup but the root."""
     for folder, names, _ in os.walk(mount):
+        names.sort()
         yield from (Path(folder, name) for name in names)
 
 
@@ -94,24 +95,18 @@ def wanted(mount: Path) -> dict[Path, Weights]:
     return found
 
 
-def give(weights: Mapping[Path, Weights]) -> None:
-    """Write the fallbacks. A cgroup that is gone needs none, and a drive without a scheduler of ours takes none."""
-    for cgroup, of_cgroup in weights.items():
-        for key, weight in of_cgroup.items():
-            _write(cgroup, f"{key} {weight}")
-
-
 def take_back(mount: Path) -> None:
     """As if nobody had written a fallback."""
     for cgroup in tree(mount):
         for key, weight in said(cgroup / FALLBACK).items():
             if key == "default" and weight != DEFAULT:
-                _write(cgroup, "default")
+                write(cgroup, "default")
             elif ":" in key:
-                _write(cgroup, f"{key} default")
+                write(cgroup, f"{key} default")
 
 
-def _write(cgroup: Path, text: str) -> None:
+def write(cgroup: Path, text: str) -> None:
+    """Into the fallback. A cgroup that is gone needs none, and a drive without a scheduler of ours takes none."""
     try:
         (cgroup / FALLBACK).write_text(text)
     except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -33,12 +33,12 @@ def apply(settings: HostFile) -> Plan:
     """Do what the file says, and give cgroups without a weight of ours what others' files mean."""
     with _locked():
         found = plan.make(settings, load=True)
-        others = _others()  # before a scheduler goes, whose weights for drives go with it
         if found.changes:
             _do(found.changes)
-        others_weights.give(others)
+        # Also what was seen before: with BFQ go the weights that it had for a drive.
+        _follow(found.others)
         if found.changes:  # cgroups that have got our files, drives that have got our schedulers
-            others_weights.give(_others())
+            _follow(plan.others({}))
         return found
 
 
@@ -68,11 +68,9 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def _others() -> dict[Path, others_weights.Weights]:
-    try:
-        return others_weights.wanted(cgroups.find_mount())
-    except FairlaneError:  # drives alone need no cgroups
-        return {}
+def _follow(changes: Iterable[Change]) -> None:
+    for change in changes:
+        others_weights.write(change.file.parent, change.text)
 
 
 def _do(changes: Sequence[Change]) -> None:

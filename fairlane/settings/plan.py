@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ class Change:
 class Plan:
     changes: tuple[Change, ...]
     unmatched: tuple[str, ...]  # what in the file is for no drive, or no cgroup, that is there now
+    others: tuple[Change, ...] = ()  # of fallbacks, by what others have written
 
 
 def make(settings: HostFile, *, load: bool) -> Plan:
@@ -64,7 +65,22 @@ def make(settings: HostFile, *, load: bool) -> Plan:
             if not found.add(each):
                 unmatched.append(f"{each.where('path')}: no cgroup matches {each.path}")
         changes += found.changes()
-    return Plan(tuple(changes), tuple(unmatched))
+    return Plan(tuple(changes), tuple(unmatched), tuple(others(chosen)))
+
+
+def others(chosen: Mapping[str, str]) -> Iterator[Change]:
+    """What others' weights mean, where it is not known yet. chosen: the scheduler that a drive is to have."""
+    try:
+        mount = cgroups.find_mount()
+    except FairlaneError:  # drives alone need no cgroups
+        return
+    ours = {sysfs.device_number(device) for device in drives() if _scheduler(device, chosen) in schedulers.NAMES}
+    for cgroup, weights in others_weights.wanted(mount).items():
+        file = cgroup / others_weights.FALLBACK
+        said = {"default": others_weights.DEFAULT} | others_weights.said(file)
+        for key, weight in weights.items():
+            if key == "default" or key in ours:
+                yield Change(file, str(said.get(key, NOT_SET)), str(weight), others_weights.LINUX, key=key)
 
 
 # --- Drives ---
@@ -86,6 +102,14 @@ def _matches(device: str, which: Drives) -> bool:
     return all(
         any(fnmatch.fnmatchcase(said, pattern) for said in known[key]()) for key, pattern in which.patterns.items()
     )
+
+
+def _scheduler(device: str, chosen: Mapping[str, str]) -> str:
+    """What the drive has, or is to have."""
+    if device in chosen:
+        return chosen[device]
+    places = [place for place in (queue.ROUTED, queue.QUEUE) if queue.scheduler_file(device, place).exists()]
+    return next((name for place in places if (name := queue.current_scheduler(device, place)) != "none"), "none")
 
 
 def place_of(scheduler: str) -> str:
@@ -188,18 +212,12 @@ class _Cgroups:
         for device in drives():
             if not _matches(device, which):
                 continue
-            if self._scheduler(device) not in schedulers.NAMES:
+            if _scheduler(device, self.chosen) not in schedulers.NAMES:
                 raise FairlaneError(
                     f"{rule.where('drive')}: [[cgroup]] drive: {device} has none of our schedulers, which alone know"
                     " weights for it; give it one with [[drive]]"
                 )
             yield sysfs.device_number(device)
-
-    def _scheduler(self, device: str) -> str:
-        if device in self.chosen:
-            return self.chosen[device]
-        places = [place for place in (queue.ROUTED, queue.QUEUE) if queue.scheduler_file(device, place).exists()]
-        return next((name for place in places if (name := queue.current_scheduler(device, place)) != "none"), "none")
 
     def changes(self) -> Iterator[Change]:
         enabled: set[Path] = set()

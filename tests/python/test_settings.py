@@ -149,7 +149,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(cgroups, "MOUNTS", mounts)
     monkeypatch.setattr(apply, "RUN", tmp_path / "run")
     monkeypatch.setattr(sysfs, "write", found.write)
-    monkeypatch.setattr(others_weights, "_write", lambda cgroup, text: found.weight(cgroup / FALLBACK, text))
+    monkeypatch.setattr(others_weights, "write", lambda cgroup, text: found.weight(cgroup / FALLBACK, text))
     monkeypatch.setattr(disks, "ids", lambda device: {"nvme0n1": ["eui.0025385b71b0a1c2"]}.get(device, []))
 
     def modprobe(*args: str) -> None:
@@ -426,12 +426,19 @@ def test_a_weight_is_read_as_it_was_meant(linux: int | None, bfq: int | None, un
     assert meant(linux, bfq, unit=unit) == weight
 
 
-def test_others_weights_become_the_fallback_and_restore_takes_them_back(kernel: Kernel, tmp_path: Path) -> None:
+def test_others_weights_become_the_fallback_and_restore_takes_them_back(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     batch, web = kernel.mount / "batch.slice", kernel.mount / "web.slice"
     before = kernel.said()
     (batch / "io.weight").write_text("default 300\n254:0 500\n")
     (web / "io.bfq.weight").write_text("default 250\n")
-    assert run(tmp_path, "") == 0
+    assert run(tmp_path, "", "--dry-run") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{batch}/{FALLBACK} default: 100 -> 300   (io.weight)"
+    assert len(said) == 2, "the drive has no scheduler of ours"
+    assert run(tmp_path, GOOD.partition("[[cgroup]]")[0]) == 0
+    assert run(tmp_path, "", "--dry-run") == 0
     assert (batch / FALLBACK).read_text() == "default 300\nused 1\n254:0 500\n"
     assert (web / FALLBACK).read_text() == "default 250\nused 1\n"
     assert cli.main(["restore"]) == 0
@@ -441,7 +448,7 @@ def test_others_weights_become_the_fallback_and_restore_takes_them_back(kernel: 
 
 
 def test_a_cgroup_that_is_gone_needs_no_weight(tmp_path: Path) -> None:
-    others_weights.give({tmp_path / "gone" / "long": {"default": 300}})
+    others_weights.write(tmp_path / "gone" / "long", "default 300")
 
 
 def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,7 +457,7 @@ def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(OSError, match="Input/output error"):
-        others_weights.give({tmp_path: {"default": 300}})
+        others_weights.write(tmp_path, "default 300")
 
 
 # --- The service ---
