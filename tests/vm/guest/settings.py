@@ -27,9 +27,9 @@ from fairlane.linux.others_weights import BFQ, FALLBACK, LINUX, scaled_for_bfq
 from fairlane.settings.plan import CONTROL, WEIGHT
 from fairlane.vm.guest import CGROUPS
 
-# Slow enough to be the bottleneck even when the CPU is emulated; without garbage collection.
-DRIVE = {"time_scale": 300, "map": 0, "size": 1 << 30, "memory": 1 << 28}
-SECONDS, SETTLE_S, LIMIT_S = 10.0, 3.0, 120.0
+# Slow enough to be the bottleneck even when the CPU is emulated and busy; without garbage collection.
+DRIVE = {"time_scale": 1000, "map": 0, "size": 1 << 30, "memory": 1 << 28}
+SECONDS, SETTLE_S, LIMIT_S = 20.0, 5.0, 300.0
 WITHIN = 0.01  # of the drive
 TOP = CGROUPS / "tenants.slice"
 TENANTS = [TOP / "a.service", TOP / "b.service"]
