@@ -30,7 +30,7 @@ from fairlane.vm.guest import CGROUPS
 # Slow enough to be the bottleneck even when the CPU is emulated and busy; without garbage collection.
 DRIVE = {"time_scale": 1000, "map": 0, "size": 1 << 30, "memory": 1 << 28}
 SECONDS, SETTLE_S, LIMIT_S = 20.0, 5.0, 300.0
-WITHIN = 0.01  # of the drive
+WITHIN = 0.02  # of the drive: who counts is tested here, not how exact the scheduler is; without weights it is 0.1 off
 TOP = CGROUPS / "tenants.slice"
 TENANTS = [TOP / "a.service", TOP / "b.service"]
 
