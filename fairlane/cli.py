@@ -19,6 +19,7 @@ from fairlane.experiment.model import SPEEDS
 from fairlane.experiment.traces import FORMATS
 from fairlane.isolbench.drive_map import STEPS
 from fairlane.isolbench.suite import PARTS
+from fairlane.settings.file import DEFAULT as SETTINGS
 from fairlane.vm import kernels, lab_kernel, qemu
 
 KERNELS = (*kernels.VERSIONS, *lab_kernel.RECIPES)
@@ -83,7 +84,22 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=name)
         return sub
 
-    for add in (_demo, _run, _replay, _bench, _study, _calibrate, _map, _report, _knobs, _kernel, _profiles, _doctor):
+    for add in (
+        _demo,
+        _run,
+        _replay,
+        _bench,
+        _study,
+        _calibrate,
+        _map,
+        _report,
+        _knobs,
+        _kernel,
+        _profiles,
+        _doctor,
+        _apply,
+        _restore,
+    ):
         add(command)
     return parser
 
@@ -236,3 +252,19 @@ def _profiles(command: Add) -> None:
 def _doctor(command: Add) -> None:
     sub = command("doctor", "Say what of this machine is ready, and what to do about the rest.")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def _apply(command: Add) -> None:
+    sub = command("apply", "On this host: give drives and cgroups the schedulers and weights that a file says.")
+    sub.add_argument("--config", type=_path, default=SETTINGS, metavar="FILE", help="default: %(default)s")
+    sub.add_argument("--dry-run", action="store_true", help="only say what would be written, and exit 1 if anything")
+    sub.add_argument(
+        "--watch",
+        action="store_true",
+        help="go on, and do the same for each cgroup that comes; SIGHUP: read FILE again",
+    )
+    sub.add_argument("--json", action="store_true", help="print what is written as JSON")
+
+
+def _restore(command: Add) -> None:
+    command("restore", "On this host: put back what was there before the first `fairlane apply`.")

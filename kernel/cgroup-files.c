@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* fairlane.ko: the files of a cgroup, io.fairlane.weight, .latency and .stat. */
+/* fairlane.ko: the files of a cgroup, io.fairlane.weight, its fallback, .latency and .stat. */
 #include <linux/backing-dev.h>
 #include <linux/ctype.h>
 #include <linux/seq_file.h>
 
 #include "policy.h"
 
-/* ---- io.fairlane.weight, io.fairlane.latency ------------------------------ */
+/* ---- io.fairlane.weight, io.fairlane.weight.fallback, io.fairlane.latency --- */
 
 const struct fl_range fl_ranges[FL_NR_SETTINGS] = {
 	[FL_WEIGHT] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
 	[FL_LATENCY] = { 0, 10 * USEC_PER_SEC, 0 }, /* 0: none */
+	[FL_FALLBACK] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
+	[FL_IO_WEIGHT] = { FL_WEIGHT_MIN, FL_WEIGHT_MAX, FL_WEIGHT_DEFAULT },
 };
 
 static int fl_parse(enum fl_setting setting, const char *text, u32 *value)
 {
 	u64 number;
-	int ret = kstrtou64(text, 10, &number);
+	int ret;
 
+	if (!strcmp(text, "default")) {
+		*value = FL_NOT_SET;
+		return 0;
+	}
+	ret = kstrtou64(text, 10, &number);
 	if (ret)
 		return ret;
 	if (number < fl_ranges[setting].min || number > fl_ranges[setting].max)
@@ -39,8 +46,8 @@ static int fl_set_default(struct blkcg *blkcg, enum fl_setting setting, const ch
 	hlist_for_each_entry(blkg, &blkcg->blkg_list, blkcg_node) {
 		struct fl_kflow *kflow = fl_kflow_of(blkg_to_pd(blkg, &fl_policy));
 
-		if (kflow && kflow->kdev && kflow->own[setting] == FL_AS_THE_CGROUP)
-			fl_kflow_set(kflow, setting, value);
+		if (kflow && kflow->kdev)
+			fl_kflow_update(kflow);
 	}
 	spin_unlock_irq(&blkcg->lock);
 	return 0;
@@ -49,20 +56,21 @@ static int fl_set_default(struct blkcg *blkcg, enum fl_setting setting, const ch
 /* "MAJ:MIN N" and "MAJ:MIN default" */
 static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf)
 {
-	u32 value = FL_AS_THE_CGROUP;
+	struct fl_kept *spare = kmalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
 	struct blkg_conf_ctx ctx;
 	struct fl_kflow *kflow;
 	bool prepared;
+	u32 value;
 	int ret;
 
+	if (!spare)
+		return -ENOMEM;
 	fl_conf_init(&ctx, buf);
 	ret = fl_conf_prep(blkcg, &fl_policy, buf, &ctx);
 	prepared = !ret;
 	if (ret)
 		goto out;
-	ctx.body = strim(ctx.body);
-	if (strcmp(ctx.body, "default"))
-		ret = fl_parse(setting, ctx.body, &value);
+	ret = fl_parse(setting, strim(ctx.body), &value);
 	if (ret)
 		goto out;
 	ret = -ENODEV;
@@ -72,13 +80,13 @@ static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf
 	/* conf_prep holds the queue's lock, with interrupts off. */
 	spin_lock(&blkcg->lock);
 	WRITE_ONCE(kflow->own[setting], value);
-	if (value == FL_AS_THE_CGROUP)
-		value = fl_blkcg_of(blkcg)->defaults[setting];
-	fl_kflow_set(kflow, setting, value);
+	fl_keep(fl_blkcg_of(blkcg), ctx.blkg->q->disk->diskseq, setting, value, &spare);
+	fl_kflow_update(kflow);
 	spin_unlock(&blkcg->lock);
 	ret = 0;
 out:
 	fl_conf_exit(&ctx, prepared);
+	kfree(spare);
 	return ret;
 }
 
@@ -110,7 +118,7 @@ static u64 fl_prfill_setting(struct seq_file *sf, struct blkg_policy_data *pd, i
 	const char *name = fl_dev_name(pd_to_blkg(pd));
 	u32 value = READ_ONCE(fl_kflow_of(pd)->own[setting]);
 
-	if (name && value != FL_AS_THE_CGROUP)
+	if (name && value != FL_NOT_SET)
 		seq_printf(sf, "%s %u\n", name, value);
 	return 0;
 }
@@ -118,9 +126,12 @@ static u64 fl_prfill_setting(struct seq_file *sf, struct blkg_policy_data *pd, i
 static int fl_setting_show(struct seq_file *sf, void *v)
 {
 	struct blkcg *blkcg = css_to_blkcg(seq_css(sf));
+	const struct fl_blkcg *fb = fl_blkcg_of(blkcg);
 	enum fl_setting setting = seq_cft(sf)->private;
 
-	seq_printf(sf, "default %u\n", READ_ONCE(fl_blkcg_of(blkcg)->defaults[setting]));
+	seq_printf(sf, "default %u\n", fl_setting_of(fb, NULL, setting));
+	if (setting == FL_FALLBACK) /* whether it counts, and so whether there is another */
+		seq_printf(sf, "used %u\n", READ_ONCE(fb->defaults[FL_WEIGHT]) == FL_NOT_SET);
 	blkcg_print_blkgs(sf, blkcg, fl_prfill_setting, &fl_policy, setting, false);
 	return 0;
 }
@@ -220,6 +231,22 @@ struct cftype fl_cftypes[] = {
 		.seq_show = fl_setting_show,
 		.write = fl_setting_write,
 	},
+	{
+		.name = "fairlane.weight.fallback",
+		.private = FL_FALLBACK,
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = fl_setting_show,
+		.write = fl_setting_write,
+	},
+#ifndef CONFIG_BLK_CGROUP_IOCOST /* io.cost has it, and whoever writes weights looks for it */
+	{
+		.name = "weight",
+		.private = FL_IO_WEIGHT,
+		.flags = CFTYPE_NOT_ON_ROOT,
+		.seq_show = fl_setting_show,
+		.write = fl_setting_write,
+	},
+#endif
 	{
 		.name = "fairlane.latency",
 		.private = FL_LATENCY,

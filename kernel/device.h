@@ -65,16 +65,18 @@ struct fl_khwq {
 enum fl_setting {
 	FL_WEIGHT,
 	FL_LATENCY, /* us */
+	FL_FALLBACK, /* the weight where FL_WEIGHT is not set: what others' files say */
+	FL_IO_WEIGHT, /* the weight where neither is: io.weight, if the kernel leaves that to us */
 	FL_NR_SETTINGS
 };
 
-#define FL_AS_THE_CGROUP U32_MAX /* what a device has no setting of its own of */
+#define FL_NOT_SET U32_MAX
 
 struct fl_kflow {
 	struct blkg_policy_data pd;
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
 	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
-	u32 own[FL_NR_SETTINGS]; /* MAJ:MIN N, or FL_AS_THE_CGROUP. Written under blkcg->lock */
+	u32 own[FL_NR_SETTINGS]; /* MAJ:MIN N, or FL_NOT_SET. Written under blkcg->lock */
 	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
 	u64 got; /* share of the last second; written by the timer */

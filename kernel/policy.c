@@ -147,6 +147,70 @@ struct fl_queue *fl_kflow_use_slow(struct fl_kflow *kflow, unsigned int index)
 }
 EXPORT_SYMBOL_GPL(fl_kflow_use_slow);
 
+/* ---- What a cgroup's files set ---------------------------------------------- */
+
+/*
+ * What counts of a setting for @kflow, or, if that is NULL, for the cgroup on any drive.
+ * Without locks, it may be what was written before.
+ */
+u32 fl_setting_of(const struct fl_blkcg *fb, const struct fl_kflow *kflow, enum fl_setting setting)
+{
+	u32 value = kflow ? READ_ONCE(kflow->own[setting]) : FL_NOT_SET;
+
+	if (value == FL_NOT_SET)
+		value = READ_ONCE(fb->defaults[setting]);
+	if (value != FL_NOT_SET)
+		return value;
+	if (setting == FL_WEIGHT)
+		return fl_setting_of(fb, kflow, FL_FALLBACK);
+	if (setting == FL_FALLBACK)
+		return fl_setting_of(fb, kflow, FL_IO_WEIGHT);
+	return fl_ranges[setting].def;
+}
+
+static struct fl_kept *fl_find_kept(struct fl_blkcg *fb, u64 diskseq)
+{
+	struct fl_kept *kept;
+
+	list_for_each_entry(kept, &fb->kept, node)
+		if (kept->diskseq == diskseq)
+			return kept;
+	return NULL;
+}
+
+/* Keep what was set for a disk. @spare is used, and then NULL, if the disk is a new one. */
+void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 value,
+	     struct fl_kept **spare)
+{
+	struct fl_kept *kept;
+	unsigned long flags;
+
+	spin_lock_irqsave(&fb->lock, flags);
+	kept = fl_find_kept(fb, diskseq);
+	if (!kept) {
+		kept = *spare;
+		*spare = NULL;
+		kept->diskseq = diskseq;
+		memset32(kept->own, FL_NOT_SET, FL_NR_SETTINGS);
+		list_add(&kept->node, &fb->kept);
+	}
+	kept->own[setting] = value;
+	spin_unlock_irqrestore(&fb->lock, flags);
+}
+
+/* The disk has a scheduler of ours again: what was set for it counts again. */
+static void fl_recall(struct fl_blkcg *fb, const struct gendisk *disk, struct fl_kflow *kflow)
+{
+	struct fl_kept *kept;
+	unsigned long flags;
+
+	spin_lock_irqsave(&fb->lock, flags);
+	kept = disk ? fl_find_kept(fb, disk->diskseq) : NULL;
+	if (kept)
+		memcpy(kflow->own, kept->own, sizeof(kflow->own));
+	spin_unlock_irqrestore(&fb->lock, flags);
+}
+
 /* ---- The policy ------------------------------------------------------------ */
 
 /*
@@ -168,7 +232,7 @@ static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 	if (!kflow)
 		goto err_put;
 	kflow->kdev = kdev;
-	memset32(kflow->own, FL_AS_THE_CGROUP, FL_NR_SETTINGS);
+	memset32(kflow->own, FL_NOT_SET, FL_NR_SETTINGS);
 	INIT_LIST_HEAD(&kflow->flow.node);
 	if (kdev) {
 		kflow->flow.dev = &kdev->dev;
@@ -195,11 +259,12 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	struct fl_kflow *kflow = fl_kflow_of(pd), *parent = NULL;
 	struct fl_kdev *kdev = kflow->kdev;
 	struct blkcg_gq *blkg = pd_to_blkg(pd);
-	const u32 *defaults;
+	struct fl_blkcg *fb = fl_blkcg_of(blkg->blkcg);
 	unsigned long flags;
 
 	if (!kdev)
 		return;
+	fl_recall(fb, blkg->q->disk, kflow);
 	if (blkg->parent) {
 		parent = fl_kflow_of(blkg_to_pd(blkg->parent, &fl_policy));
 		if (!parent || parent->kdev != kdev)
@@ -207,9 +272,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 		kflow->flow.parent = &parent->flow;
 	}
 	/* What is written meanwhile is applied by pd_online. */
-	defaults = fl_blkcg_of(blkg->blkcg)->defaults;
-	kflow->flow.weight = READ_ONCE(defaults[FL_WEIGHT]);
-	kflow->flow.latency_ns = (u64)READ_ONCE(defaults[FL_LATENCY]) * NSEC_PER_USEC;
+	kflow->flow.weight = fl_setting_of(fb, kflow, FL_WEIGHT);
+	kflow->flow.latency_ns = (u64)fl_setting_of(fb, kflow, FL_LATENCY) * NSEC_PER_USEC;
 
 	spin_lock_irqsave(&kdev->dev.lock, flags);
 	if (!kdev->dead && (!parent || parent->attached)) {
@@ -223,32 +287,38 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	spin_unlock_irqrestore(&kdev->dev.lock, flags);
 }
 
-/* Any context but under dev->lock. */
-void fl_kflow_set(struct fl_kflow *kflow, enum fl_setting setting, u32 value)
+/*
+ * Apply what the cgroup's files say to the flow. It is looked at under dev->lock: of
+ * two who come here at once, the later one has what either wrote. Any context but
+ * under dev->lock.
+ */
+void fl_kflow_update(struct fl_kflow *kflow)
 {
+	const struct fl_blkcg *fb = fl_blkcg_of(pd_to_blkg(&kflow->pd)->blkcg);
 	struct fl_dev *dev = &kflow->kdev->dev;
 	unsigned long flags;
+	u32 weight;
 
 	spin_lock_irqsave(&dev->lock, flags);
-	if (kflow->attached && setting == FL_WEIGHT)
-		fl_flow_set_weight(&kflow->flow, value);
-	else if (kflow->attached)
-		WRITE_ONCE(kflow->flow.latency_ns, (u64)value * NSEC_PER_USEC);
+	weight = fl_setting_of(fb, kflow, FL_WEIGHT);
+	if (kflow->attached && kflow->flow.weight != weight)
+		fl_flow_set_weight(&kflow->flow, weight);
+	if (kflow->attached)
+		WRITE_ONCE(kflow->flow.latency_ns,
+			   (u64)fl_setting_of(fb, kflow, FL_LATENCY) * NSEC_PER_USEC);
 	spin_unlock_irqrestore(&dev->lock, flags);
 }
 
 /*
- * Under blkcg->lock; from here on the blkg is on the cgroup's list. Whoever wrote
- * a default since pd_init did not find the flow, so it is applied here.
+ * From here on the blkg is on the cgroup's list. Whoever wrote a default since pd_init
+ * did not find the flow, so it is applied here.
  */
 static void fl_pd_online(struct blkg_policy_data *pd)
 {
 	struct fl_kflow *kflow = fl_kflow_of(pd);
-	const u32 *defaults = fl_blkcg_of(pd_to_blkg(pd)->blkcg)->defaults;
-	enum fl_setting setting;
 
-	for (setting = 0; kflow->kdev && setting < FL_NR_SETTINGS; setting++)
-		fl_kflow_set(kflow, setting, defaults[setting]);
+	if (kflow->kdev)
+		fl_kflow_update(kflow);
 }
 
 static void fl_pd_free(struct blkg_policy_data *pd)
@@ -268,18 +338,23 @@ static void fl_pd_free(struct blkg_policy_data *pd)
 static struct blkcg_policy_data *fl_cpd_alloc(gfp_t gfp)
 {
 	struct fl_blkcg *fb = kzalloc(sizeof(*fb), gfp);
-	enum fl_setting setting;
 
 	if (!fb)
 		return NULL;
-	for (setting = 0; setting < FL_NR_SETTINGS; setting++)
-		fb->defaults[setting] = fl_ranges[setting].def;
+	memset32(fb->defaults, FL_NOT_SET, FL_NR_SETTINGS);
+	spin_lock_init(&fb->lock);
+	INIT_LIST_HEAD(&fb->kept);
 	return &fb->cpd;
 }
 
 static void fl_cpd_free(struct blkcg_policy_data *cpd)
 {
-	kfree(container_of(cpd, struct fl_blkcg, cpd));
+	struct fl_blkcg *fb = container_of(cpd, struct fl_blkcg, cpd);
+	struct fl_kept *kept, *next;
+
+	list_for_each_entry_safe(kept, next, &fb->kept, node)
+		kfree(kept);
+	kfree(fb);
 }
 
 struct blkcg_policy fl_policy = {

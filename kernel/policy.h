@@ -8,7 +8,20 @@
 /* A cgroup, whatever drives it uses. */
 struct fl_blkcg {
 	struct blkcg_policy_data cpd;
-	u32 defaults[FL_NR_SETTINGS]; /* written under blkcg->lock, shown without */
+	u32 defaults[FL_NR_SETTINGS]; /* or FL_NOT_SET; written under blkcg->lock, shown without */
+	spinlock_t lock; /* of kept; inside blkcg->lock and the queue's, outside nothing */
+	struct list_head kept;
+};
+
+/*
+ * What a cgroup's files set for one disk. The flow goes with the disk's scheduler; this
+ * stays, for the next one, until it is unset or the cgroup is gone. A disk that comes
+ * back is another one.
+ */
+struct fl_kept {
+	struct list_head node; /* in fl_blkcg.kept */
+	u64 diskseq;
+	u32 own[FL_NR_SETTINGS]; /* or FL_NOT_SET */
 };
 
 static inline struct fl_blkcg *fl_blkcg_of(struct blkcg *blkcg)
@@ -35,7 +48,10 @@ void fl_kdev_put(struct fl_kdev *kdev);
 /* policy.c */
 void fl_kflow_detach(struct fl_kflow *kflow);
 struct fl_queue *fl_kflow_make_queue(struct fl_kflow *kflow, unsigned int index, gfp_t gfp);
-void fl_kflow_set(struct fl_kflow *kflow, enum fl_setting setting, u32 value);
+u32 fl_setting_of(const struct fl_blkcg *fb, const struct fl_kflow *kflow, enum fl_setting setting);
+void fl_kflow_update(struct fl_kflow *kflow);
+void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 value,
+	     struct fl_kept **spare);
 
 /* cgroup-files.c */
 extern struct cftype fl_cftypes[];

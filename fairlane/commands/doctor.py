@@ -7,7 +7,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,11 +15,13 @@ from fairlane import proc
 from fairlane.backends import program
 from fairlane.commands.common import only_in_a_checkout, print_json
 from fairlane.errors import FairlaneError
+from fairlane.linux import competitors
 from fairlane.pages import terminal
 from fairlane.vm import kernels, lab_kernel, qemu, supported
 
 CACHE_GIB = 3  # three kernels take 1.5 GiB, and the packages of one as much again while they are unpacked
 COMPILE_S = 30.0
+SHOWN = 3  # of a list
 CGROUPS = Path("/sys/fs/cgroup")
 TOOLS = {
     "fio": "fio",
@@ -139,6 +141,26 @@ def _host_backend() -> Iterator[Check]:
     detail = "there" if "io" in controllers else "not in cgroup v2; it is taken by v1 or was left out of the kernel"
     todo = "boot with cgroup_no_v1=io for --on host:DEV"
     yield Check("cgroup io controller", "io" in controllers, detail, todo, needed=False)
+    yield from _competitors()
+
+
+def _competitors() -> Iterator[Check]:
+    """Who else sets drives and weights."""
+    rules, tuned = competitors.udev_rules(), competitors.tuned()
+    todo = "nothing has to be done while fairlane.service runs, which comes after them; else take the line out"
+    yield Check("udev's rules", not rules, _list(rules, "none writes a drive's scheduler"), todo, needed=False)
+    todo = "make a profile without elevator=, or leave such drives out of /etc/fairlane.toml"
+    yield Check("tuned", not tuned, _list(tuned, "sets no drive's scheduler"), todo, needed=False)
+    drives = competitors.io_cost(CGROUPS)
+    todo = "echo 'MAJ:MIN enable=0' > /sys/fs/cgroup/io.cost.qos, or give those drives no scheduler of ours"
+    yield Check("io.cost", not drives, _list(drives, "throttles nobody"), todo, needed=False)
+    owners = [str(path.relative_to(CGROUPS)) for path in competitors.owners(CGROUPS)]
+    yield Check("weights of others", True, _list(owners, "none is set"))
+
+
+def _list(found: Sequence[object], none: str) -> str:
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return ", ".join(map(str, found[:SHOWN])) + more if found else none
 
 
 def main(args: argparse.Namespace) -> int:

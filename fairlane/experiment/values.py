@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,20 +25,27 @@ D = TypeVar("D")
 class Table:
     """One table of a file; every error names the file, the table and the key, and what would be valid."""
 
-    def __init__(self, path: Path, where: str, data: object, inherited: Mapping[str, str] = {}) -> None:
-        """inherited: keys that come from another table, and which."""
-        self.path, self.where, self.inherited = path, where, inherited
+    def __init__(
+        self, path: Path, where: str, data: object, inherited: Mapping[str, str] = {}, lines: Mapping[str, int] = {}
+    ) -> None:
+        """inherited: keys that come from another table, and which. lines: of keys, if known, and of "", the table."""
+        self.path, self.where, self.inherited, self.lines = path, where, inherited, lines
         if not isinstance(data, dict):
-            raise FairlaneError(f"{path}: {where} must be a table")
+            raise FairlaneError(f"{self.place('')}: {where} must be a table")
         self.data: dict[str, Any] = data
 
+    def place(self, key: str) -> str:
+        """FILE:LINE, or just the file."""
+        line = self.lines.get(key, self.lines.get(""))
+        return f"{self.path}:{line}" if line else str(self.path)
+
     def error(self, key: str, problem: str) -> FairlaneError:
-        return FairlaneError(f"{self.path}: {self.inherited.get(key, self.where)} {key}: {problem}")
+        return FairlaneError(f"{self.place(key)}: {self.inherited.get(key, self.where)} {key}: {problem}")
 
     def only(self, valid: Sequence[str]) -> None:
         for key in self.data:
             if key not in valid:
-                raise self.error(key, f"unknown key; valid are {', '.join(valid)}")
+                raise self.error(key, f"unknown key; {offer(key, valid)}")
 
     def need(self, key: str, convert: Callable[[object], T]) -> T:
         if key not in self.data:
@@ -58,6 +66,12 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise FairlaneError(f"{path}: cannot be read as {what}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FairlaneError(f"{path}: not valid TOML: {error}") from error
+
+
+def offer(word: str, valid: Sequence[str]) -> str:
+    """The end of a sentence about a word that is none of the valid ones."""
+    meant = difflib.get_close_matches(word, valid, 1)
+    return f"valid are {', '.join(valid)}" + (f"; did you mean {meant[0]}?" if meant else "")
 
 
 def as_text(value: object) -> str:
@@ -97,7 +111,7 @@ def as_integer(low: int, high: int) -> Callable[[object], int]:
 def as_one_of(valid: Sequence[str]) -> Callable[[object], str]:
     def convert(value: object) -> str:
         if not isinstance(value, str) or value not in valid:
-            raise ValueError(f"{value!r} is unknown; valid are {', '.join(valid)}")
+            raise ValueError(f"{value!r} is unknown; {offer(str(value), valid)}")
         return value
 
     return convert

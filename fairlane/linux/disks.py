@@ -40,6 +40,13 @@ def identity(device: str) -> dict[str, Any]:
     }
 
 
+def ids(device: str, by_id: Path = Path("/dev/disk/by-id")) -> list[str]:
+    """What the drive is called by who knows it by more than its place: its WWID, and its links in /dev/disk/by-id."""
+    folder = sysfs.SYS_BLOCK / device
+    said = [sysfs.said(folder / name) for name in ("wwid", "device/wwid")]
+    return [name for name in said if name] + [link.name for link in by_id.glob("*") if link.resolve().name == device]
+
+
 def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> Target:
     """The device, if the scenario may run on it: nobody uses it, and what it overwrites may be."""
     folder = check_device(device)

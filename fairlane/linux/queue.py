@@ -39,7 +39,7 @@ def _tunable_files(device: str) -> dict[Path, str]:
     return {path: value for path, value in values.items() if value is not None}
 
 
-def _settings(device: str) -> dict[Path, str]:
+def settings(device: str) -> dict[Path, str]:
     """What can be set of the queue and its scheduler, and is lost with a change of schedulers.
 
     nr_requests is first: when it changes, schedulers set some of their own anew.
@@ -54,7 +54,7 @@ def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
     """Put the scheduler in place with its defaults, and afterwards the one that was there with the settings it had."""
     files = [file for file in (scheduler_file(device, ROUTED), scheduler_file(device, QUEUE)) if file.exists()]
     before = {file: current_scheduler(device, file.parent.name) for file in files}
-    settings = _settings(device)
+    had = settings(device)
     try:
         for file in files:
             sysfs.write(file, "none")
@@ -62,10 +62,10 @@ def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
         yield
     finally:
         with shielded():
-            sysfs.write_all(_putting_back(before, settings))
+            sysfs.write_all(putting_back(before, had))
 
 
-def _putting_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> Iterator[tuple[Path, str]]:
+def putting_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> Iterator[tuple[Path, str]]:
     """What to write to which file; each is looked at when those before it, which may change it, are written."""
     yield from dict.fromkeys(schedulers, "none").items()
     yield from schedulers.items()

@@ -53,6 +53,8 @@ def number_file(name: str, low: int, high: int, default: int) -> None:
                 (f"{number} {high}\n", f"default {high}\n{number} {high}\n"),
                 ("default 7", f"default 7\n{number} {high}\n"),
                 (f"{number} default", "default 7\n"),
+                ("default", f"default {default}\n"),
+                ("default 7", "default 7\n"),
                 (f"{number} 12", f"default 7\n{number} 12\n"),
             ]:
                 assert refused(file, text) == 0, f"{text!r} is refused"
@@ -61,7 +63,7 @@ def number_file(name: str, low: int, high: int, default: int) -> None:
             before = file.read_text()
             beyond = [low - 1, high + 1, -1, 1 << 64, (1 << 32) - 1]
             wrong = [*map(str, beyond), *(f"default {value}" for value in beyond), "1.5", "18446744073709551617"]
-            wrong += ["many", "default", "default many", "\n", " ", "100 200", "default 100 200", "default100"]
+            wrong += ["many", "default many", "\n", " ", "100 200", "default 100 200", "default100"]
             wrong += [f"{number} {value}" for value in (*beyond, "many", "", "5 6", "defaults")]
             wrong += ["250:250 100", "7 100", ":1 100", "250:250 default", f"{number}", f"{number}:1 100"]
             for text in wrong:
@@ -74,7 +76,33 @@ def number_file(name: str, low: int, high: int, default: int) -> None:
         assert refused(file, f"{number} 100") == errno.EOPNOTSUPP, "no scheduler of ours to set it for"
         assert file.read_text() == "default 7\n"
         kit.set_scheduler(disk, OURS)
-        assert file.read_text() == "default 7\n", "a default stays, and what a drive had goes with its scheduler"
+        kit.wait_for(lambda: file.read_text() == f"default 7\n{number} 12\n", "what was set for the drive counts again")
+        cgroup.remove()
+
+
+def weights_of_others() -> None:
+    """What others' files say counts while the cgroup has no weight of its own, and no longer."""
+    with kit.drive(completion_nsec=100_000) as disk:
+        number = Path("/sys/block", disk, "dev").read_text().strip()
+        cgroup = Cgroup()
+        own, fallback = cgroup.file("weight"), cgroup.file("weight.fallback")
+        assert fallback.read_text() == "default 100\nused 1\n"
+        with kit.readers_of(disk, [cgroup]) as readers:
+            kit.wait_all_read(readers, "the reader gets on")
+            for file, text, said, used in [
+                (fallback, "300", "default 300\n", 1),
+                (own, "200", "default 200\n", 0),
+                (fallback, "400", "default 200\n", 0),
+                (own, "default", "default 400\n", 1),
+                (fallback, f"{number} 7", "default 400\n", 1),
+                (own, f"{number} 9", f"default 400\n{number} 9\n", 1),
+                (own, f"{number} default", "default 400\n", 1),
+                (fallback, "default", "default 100\n", 1),
+            ]:
+                file.write_text(text)
+                assert own.read_text() == said, f"after {text!r} in {file.name}"
+                assert f"used {used}\n" in fallback.read_text(), f"after {text!r} in {file.name}"
+        assert fallback.read_text() == f"default 100\nused 1\n{number} 7\n"
         cgroup.remove()
 
 
@@ -108,7 +136,7 @@ def a_weight_counts_at_once() -> None:
             kit.set_scheduler(disk, "none")
             kit.set_scheduler(disk, OURS)
             kit.wait_all_read(readers, "both get on")
-            shares(50)  # a device's weight goes with its scheduler
+            shares(75)  # what was set for the drive counts again
         a.remove()
         b.remove()
 
@@ -294,6 +322,7 @@ def waits_of_a_slow_reader(disk: str, cgroup: Cgroup, reads: int) -> tuple[float
 
 kit.sections(
     weights,
+    weights_of_others,
     latencies,
     a_weight_counts_at_once,
     statistics,

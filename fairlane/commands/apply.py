@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane apply`: drives and cgroups as /etc/fairlane.toml says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from fairlane.commands.common import print_json
+from fairlane.errors import FairlaneError
+from fairlane.linux import cgroups
+from fairlane.settings import apply, file, plan, watch
+from fairlane.settings.plan import Change, Plan
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.watch and args.dry_run:
+        raise FairlaneError("--watch with --dry-run: there would be nothing to watch for; give one of them")
+    settings = file.load(args.config)
+    if args.dry_run:
+        found = plan.make(settings, load=False)
+        _show(found, args.json)
+        return 1 if found.changes or found.others else 0
+    if args.watch:
+        return _watch(args, settings)
+    _show(apply.apply(settings), args.json)
+    return 0
+
+
+def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
+    """What is wrong later is said, and tried again with the next change; what is wrong at first ends it."""
+    first = True
+    for again in watch.rounds(cgroups.find_mount()):
+        try:
+            if again and not first:
+                settings = file.load(args.config)
+            found = apply.apply(settings)
+            if first or found.changes or found.others:
+                _show(found, args.json)
+        except FairlaneError as error:
+            if first:
+                raise
+            print(f"fairlane: {error}", file=sys.stderr, flush=True)
+        first = False
+    return 0
+
+
+def _show(found: Plan, as_json: bool) -> None:
+    if as_json:
+        rows = [_row(change) for change in (*found.changes, *found.others)]
+        print_json({"changes": rows, "unmatched": list(found.unmatched)})
+        return
+    for change in (*found.changes, *found.others):
+        row = _row(change)
+        print(f"{row['file']}{' ' + change.key if change.key else ''}: {row['from']} -> {row['to']}   ({change.where})")
+    for line in found.unmatched:
+        print(f"nothing to do yet: {line}")
+    if not found.changes and not found.others:
+        print("everything is as it is to be")
+    sys.stdout.flush()
+
+
+def _row(change: Change) -> dict[str, str]:
+    return {
+        "file": str(change.file),
+        "key": change.key,
+        "from": _short(change.was) if change.was is not None else "what comes with the scheduler",
+        "to": _short(change.to),
+        "where": change.where,
+    }
+
+
+def _short(value: str) -> str:
+    """On one line: a price list has two, and is long."""
+    words = value.split()
+    return value if len(words) < 4 else " ".join([*words[:3], "..."])

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Weights that others have given: what io.weight and io.bfq.weight of a cgroup mean, for io.fairlane.weight.fallback.
+
+systemd writes IOWeight= to both files; for io.bfq.weight, whose range is 1 to 1000, it brings it nearer to 100
+(BFQ_WEIGHT() in its src/basic/cgroup-util.h): 200 becomes 109. Container runtimes write --blkio-weight to io.bfq.weight
+as it is or, where there is no such file, stretched to io.weight's 1 to 10000. So, of one cgroup's two files:
+
+- systemd has written both, or io.bfq.weight has its default: io.weight's number is what was meant
+- a runtime has written io.bfq.weight, and systemd the same stretched to io.weight, which may also have its default:
+  io.bfq.weight's
+- only io.bfq.weight says something, in a unit's cgroup: systemd's; the middle of the eleven that become this one
+- otherwise io.weight's
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairlane.linux import sysfs
+
+FALLBACK = "io.fairlane.weight.fallback"
+LINUX, BFQ = "io.weight", "io.bfq.weight"
+DEFAULT, MOST, BFQ_MOST = 100, 10_000, 1000
+UNITS = (".service", ".slice", ".scope")
+GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)  # the cgroup, the drive, or its scheduler of ours
+
+Weights = dict[str, int]  # "default" or MAJ:MIN -> weight
+
+
+def scaled_for_bfq(weight: int) -> int:
+    """systemd's BFQ_WEIGHT()."""
+    if weight <= DEFAULT:
+        return weight
+    return DEFAULT + (weight - DEFAULT) * (BFQ_MOST - DEFAULT) // (MOST - DEFAULT)
+
+
+def unscaled(bfq: int) -> int:
+    """A weight of which systemd makes that one: the only one up to 100, the middle of eleven above."""
+    if bfq <= DEFAULT:
+        return bfq
+    return min(MOST, DEFAULT + (bfq - DEFAULT) * (MOST - DEFAULT) // (BFQ_MOST - DEFAULT) + 5)
+
+
+def stretched(bfq: int) -> int:
+    """What container runtimes write to io.weight for a --blkio-weight of that much, which is 10 to 1000."""
+    return 1 + (bfq - 10) * 9999 // 990
+
+
+def meant(linux: int | None, bfq: int | None, *, unit: bool, default: bool = True) -> int | None:
+    """One weight from what both files say of the cgroup (default) or of one drive; None: nothing."""
+    if bfq is None or (default and bfq == DEFAULT):
+        return linux
+    if linux is None:
+        return unscaled(bfq) if unit else bfq
+    if bfq == scaled_for_bfq(linux):
+        return linux
+    if linux == stretched(bfq) or (default and linux == DEFAULT):
+        return bfq
+    return linux
+
+
+def of(cgroup: Path) -> Weights:
+    """What the cgroup's weights were meant to be."""
+    linux, bfq = said(cgroup / LINUX), said(cgroup / BFQ)
+    unit = cgroup.name.endswith(UNITS)
+    found = {key: meant(linux.get(key), bfq.get(key), unit=unit, default=key == "default") for key in (linux | bfq)}
+    return {key: weight for key, weight in found.items() if weight is not None}
+
+
+def said(file: Path) -> Weights:
+    """A file of weights; nothing if it is not there."""
+    lines = (line.split() for line in (sysfs.said(file) or "").splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
+
+
+def tree(mount: Path) -> Iterator[Path]:
+    """Every cgroup but the root."""
+    for folder, names, _ in os.walk(mount):
+        names.sort()
+        yield from (Path(folder, name) for name in names)
+
+
+def wanted(mount: Path) -> dict[Path, Weights]:
+    """What each cgroup's weights were meant to be, where that is not what its fallback says."""
+    found = {}
+    for cgroup in tree(mount):
+        if (cgroup / FALLBACK).exists():
+            now = {"default": DEFAULT} | said(cgroup / FALLBACK)
+            others = {key: weight for key, weight in of(cgroup).items() if now.get(key) != weight}
+            if others:
+                found[cgroup] = others
+    return found
+
+
+def take_back(mount: Path) -> None:
+    """As if nobody had written a fallback."""
+    for cgroup in tree(mount):
+        for key, weight in said(cgroup / FALLBACK).items():
+            if key == "default" and weight != DEFAULT:
+                write(cgroup, "default")
+            elif ":" in key:
+                write(cgroup, f"{key} default")
+
+
+def write(cgroup: Path, text: str) -> None:
+    """Into the fallback. A cgroup that is gone needs none, and a drive without a scheduler of ours takes none."""
+    try:
+        (cgroup / FALLBACK).write_text(text)
+    except OSError as error:
+        if error.errno not in GONE:
+            raise

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Make drives and cgroups as a plan says, whole or not at all, and put back what was there before the first time.
+
+What was there is kept in RUN until it is put back. A drive or a cgroup that is gone since is left out: the one that now
+has its name is another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from fairlane import files
+from fairlane.errors import FairlaneError
+from fairlane.linux import cgroups, others_weights, queue, sysfs
+from fairlane.proc import shielded
+from fairlane.settings import plan
+from fairlane.settings.file import HostFile
+from fairlane.settings.plan import CONTROL, Change, Plan
+
+RUN = Path("/run/fairlane")
+STATE = "before.json"
+
+Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
+
+
+def apply(settings: HostFile) -> Plan:
+    """Do what the file says, and give cgroups without a weight of ours what others' files mean."""
+    with _locked():
+        found = plan.make(settings, load=True)
+        if found.changes:
+            _do(found.changes)
+        # Also what was seen before: with BFQ go the weights that it had for a drive.
+        _follow(found.others)
+        if found.changes:  # cgroups that have got our files, drives that have got our schedulers
+            _follow(plan.others({}))
+        return found
+
+
+def restore() -> bool:
+    """Put back what was there before the first apply(); False: there was none."""
+    with _locked():
+        file = RUN / STATE
+        before: Before | None = json.loads(file.read_text()) if file.exists() else None
+        if before is not None:
+            _put_back(before)
+            file.unlink()
+        with suppress(FairlaneError):
+            others_weights.take_back(cgroups.find_mount())
+        return before is not None
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One at a time: the service, udev and people."""
+    try:
+        RUN.mkdir(parents=True, exist_ok=True)
+        lock = (RUN / "lock").open("w")
+    except OSError as error:
+        raise FairlaneError(f"{RUN}: cannot be used ({error.strerror}); be root") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _follow(changes: Iterable[Change]) -> None:
+    for change in changes:
+        others_weights.write(change.file.parent, change.text)
+
+
+def _do(changes: Sequence[Change]) -> None:
+    now = _snapshot(changes)
+    file = RUN / STATE
+    kept = file.read_text() if file.exists() else None
+    with shielded():
+        files.write_json(file, _merged(json.loads(kept) if kept else {"drives": {}, "cgroups": {}}, now))
+        done: list[Change] = []
+        try:
+            for change in changes:
+                done.append(change)
+                _write(change)
+        except FairlaneError as error:
+            undone = f"{error}; everything is as it was"
+            try:
+                _put_back(_snapshot_of(now, done))
+            except FairlaneError as other:
+                undone = f"{error}; and not all could be put back: {other}"
+            if kept is None:
+                file.unlink()
+            else:
+                file.write_text(kept)
+            raise FairlaneError(undone) from error
+
+
+def _write(change: Change) -> None:
+    try:
+        if not change.file.exists():  # sysfs would say that permission is denied
+            raise FairlaneError(f"{change.file} is not there")
+        sysfs.write(change.file, change.text)
+    except FairlaneError as error:
+        raise FairlaneError(f"{change.where}: {error}") from error
+
+
+# --- What was there ---
+
+
+def _snapshot(changes: Sequence[Change]) -> Before:
+    """Of all that the changes touch."""
+    found: Before = {"drives": {}, "cgroups": {}}
+    for change in changes:
+        if change.device:
+            if change.device not in found["drives"]:
+                found["drives"][change.device] = _drive(change.device)
+            continue
+        cgroup = change.file.parent
+        entry = found["cgroups"].setdefault(str(cgroup), {"id": cgroup.stat().st_ino, "files": {}})
+        entry["files"].setdefault(change.file.name, {})[change.key] = change.was
+    return found
+
+
+def _snapshot_of(now: Before, done: Sequence[Change]) -> Before:
+    """What of it is to be put back when only these were written."""
+    drives = {change.device for change in done}
+    touched = {(str(change.file.parent), change.file.name, change.key) for change in done if not change.device}
+    return {
+        "drives": {device: was for device, was in now["drives"].items() if device in drives},
+        "cgroups": {
+            path: {
+                "id": entry["id"],
+                "files": {
+                    name: {key: was for key, was in keys.items() if (path, name, key) in touched}
+                    for name, keys in entry["files"].items()
+                },
+            }
+            for path, entry in now["cgroups"].items()
+        },
+    }
+
+
+def _drive(device: str) -> dict[str, Any]:
+    places = [place for place in (queue.ROUTED, queue.QUEUE) if queue.scheduler_file(device, place).exists()]
+    return {
+        "id": _id(device),
+        "schedulers": {place: queue.current_scheduler(device, place) for place in places},
+        "settings": {str(path): value for path, value in queue.settings(device).items()},
+    }
+
+
+def _id(device: str) -> str:
+    """Of this drive since it is there; one that takes its name later has another."""
+    return sysfs.said(sysfs.SYS_BLOCK / device / "diskseq") or sysfs.device_number(device)
+
+
+def _merged(first: Before, now: Before) -> Before:
+    """What was there the first time; of what is new since, what is there now."""
+    drives = {
+        device: first["drives"][device]
+        if device in first["drives"] and first["drives"][device]["id"] == was["id"]
+        else was
+        for device, was in now["drives"].items()
+    }
+    groups: dict[str, Any] = {}
+    for path, entry in now["cgroups"].items():
+        old = first["cgroups"].get(path)
+        if old is None or old["id"] != entry["id"]:
+            groups[path] = entry
+            continue
+        names = {**old["files"], **entry["files"]}
+        groups[path] = {
+            "id": entry["id"],
+            "files": {name: entry["files"].get(name, {}) | old["files"].get(name, {}) for name in names},
+        }
+    kept = {path: entry for path, entry in first["cgroups"].items() if _same(Path(path), entry)}
+    return {"drives": first["drives"] | drives, "cgroups": kept | groups}
+
+
+def _put_back(before: Before) -> None:
+    """What belongs to one drive's line is unset before its scheduler goes, and set after it is there."""
+    groups = [(Path(path), entry["files"]) for path, entry in before["cgroups"].items() if _same(Path(path), entry)]
+    drives = [
+        (device, was)
+        for device, was in before["drives"].items()
+        if (sysfs.SYS_BLOCK / device).exists() and _id(device) == was["id"]
+    ]
+    with shielded():
+        sysfs.write_all(chain(_unsetting(groups), *(_of_drive(*each) for each in drives), _setting(groups)))
+
+
+def _same(cgroup: Path, entry: Mapping[str, Any]) -> bool:
+    return cgroup.is_dir() and cgroup.stat().st_ino == entry["id"]
+
+
+Groups = Sequence[tuple[Path, Mapping[str, Mapping[str, str]]]]
+
+
+def _unsetting(groups: Groups) -> Iterator[tuple[Path, str]]:
+    for cgroup, of_cgroup in groups:
+        for name, keys in of_cgroup.items():
+            for key, was in keys.items():
+                if name != CONTROL and was == plan.NOT_SET and plan.setting(cgroup / name, key) != was:
+                    yield cgroup / name, plan.NOT_SET if key == "default" else f"{key} {was}"
+
+
+def _setting(groups: Groups) -> Iterator[tuple[Path, str]]:
+    for cgroup, of_cgroup in groups:
+        for name, keys in of_cgroup.items():
+            for key, was in keys.items():
+                if name != CONTROL and was != plan.NOT_SET and plan.setting(cgroup / name, key) != was:
+                    yield cgroup / name, f"{key} {was}"
+    for cgroup, of_cgroup in sorted(groups, reverse=True):  # inner ones first
+        for was in of_cgroup.get(CONTROL, {}).values():
+            yield cgroup / CONTROL, was
+
+
+def _of_drive(device: str, was: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    settings = {Path(path): value for path, value in was["settings"].items()}
+    wanted = {queue.scheduler_file(device, place): name for place, name in was["schedulers"].items()}
+    # The file of schedulers beside the elevator may have come with the module since.
+    for place in (queue.ROUTED, queue.QUEUE):
+        file = queue.scheduler_file(device, place)
+        if file.exists():
+            wanted.setdefault(file, "none")
+    now = {file: queue.current_scheduler(device, file.parent.name) for file in wanted}
+    yield from queue.putting_back({} if now == wanted else wanted, settings)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""What is to be written so that drives and cgroups are as the file says. Nothing is written here."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlane import proc, schedulers
+from fairlane.errors import FairlaneError
+from fairlane.experiment.values import offer
+from fairlane.linux import cgroups, disks, others_weights, queue, sysfs
+from fairlane.settings.file import CgroupRule, DriveRule, Drives, HostFile
+
+WEIGHT, LATENCY, CONTROL = "io.fairlane.weight", "io.fairlane.latency", "cgroup.subtree_control"
+USED = "used 1"  # in io.fairlane.weight.fallback: the cgroup has no weight of its own
+NOT_SET = "default"
+MODULES = Path("/sys/module")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file, and what is to be in it."""
+
+    file: Path
+    was: str | None  # None: it comes with the scheduler, and is not there yet
+    to: str
+    where: str  # the line that says so, as FILE:LINE
+    device: str = ""  # that it belongs to; "": a cgroup's
+    key: str = ""  # of a cgroup's file: default, MAJ:MIN or io
+
+    @property
+    def text(self) -> str:
+        """What is written."""
+        return f"{self.key} {self.to}" if self.key else self.to
+
+
+@dataclass(frozen=True)
+class Plan:
+    changes: tuple[Change, ...]
+    unmatched: tuple[str, ...]  # what in the file is for no drive, or no cgroup, that is there now
+    others: tuple[Change, ...] = ()  # of fallbacks, by what others have written
+
+
+def make(settings: HostFile, *, load: bool) -> Plan:
+    """Compare the file with the machine; an error for the first line that cannot be done. load: modules, if needed."""
+    changes: list[Change] = []
+    unmatched = []
+    chosen: dict[str, str] = {}  # drive -> scheduler
+    for rule in settings.drives:
+        matching = [device for device in drives() if _matches(device, rule.drives)]
+        if not matching:
+            unmatched.append(f"{rule.where('')}: no drive has {rule.drives}")
+        for device in matching:
+            if device not in chosen:
+                chosen[device] = rule.scheduler
+                changes += _of_drive(rule, device, load=load)
+    if settings.cgroups:
+        mount = cgroups.find_mount()
+        _need_files(mount, settings.cgroups[0], load=load)
+        found = _Cgroups(mount, chosen)
+        for each in settings.cgroups:
+            if not found.add(each):
+                unmatched.append(f"{each.where('path')}: no cgroup matches {each.path}")
+        changes += found.changes()
+    return Plan(tuple(changes), tuple(unmatched), tuple(others(chosen)))
+
+
+def others(chosen: Mapping[str, str]) -> Iterator[Change]:
+    """What others' weights mean, where it is not known yet. chosen: the scheduler that a drive is to have."""
+    try:
+        mount = cgroups.find_mount()
+    except FairlaneError:  # drives alone need no cgroups
+        return
+    ours = {sysfs.device_number(device) for device in drives() if _scheduler(device, chosen) in schedulers.NAMES}
+    for cgroup, weights in others_weights.wanted(mount).items():
+        file = cgroup / others_weights.FALLBACK
+        said = {"default": others_weights.DEFAULT} | others_weights.said(file)
+        for key, weight in weights.items():
+            if key == "default" or key in ours:
+                yield Change(file, str(said.get(key, NOT_SET)), str(weight), others_weights.LINUX, key=key)
+
+
+# --- Drives ---
+
+
+def drives() -> list[str]:
+    """Those that can have a scheduler."""
+    return sorted(path.parent.parent.name for path in sysfs.SYS_BLOCK.glob("*/queue/nr_requests"))
+
+
+def _matches(device: str, which: Drives) -> bool:
+    folder = sysfs.SYS_BLOCK / device / "device"
+    known = {
+        "name": lambda: [device],
+        "model": lambda: [sysfs.said(folder / "model") or ""],
+        "serial": lambda: [sysfs.said(folder / "serial") or ""],
+        "id": lambda: disks.ids(device),
+    }
+    return all(
+        any(fnmatch.fnmatchcase(said, pattern) for said in known[key]()) for key, pattern in which.patterns.items()
+    )
+
+
+def _scheduler(device: str, chosen: Mapping[str, str]) -> str:
+    """What the drive has, or is to have."""
+    if device in chosen:
+        return chosen[device]
+    places = [place for place in (queue.ROUTED, queue.QUEUE) if queue.scheduler_file(device, place).exists()]
+    return next((name for place in places if (name := queue.current_scheduler(device, place)) != "none"), "none")
+
+
+def place_of(scheduler: str) -> str:
+    """The folder of a drive in which it is chosen."""
+    beside = scheduler in schedulers.NAMES and scheduler not in schedulers.ELEVATORS
+    return queue.ROUTED if beside else queue.QUEUE
+
+
+def _of_drive(rule: DriveRule, device: str, *, load: bool) -> Iterator[Change]:
+    place = place_of(rule.scheduler)
+    _need_scheduler(rule, device, place, load=load)
+    folder = sysfs.SYS_BLOCK / device
+    wanted = {queue.ROUTED: "none", queue.QUEUE: "none"} | {place: rule.scheduler}
+    now = {
+        name: queue.current_scheduler(device, name) for name in wanted if queue.scheduler_file(device, name).exists()
+    }
+    # First what is to go, then what is to come.
+    for name in sorted(wanted, key=lambda name: wanted[name] != "none"):
+        if now.get(name, "none") != wanted[name]:
+            where = rule.where("scheduler")
+            yield Change(queue.scheduler_file(device, name), now.get(name), wanted[name], where, device)
+    there = now.get(place) == rule.scheduler
+    variables = folder / queue.ROUTED if place == queue.ROUTED else queue.iosched(device)
+    if rule.prices:
+        said, text = sysfs.said(variables / "prices") if there else None, rule.prices.text().strip()
+        if said is None or said.split() != text.split():
+            yield Change(variables / "prices", said, text, rule.where("prices"), device)
+    for name, value in rule.variables.items():
+        file, where = variables / name, rule.of_variable(name)
+        if there:
+            _need_variable(file, rule.scheduler, where)
+        said = sysfs.said(file) if there else None
+        if said != str(value):
+            yield Change(file, said, str(value), where, device)
+
+
+def _need_scheduler(rule: DriveRule, device: str, place: str, *, load: bool) -> None:
+    file = queue.scheduler_file(device, place)
+    if file.exists() and rule.scheduler in queue.schedulers(device, place):
+        return
+    module = f"fairlane-route-{rule.scheduler}" if place == queue.ROUTED else f"{rule.scheduler}-iosched"
+    try:
+        proc.modprobe("-q", module, *(() if load else ("-n",)))
+    except FairlaneError as error:
+        has = ", ".join(queue.schedulers(device, place)) if file.exists() else "none of that kind"
+        raise FairlaneError(
+            f"{rule.where('scheduler')}: [[drive]] scheduler: {device} has no {rule.scheduler} (it has {has}), and its"
+            f" module cannot be loaded; install it for Linux {_release()}"
+        ) from error
+
+
+def _release() -> str:
+    return (sysfs.said(Path("/proc/sys/kernel/osrelease"))) or "as it runs"
+
+
+def _need_variable(file: Path, scheduler: str, where: str) -> None:
+    if file.exists() and file.stat().st_mode & 0o222:
+        return
+    names = [each.name for each in sorted(file.parent.glob("*")) if each.stat().st_mode & 0o222]
+    valid = [name for name in names if name not in ("scheduler", "prices")]
+    raise FairlaneError(f"{where}: {file.name} cannot be set of {scheduler}; {offer(file.name, valid)}")
+
+
+# --- Cgroups ---
+
+
+def _need_files(mount: Path, rule: CgroupRule, *, load: bool) -> None:
+    """Our files, which a cgroup with the io controller has while the module is there."""
+    if (MODULES / "fairlane").exists() or any((path / WEIGHT).exists() for path in others_weights.tree(mount)):
+        return
+    try:
+        proc.modprobe("-q", "fairlane", *(() if load else ("-n",)))
+    except FairlaneError as error:
+        raise FairlaneError(
+            f"{rule.where('')}: [[cgroup]]: no cgroup of {mount} has {WEIGHT}, and the module fairlane cannot be"
+            f" loaded; install it for Linux {_release()}"
+        ) from error
+
+
+class _Cgroups:
+    """What is to be in the cgroups' files; what was said first counts."""
+
+    def __init__(self, mount: Path, chosen: dict[str, str]) -> None:
+        self.mount, self.chosen = mount, chosen
+        self.wanted: dict[tuple[Path, str, str], tuple[str, CgroupRule]] = {}  # cgroup, file, key -> value, why
+
+    def add(self, rule: CgroupRule) -> bool:
+        """Whether there is such a cgroup."""
+        found = sorted(path for path in self.mount.glob(rule.path) if path.is_dir() and path != self.mount)
+        keys = ["default"] if rule.drives is None else list(self._numbers(rule, rule.drives))
+        said = {WEIGHT: rule.weight, LATENCY: rule.latency_us}
+        for cgroup in found:
+            for file, value in said.items():
+                for key in keys if value is not None else ():
+                    self.wanted.setdefault((cgroup, file, key), (str(value), rule))
+        return bool(found)
+
+    def _numbers(self, rule: CgroupRule, which: Drives) -> Iterator[str]:
+        """MAJ:MIN of the drives that it is for."""
+        for device in drives():
+            if not _matches(device, which):
+                continue
+            if _scheduler(device, self.chosen) not in schedulers.NAMES:
+                raise FairlaneError(
+                    f"{rule.where('drive')}: [[cgroup]] drive: {device} has none of our schedulers, which alone know"
+                    " weights for it; give it one with [[drive]]"
+                )
+            yield sysfs.device_number(device)
+
+    def changes(self) -> Iterator[Change]:
+        enabled: set[Path] = set()
+        for (cgroup, file, key), (value, rule) in self.wanted.items():
+            path = cgroup / file
+            where = rule.where("weight" if file == WEIGHT else "latency")
+            if not path.exists():
+                yield from self._controller(cgroup, enabled, rule)
+            was = setting(path, key)
+            if was != value:
+                yield Change(path, was, value, where, key=key)
+
+    def _controller(self, cgroup: Path, enabled: set[Path], rule: CgroupRule) -> Iterator[Change]:
+        """What gives the cgroup the files of the io controller."""
+        above = [path for path in reversed(cgroup.parents) if path.is_relative_to(self.mount)]
+        for parent in above:
+            if parent not in enabled and "io" not in (sysfs.said(parent / CONTROL) or "").split():
+                enabled.add(parent)
+                yield Change(parent / CONTROL, "-io", "+io", rule.where("path"))
+
+
+def setting(file: Path, key: str) -> str:
+    """What a cgroup's file says of the key, or NOT_SET."""
+    lines = (line.split() for line in (sysfs.said(file) or "").splitlines())
+    value = next((words[1] for words in lines if words[0] == key and len(words) > 1), NOT_SET)
+    fallback = sysfs.said(file.with_name(f"{WEIGHT}.fallback")) or ""
+    return NOT_SET if file.name == WEIGHT and key == "default" and USED in fallback.splitlines() else value

@@ -1,0 +1,520 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane apply` and `restore`: whole or not at all, said by line, and put back. Files play the kernel."""
+
+from __future__ import annotations
+
+import configparser
+import errno
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane import cli, proc
+from fairlane.errors import FairlaneError
+from fairlane.linux import cgroups, disks, others_weights, sysfs
+from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled
+from fairlane.places import ROOT
+from fairlane.settings import apply, plan, watch
+
+GOOD = """\
+[[drive]]                                # line 1
+model = "Fast SSD*"
+scheduler = "kyber-fairness"
+
+[drive.variables]
+period_nsec = 50000000                   # line 6
+
+[[drive]]
+name = "vd*"
+scheduler = "fairlane"                   # line 10
+
+[[cgroup]]
+path = "web.slice/*"
+weight = 300                             # line 14
+latency = "2ms"
+
+[[cgroup]]
+path = "/sys/fs/cgroup/batch.slice"
+weight = 50                              # line 19
+
+[[cgroup]]
+path = "batch.slice"
+drive = { name = "vda" }
+weight = 20                              # line 24
+"""
+
+
+class Kernel:
+    """Answers writes as Linux does: brackets around the scheduler, lines of weights, tunables that come and go."""
+
+    def __init__(self, root: Path) -> None:
+        self.block, self.mount = root / "block", root / "cgroup"
+        self.fails_at: int | None = None
+        self.writes = 0
+        self.drive("nvme0n1", "259:0", "Fast SSD 980", "none [mq-deadline] kyber-fairness")
+        self.drive("vda", "254:0", "", "[none] mq-deadline kyber-fairness")
+        self.cgroup(self.mount)
+        for name in ("web.slice", "web.slice/a.service", "web.slice/b.service", "batch.slice"):
+            self.cgroup(self.mount / name)
+        self.enable(self.mount)
+
+    def drive(self, name: str, number: str, model: str, offered: str) -> None:
+        files = {
+            "dev": number,
+            "diskseq": number.replace(":", ""),
+            "device/model": model,
+            "queue/scheduler": offered,
+            "queue/nr_requests": "64",
+            "fairlane/scheduler": "[none] fairlane d2fq",
+        }
+        for file, text in files.items():
+            path = self.block / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        self.tunables(self.block / name / "queue" / "scheduler")
+
+    def tunables(self, file: Path) -> None:
+        folder = file.parent / "iosched" if file.parent.name == "queue" else file.parent
+        folder.mkdir(exist_ok=True)
+        for old in folder.glob("*_*"):
+            old.unlink()
+        if "[kyber-fairness]" in file.read_text():
+            (folder / "period_nsec").write_text("100000000\n")
+        if "[mq-deadline]" in file.read_text():
+            (folder / "read_expire").write_text("500\n")
+
+    def cgroup(self, path: Path) -> None:
+        path.mkdir()
+        (path / "cgroup.subtree_control").write_text("cpu\n")
+        (path / "cgroup.controllers").write_text("cpu io\n")
+
+    def enable(self, path: Path) -> None:
+        (path / "cgroup.subtree_control").write_text("cpu io\n")
+        for inner in path.iterdir():
+            if inner.is_dir():
+                (inner / "io.weight").write_text("default 100\n")
+                (inner / plan.WEIGHT).write_text("default 100\n")
+                (inner / plan.LATENCY).write_text("default 0\n")
+                (inner / FALLBACK).write_text("default 100\nused 1\n")
+
+    def disable(self, path: Path) -> None:
+        (path / "cgroup.subtree_control").write_text("cpu\n")
+        for file in path.glob("*/io.*"):
+            file.unlink()
+
+    def write(self, path: Path, text: str) -> None:
+        self.writes += 1
+        if self.writes == self.fails_at:
+            raise FairlaneError(f"cannot write {text!r} to {path}: {'Invalid argument'}")
+        if path.name == "scheduler":
+            names = path.read_text().replace("[", "").replace("]", "").split()
+            path.write_text(" ".join(f"[{name}]" if name == text else name for name in names) + "\n")
+            self.tunables(path)
+        elif path.name == plan.CONTROL:
+            (self.enable if text == "+io" else self.disable)(path.parent)
+        elif path.is_relative_to(self.mount):
+            self.weight(path, text)
+        else:
+            path.write_text(text + "\n")
+
+    def weight(self, path: Path, text: str) -> None:
+        key, _, value = text.partition(" ") if " " in text else ("default", "", text)
+        lines = dict(line.split() for line in path.read_text().splitlines())
+        lines[key] = value
+        if value == "default":
+            lines |= {"default": "100"} if key == "default" else {}
+            lines = {k: v for k, v in lines.items() if v != "default"}
+        if path.name == plan.WEIGHT and key == "default":
+            fallback = path.with_name(FALLBACK)
+            fallback.write_text(f"default 100\nused {int(value == 'default')}\n")
+        path.write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
+
+    def said(self) -> dict[str, str]:
+        """All files."""
+        files = (path for top in (self.block, self.mount) for path in sorted(top.rglob("*")) if path.is_file())
+        return {str(path): path.read_text() for path in files}
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    found = Kernel(tmp_path)
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"cgroup2 {found.mount} cgroup2 rw 0 0\n")
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", found.block)
+    monkeypatch.setattr(cgroups, "MOUNTS", mounts)
+    monkeypatch.setattr(apply, "RUN", tmp_path / "run")
+    monkeypatch.setattr(sysfs, "write", found.write)
+    monkeypatch.setattr(others_weights, "write", lambda cgroup, text: found.weight(cgroup / FALLBACK, text))
+    monkeypatch.setattr(disks, "ids", lambda device: {"nvme0n1": ["eui.0025385b71b0a1c2"]}.get(device, []))
+
+    def modprobe(*args: str) -> None:
+        raise FairlaneError(f"no module {args}")
+
+    monkeypatch.setattr(proc, "modprobe", modprobe)
+    return found
+
+
+def run(tmp_path: Path, text: str, *args: str) -> int:
+    (tmp_path / "fairlane.toml").write_text(text)
+    return cli.main(["apply", "--config", str(tmp_path / "fairlane.toml"), *args])
+
+
+# --- What is wrong with a file ---
+
+DRIVE = '[[drive]]\nname = "nvme0n1"\nscheduler = "kyber-fairness"\n'
+CGROUP = '[[cgroup]]\npath = "batch.slice"\n'
+PRICES = 'page = "4KiB"\n[price.read]\n4KiB = 1.0\n'
+
+WRONG = {
+    "no TOML": ('[[drive]]\nname = "x\n', "not valid TOML: Illegal character '\\n' (at line 2, column 10)"),
+    "a key twice": (DRIVE + 'name = "x"\n', "not valid TOML: Cannot overwrite a value (at line 4, column 11)"),
+    "an unknown table": (
+        DRIVE + "\n[[drives]]\n",
+        ":5: top level drives: unknown key; valid are drive, cgroup; did you",
+    ),
+    "one drive, not several": (
+        '[drive]\nname = "x"\n',
+        ":1: top level drive: there can be several; write it as [[drive]]",
+    ),
+    "an unknown key": (
+        DRIVE + "sheduler = 1\n",
+        ":4: [[drive]] sheduler: unknown key; valid are name, model, serial, id,",
+    ),
+    "no drive named": ('[[drive]]\nscheduler = "none"\n', ":1: [[drive]] name: is missing; say which drives, by name,"),
+    "an empty pattern": (
+        DRIVE.replace("nvme0n1", ""),
+        ":2: [[drive]] name: '' names no drive; write it as in /sys/block",
+    ),
+    "a path for a name": (
+        DRIVE.replace("nv", "/dev/nv"),
+        ":2: [[drive]] name: '/dev/nvme0n1' names no drive; write it as",
+    ),
+    "a number for a model": (DRIVE + "model = 980\n", ":4: [[drive]] model: 980 is not a text"),
+    "no scheduler": ('[[drive]]\nname = "nvme0n1"\n', ":1: [[drive]] scheduler: is missing"),
+    "a misspelt scheduler": (
+        DRIVE.replace("kyber-f", "kyber_f"),
+        ":3: [[drive]] scheduler: 'kyber_fairness' is unknown;",
+    ),
+    "one that is not there": (
+        DRIVE.replace("kyber-fairness", "bfq"),
+        ":3: [[drive]] scheduler: nvme0n1 has no bfq (it has",
+    ),
+    "no such price list": (DRIVE + 'prices = "890pro"\n', ":4: [[drive]] prices: "),
+    "half a price list": (
+        DRIVE + 'prices = "half.toml"\n',
+        ":4: [[drive]] prices: ",
+    ),
+    "prices for Linux's": (
+        '[[drive]]\nname = "vda"\nscheduler = "mq-deadline"\nprices = "980pro"\n',
+        ":4: [[drive]] prices: has no meaning with scheduler = 'mq-deadline', which goes by no price list",
+    ),
+    "variables of none": (
+        '[[drive]]\nname = "vda"\nscheduler = "none"\n[drive.variables]\na = 1\n',
+        ":4: [[drive]] variables: has no meaning with scheduler = 'none', which has no variables",
+    ),
+    "a text as a variable": (
+        DRIVE + '[drive.variables]\nx = "1ms"\n',
+        ":5: [drive.variables] x: '1ms' is not a whole number",
+    ),
+    "a variable's path": (
+        DRIVE + '[drive.variables]\n"../x" = 1\n',
+        ":5: [drive.variables] ../x: is no name of a variable",
+    ),
+    "a variable that is none": (
+        '[[drive]]\nname = "nvme0n1"\nscheduler = "mq-deadline"\n[drive.variables]\nread_expires = 1\n',
+        ":5: read_expires cannot be set of mq-deadline; valid are read_expire; did you mean read_expire?",
+    ),
+    "prices among variables": (
+        DRIVE + "[drive.variables]\nprices = 1\n",
+        ":5: [drive.variables] prices: is no variable;",
+    ),
+    "no path": ("[[cgroup]]\nweight = 1\n", ":1: [[cgroup]] path: is missing"),
+    "the root": (
+        '[[cgroup]]\npath = "/sys/fs/cgroup/"\nweight = 1\n',
+        ":2: [[cgroup]] path: '/sys/fs/cgroup/' is the root,",
+    ),
+    "outside": (
+        '[[cgroup]]\npath = "a/../../b"\nweight = 1\n',
+        ":2: [[cgroup]] path: 'a/../../b' leads out of /sys/fs/cgroup;",
+    ),
+    "stars": ('[[cgroup]]\npath = "a**/b"\nweight = 1\n', ":2: [[cgroup]] path: 'a**/b' has ** beside other letters;"),
+    "nothing to give": (CGROUP, ":1: [[cgroup]] weight: is missing, and so is latency; give one of them"),
+    "too much weight": (
+        CGROUP + "weight = 10001\n",
+        ":3: [[cgroup]] weight: 10001 is not a whole number from 1 to 10000",
+    ),
+    "no weight": (CGROUP + "weight = 0\n", ":3: [[cgroup]] weight: 0 is not a whole number from 1 to 10000"),
+    "a weight in quotes": (CGROUP + 'weight = "300"\n', ":3: [[cgroup]] weight: '300' is not a whole number from 1 to"),
+    "a unit of time": (CGROUP + 'latency = "2 m"\n', ":3: [[cgroup]] latency: '2 m' is not a time with a known unit;"),
+    "too late": (
+        CGROUP + "latency = 11\n",
+        ":3: [[cgroup]] latency: 11 is neither 0 (no target) nor from 1 us to 10 s",
+    ),
+    "a drive's name only": (CGROUP + 'weight = 1\ndrive = "vda"\n', ":4: [[cgroup]] drive must be a table"),
+    "an unknown which": (
+        CGROUP + 'weight = 1\ndrive = { nam = "x" }\n',
+        ":4: [[cgroup]] drive nam: unknown key; valid are",
+    ),
+    "a drive without ours": (
+        CGROUP + 'weight = 1\ndrive = { name = "vda" }\n',
+        ":4: [[cgroup]] drive: vda has none of our schedulers, which alone know weights for it;",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_said_by_line_and_nothing_is_changed(
+    what: str, kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, sentence = WRONG[what]
+    (tmp_path / "half.toml").write_text(PRICES)
+    before = kernel.said()
+    assert run(tmp_path, f"{text}\n{CGROUP}weight = 7 # which could be done\n") == 2
+    first = capsys.readouterr()
+    assert (
+        first.out == "" and first.err.startswith(f"fairlane: {tmp_path}/fairlane.toml") and first.err.count("\n") == 1
+    )
+    assert f"fairlane.toml{'' if sentence.startswith(':') else ': '}{sentence}" in first.err
+    assert kernel.said() == before and kernel.writes == 0
+    assert not (tmp_path / "run" / apply.STATE).exists()
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path, kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["apply", "--config", str(tmp_path / "none.toml")]) == 2
+    assert "none.toml: cannot be read as fairlane's settings: No such file" in capsys.readouterr().err
+
+
+# --- What a right one does ---
+
+
+def test_it_is_done_and_put_back(kernel: Kernel, tmp_path: Path) -> None:
+    before = kernel.said()
+    assert run(tmp_path, GOOD) == 0
+    nvme, vda, web = kernel.block / "nvme0n1", kernel.block / "vda", kernel.mount / "web.slice"
+    assert "[kyber-fairness]" in (nvme / "queue/scheduler").read_text()
+    assert (nvme / "queue/iosched/period_nsec").read_text() == "50000000\n"
+    assert "[fairlane]" in (vda / "fairlane/scheduler").read_text()
+    assert (web / "cgroup.subtree_control").read_text() == "cpu io\n", "its children have got the files"
+    for name in ("a.service", "b.service"):
+        assert (web / name / plan.WEIGHT).read_text() == "default 300\n"
+        assert (web / name / plan.LATENCY).read_text() == "default 2000\n"
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 50\n254:0 20\n"
+    assert cli.main(["restore"]) == 0
+    assert kernel.said() == before
+    assert not (tmp_path / "run" / apply.STATE).exists()
+
+
+def test_a_dry_run_says_what_would_be_done(kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = kernel.said()
+    assert run(tmp_path, GOOD + '[[drive]]\nserial = "S6*"\nscheduler = "none"\n', "--dry-run") == 1
+    file, nvme = tmp_path / "fairlane.toml", kernel.block / "nvme0n1"
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{nvme}/queue/scheduler: mq-deadline -> kyber-fairness   ({file}:3)"
+    assert said[1] == f"{nvme}/queue/iosched/period_nsec: what comes with the scheduler -> 50000000   ({file}:6)"
+    assert f"{kernel.mount}/batch.slice/io.fairlane.weight default: default -> 50   ({file}:19)" in said
+    assert said[-1] == f'nothing to do yet: {file}:25: no drive has serial = "S6*"'
+    assert kernel.said() == before and kernel.writes == 0
+    assert run(tmp_path, GOOD) == 0
+    assert run(tmp_path, GOOD, "--dry-run") == 0
+    assert run(tmp_path, GOOD, "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out.rpartition("is to be\n")[2]) == {"changes": [], "unmatched": []}
+
+
+def test_whatever_cannot_be_written_all_is_as_it_was(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = kernel.said()
+    assert run(tmp_path, GOOD, "--dry-run") == 1
+    count = len(capsys.readouterr().out.splitlines())
+    assert count > 8
+    for failing in range(1, count + 1):
+        kernel.writes, kernel.fails_at = 0, failing
+        assert run(tmp_path, GOOD) == 2
+        said = capsys.readouterr().err
+        assert "Invalid argument; everything is as it was" in said and "fairlane.toml:" in said
+        assert kernel.said() == before
+        assert not (tmp_path / "run" / apply.STATE).exists()
+
+
+def test_applied_again_it_is_the_first_state_that_is_put_back(kernel: Kernel, tmp_path: Path) -> None:
+    before = kernel.said()
+    assert run(tmp_path, CGROUP + "weight = 7\n") == 0
+    kernel.writes = 0
+    assert run(tmp_path, CGROUP + "weight = 7\n") == 0
+    assert kernel.writes == 0, "nothing was to be done"
+    assert run(tmp_path, GOOD) == 0
+    assert run(tmp_path, GOOD.replace("kyber-fairness", "mq-deadline").replace("period_nsec", "read_expire")) == 0
+    assert (kernel.block / "nvme0n1/queue/iosched/read_expire").read_text() == "50000000\n"
+    assert cli.main(["restore"]) == 0
+    assert kernel.said() == before
+
+
+def test_a_drive_that_came_since_is_not_put_back_into_another_ones_state(kernel: Kernel, tmp_path: Path) -> None:
+    assert run(tmp_path, DRIVE) == 0
+    (kernel.block / "nvme0n1" / "diskseq").write_text("99\n")
+    assert cli.main(["restore"]) == 0
+    assert "[kyber-fairness]" in (kernel.block / "nvme0n1" / "queue/scheduler").read_text()
+
+
+def test_a_weight_that_somebody_has_set_is_put_back_as_that(kernel: Kernel, tmp_path: Path) -> None:
+    file = kernel.mount / "batch.slice" / plan.WEIGHT
+    sysfs.write(file, "100")
+    before = kernel.said()
+    assert run(tmp_path, CGROUP + "weight = 7\n") == 0
+    assert cli.main(["restore"]) == 0
+    assert kernel.said() == before and "used 0" in file.with_name(FALLBACK).read_text()
+
+
+def test_of_several_that_match_the_first_counts(kernel: Kernel, tmp_path: Path) -> None:
+    more = '[[cgroup]]\npath = "**/*"\nweight = 9\n' + '[[drive]]\nname = "*"\nscheduler = "mq-deadline"\n'
+    assert run(tmp_path, GOOD + more) == 0
+    assert "[kyber-fairness]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
+    weights = {path.parent.name: path.read_text() for path in kernel.mount.rglob(plan.WEIGHT)}
+    assert weights["a.service"] == "default 300\n" and weights["web.slice"] == "default 9\n"
+
+
+def test_a_drive_is_found_by_its_wwid(kernel: Kernel, tmp_path: Path) -> None:
+    assert run(tmp_path, DRIVE.replace('name = "nvme0n1"', 'id = "eui.0025*"')) == 0
+    assert "[kyber-fairness]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
+
+
+def test_prices_are_written_as_the_list_says(kernel: Kernel, tmp_path: Path) -> None:
+    assert run(tmp_path, DRIVE + 'prices = "980pro"\n') == 2, "this kernel's scheduler has no such file"
+    assert "[mq-deadline]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
+
+
+def test_restore_without_apply_says_so(kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> None:
+    before = kernel.said()
+    assert cli.main(["restore"]) == 0
+    assert "nothing was applied" in capsys.readouterr().out
+    assert kernel.said() == before
+
+
+# --- Weights that others have given ---
+
+
+def test_what_systemd_does_to_a_weight_for_bfq_is_undone() -> None:
+    assert [scaled_for_bfq(weight) for weight in (1, 50, 100, 200, 300, 10_000)] == [1, 50, 100, 109, 118, 1000]
+    for weight in range(1, 10_001):
+        assert meant(weight, scaled_for_bfq(weight), unit=True) == weight, "both files: exactly"
+        bfq = scaled_for_bfq(weight)
+        assert scaled_for_bfq(unscaled(bfq)) == bfq
+        if bfq != others_weights.DEFAULT:  # which BFQ has when nobody wrote anything, too
+            assert abs(unscaled(bfq) - weight) <= 5
+
+
+@pytest.mark.parametrize(
+    ("linux", "bfq", "unit", "weight"),
+    [
+        (300, None, False, 300),
+        (300, 100, False, 300),  # BFQ was loaded later
+        (100, 300, False, 300),  # a container runtime, where there is BFQ
+        (100, 300, True, 300),  # and if systemd made the cgroup: it would have written both
+        (stretched(300), 300, True, 300),  # a runtime through systemd, and by itself
+        (None, 118, True, 303),
+        (None, 118, False, 118),
+        (200, 500, False, 200),
+        (10_000, 1000, True, 10_000),
+    ],
+)
+def test_a_weight_is_read_as_it_was_meant(linux: int | None, bfq: int | None, unit: bool, weight: int) -> None:
+    assert meant(linux, bfq, unit=unit) == weight
+
+
+def test_others_weights_become_the_fallback_and_restore_takes_them_back(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch, web = kernel.mount / "batch.slice", kernel.mount / "web.slice"
+    before = kernel.said()
+    (batch / "io.weight").write_text("default 300\n254:0 500\n")
+    (web / "io.bfq.weight").write_text("default 250\n")
+    assert run(tmp_path, "", "--dry-run") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{batch}/{FALLBACK} default: 100 -> 300   (io.weight)"
+    assert len(said) == 2, "the drive has no scheduler of ours"
+    assert run(tmp_path, GOOD.partition("[[cgroup]]")[0]) == 0
+    assert run(tmp_path, "", "--dry-run") == 0
+    assert (batch / FALLBACK).read_text() == "default 300\nused 1\n254:0 500\n"
+    assert (web / FALLBACK).read_text() == "default 250\nused 1\n"
+    assert cli.main(["restore"]) == 0
+    (batch / "io.weight").write_text("default 100\n")
+    (web / "io.bfq.weight").unlink()
+    assert kernel.said() == before
+
+
+def test_a_cgroup_that_is_gone_needs_no_weight(tmp_path: Path) -> None:
+    others_weights.write(tmp_path / "gone" / "long", "default 300")
+
+
+def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        others_weights.write(tmp_path, "default 300")
+
+
+# --- The service ---
+
+
+@pytest.fixture
+def limit() -> Iterator[None]:
+    """A wait that never ends fails."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("nothing has woken it")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_it_wakes_for_cgroups_weights_and_signals(kernel: Kernel, limit: None) -> None:
+    rounds = watch.rounds(kernel.mount)
+    assert next(rounds) is True
+    (kernel.mount / "web.slice" / "new").mkdir()
+    assert next(rounds) is False
+    (kernel.mount / "web.slice" / "new" / "io.weight").write_text("default 200\n")
+    assert next(rounds) is False, "one that came since is watched, too"
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert next(rounds) is True
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert next(rounds, None) is None
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+
+
+def test_what_is_wrong_later_is_said_and_the_service_goes_on(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fairlane.toml"
+
+    def rounds(_mount: Path) -> Iterator[bool]:
+        yield True
+        file.write_text("nonsense = 1\n")
+        yield True
+        file.write_text(CGROUP + "weight = 8\n")
+        yield False  # which does not read it again
+        assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 7\n"
+        yield True
+
+    monkeypatch.setattr(watch, "rounds", rounds)
+    assert run(tmp_path, CGROUP + "weight = 7\n", "--watch") == 0
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 8\n"
+    assert "nonsense: unknown key" in capsys.readouterr().err
+    assert run(tmp_path, "nonsense = 1\n", "--watch") == 2
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    unit = configparser.ConfigParser(strict=False)
+    unit.read(ROOT / "packaging" / "systemd" / "fairlane.service")
+    _, *words = unit["Service"]["ExecStart"].split()
+    args = cli.parser().parse_args(words)
+    assert args.command == "apply" and args.watch and str(args.config) == unit["Unit"]["ConditionPathExists"]

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""An operator's file on a real kernel: shares as it says, others' weights as they were meant, everything put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GuestRun = Callable[..., Any]  # see conftest.py
+
+
+@pytest.mark.long
+def test_a_host_is_as_its_file_says(guest_run: GuestRun, kernel: str) -> None:
+    outcome = guest_run(Path(__file__).parent / "guest" / "settings.py", kernel=kernel, timeout_s=1200)
+    print(outcome.check().stdout)
