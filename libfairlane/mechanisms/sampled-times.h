@@ -19,9 +19,10 @@
  *
  * 2. Coming and going
  *
- * Who becomes backlogged starts at the later of its own virtual time and the system's, a
- * sample: what it did not use it has lost, what it owes it still owes. When nobody is
- * backlogged, the system's is the furthest that anyone was.
+ * Who becomes backlogged starts at the later of its own virtual time and the system's, the
+ * least of those that are: what it did not use it has lost, what it owes it still owes. From a
+ * sample it might start far ahead, where others were let go, and wait for all that were not.
+ * When nobody is backlogged, the system's is the furthest that anyone was.
  *
  * 3. Waiters
  *
@@ -115,11 +116,28 @@ static inline bool fl_slot_is_behind(const struct fl_slot *slot, u64 vt)
 
 /* ---- Coming and going: under dev->lock ---- */
 
+/* The least of those that are backlogged; when nobody is, the furthest that any was. */
+static inline u64 __fl_slots_system(const struct fl_slots *slots)
+{
+	const struct fl_slot *slot, *end = slots->slot + slots->nr;
+	u64 least = slots->idle_vt;
+	bool found = false;
+
+	for (slot = slots->slot; slot < end; slot++) {
+		u64 vt = atomic64_read(&slot->vt);
+
+		if (slot->used && (!found || fl_vt_before(vt, least))) {
+			least = vt;
+			found = true;
+		}
+	}
+	return least;
+}
+
 /* @who becomes backlogged, if it is not. */
 static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who)
 {
-	const struct fl_slot *sample = fl_slots_sample(slots, NULL, &slots->random);
-	u64 vt = atomic64_read(&who->own.vt), system;
+	u64 vt = atomic64_read(&who->own.vt), system = __fl_slots_system(slots);
 	struct fl_slot *slot = &who->own;
 	unsigned int i;
 
@@ -130,7 +148,6 @@ static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *w
 			slot = &slots->slot[i];
 			break;
 		}
-	system = sample ? (u64)atomic64_read(&sample->vt) : slots->idle_vt;
 	atomic64_set(&slot->vt, fl_vt_before(vt, system) ? system : vt);
 	if (slot != &who->own)
 		WRITE_ONCE(slot->used, 1);
@@ -163,24 +180,25 @@ static inline void fl_sampled_leave(struct fl_slots *slots, struct fl_sampled *w
 }
 
 /*
- * Those behind @least move forward, all by as much, so that their order stays: until the
- * first of them is there, but by no more than @most.
+ * Those behind @least move forward, by no more than @most: all by as much, until the first of
+ * them is there, and those more than @apart behind until they are no further. So none overtakes
+ * another, and what they owe each other stays, up to @apart.
  */
-static inline void fl_slots_bring_nearer(struct fl_slots *slots, u64 least, u64 most)
+static inline void fl_slots_bring_nearer(struct fl_slots *slots, u64 least, u64 apart, u64 most)
 {
 	struct fl_slot *slot, *end = slots->slot + slots->nr;
-	u64 behind = 0; /* how far the first of them is */
+	u64 first = most; /* how far the first of them is */
 
-	for (slot = slots->slot; slot < end; slot++) {
-		u64 by = least - atomic64_read(&slot->vt);
-
-		if (slot->used && (s64)by > 0 && (!behind || by < behind))
-			behind = by;
-	}
-	most = min_t(u64, most, behind);
-	for (slot = slots->slot; behind && slot < end; slot++)
+	for (slot = slots->slot; slot < end; slot++)
 		if (fl_slot_is_behind(slot, least))
-			atomic64_add(most, &slot->vt);
+			first = min_t(u64, first, least - atomic64_read(&slot->vt));
+	for (slot = slots->slot; slot < end; slot++) {
+		s64 behind = least - atomic64_read(&slot->vt);
+
+		if (behind > 0 && READ_ONCE(slot->used))
+			atomic64_add(min_t(s64, most, max_t(s64, first, behind - (s64)apart)),
+				     &slot->vt);
+	}
 }
 
 /* ---- Waiters: any context, no lock ---- */

@@ -101,6 +101,9 @@
  */
 #define FL_FLOOR_AHEAD 10
 
+/* What is counted of what the drive has done. */
+enum { FL_FLOOR_READS, FL_FLOOR_OTHERS, FL_FLOOR_DONE, FL_FLOOR_KINDS }; /* cost, cost, requests */
+
 struct fl_floor {
 	struct fl_limit limit; /* the room up to the floor */
 	atomic64_t released; /* requests that were let go */
@@ -111,17 +114,17 @@ struct fl_floor {
 	s64 middle, spread;
 	s64 elasticity, noise; /* the last one; how much it changes each time, moving average */
 	bool up, settled;
-	u64 since_ns, requests, seen_released; /* when the window began, and until then */
+	u64 since_ns, sent, sent_cost, seen_released; /* when the window began, and until then */
 	unsigned int seen_waits; /* limit.waits when the last step was made */
 	u64 done[2]; /* the cost of reads, and of all others */
-	u64 rate[2][2]; /* of these a second, in the last window below the middle, and above */
-	u64 usual, usual_cost[2]; /* requests, and cost, per second, moving averages */
+	u64 rate[2][FL_FLOOR_KINDS]; /* a second, in the last window below the middle, and above */
+	u64 usual[FL_FLOOR_KINDS]; /* per second, moving averages */
 	u64 last[2]; /* requests per second in the last window below the middle, and above */
 	u64 varies; /* by so much they differ from one such window to the next, moving average */
 	unsigned int looks, waited; /* at so many of these looks somebody waited for room, */
 	s64 in_drive; /* and this was in the drive then */
 	s64 before; /* the middle before it */
-	u64 tried, tried_cost[2]; /* what was usual then */
+	u64 tried[FL_FLOOR_KINDS]; /* what was usual then */
 	u64 ahead; /* nobody is let go who is further; a stale read judges one request by an old one */
 	bool was_of_use; /* the last one; the next one decides */
 	bool unproven; /* it rose by much, and nobody has waited since */
@@ -146,22 +149,29 @@ static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, siz
 	fl_limit_init(&floor->limit, dev, offset, floor->middle);
 }
 
+/* Is it enough to say something? @of: the cost of all. */
+static inline bool __fl_floor_counts(int kind, u64 much, u64 of)
+{
+	return kind == FL_FLOOR_DONE || FL_FLOOR_COUNTS * much > of;
+}
+
 /*
  * The elasticity: the difference of the rates by their mean, by that of the levels by
- * theirs. Of reads or of all others, whichever gained less: where one gains and the other
- * loses, prices would decide, and they may be wrong.
+ * theirs. Of reads, of all others, or of requests, whichever gained less: where one gains and
+ * another loses, prices would decide, and they may be wrong. A drive that does so many requests,
+ * whatever their sizes, does more by cost when large ones take the place of small ones.
  */
 static inline s64 __fl_floor_elasticity(const struct fl_floor *floor)
 {
-	s64 sum[2], least = 1024;
+	s64 sum[FL_FLOOR_KINDS], least = 1024;
 	int i;
 
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < FL_FLOOR_KINDS; i++)
 		sum[i] = floor->rate[0][i] + floor->rate[1][i];
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < FL_FLOOR_KINDS; i++) {
 		s64 more = floor->rate[1][i] - floor->rate[0][i];
 
-		if (FL_FLOOR_COUNTS * sum[i] > sum[0] + sum[1])
+		if (sum[i] && __fl_floor_counts(i, sum[i], sum[FL_FLOOR_READS] + sum[FL_FLOOR_OTHERS]))
 			least = min_t(s64, least, div64_s64(div64_s64(more * 1024, sum[i]) * floor->middle,
 							    floor->spread));
 	}
@@ -201,26 +211,26 @@ static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 		return;
 	floor->before = floor->middle;
 	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
-	floor->tried = floor->usual;
-	memcpy(floor->tried_cost, floor->usual_cost, sizeof(floor->tried_cost));
-	WRITE_ONCE(floor->ahead,
-		   div64_u64(floor->usual_cost[0] + floor->usual_cost[1], FL_FLOOR_AHEAD));
+	memcpy(floor->tried, floor->usual, sizeof(floor->tried));
+	WRITE_ONCE(floor->ahead, div64_u64(floor->usual[FL_FLOOR_READS] +
+					   floor->usual[FL_FLOOR_OTHERS], FL_FLOOR_AHEAD));
 	WRITE_ONCE(floor->trials, FL_FLOOR_TRIAL);
 }
 
 /*
- * Was more done of reads, and of all others, than is usual: by a tenth, and by more than what
+ * Was more done of reads, of all others, and of requests, than is usual: by a tenth, and by more than what
  * they vary by anyway? As in __fl_floor_elasticity().
  */
 static inline bool __fl_floor_did_more(const struct fl_floor *floor)
 {
-	u64 all = floor->tried_cost[0] + floor->tried_cost[1];
-	u64 more = 1024 + 102 + div64_u64(2 * 1024 * floor->varies, max_t(u64, floor->usual, 1));
+	u64 all = floor->tried[FL_FLOOR_READS] + floor->tried[FL_FLOOR_OTHERS];
+	u64 more = 1024 + 102 + div64_u64(2 * 1024 * floor->varies,
+					  max_t(u64, floor->usual[FL_FLOOR_DONE], 1));
 	int i;
 
-	for (i = 0; i < 2; i++)
-		if (FL_FLOOR_COUNTS * floor->tried_cost[i] > all &&
-		    1024 * floor->rate[1][i] < more * floor->tried_cost[i])
+	for (i = 0; i < FL_FLOOR_KINDS; i++)
+		if (__fl_floor_counts(i, floor->tried[i], all) &&
+		    1024 * floor->rate[1][i] < more * floor->tried[i])
 			return false;
 	return true;
 }
@@ -232,7 +242,7 @@ static inline bool __fl_floor_did_more(const struct fl_floor *floor)
  */
 static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept_rate)
 {
-	bool more = __fl_floor_did_more(floor), lost = 10 * kept_rate <= 9 * floor->tried;
+	bool more = __fl_floor_did_more(floor), lost = 10 * kept_rate <= 9 * floor->tried[FL_FLOOR_DONE];
 	bool use = more && !lost;
 
 	WRITE_ONCE(floor->trials, lost && !more ? 0 : floor->trials - 1);
@@ -255,11 +265,12 @@ static inline u64 __fl_floor_usual(u64 usual, u64 now)
 }
 
 static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, const u64 done[2],
-					   u64 requests)
+					   u64 sent, u64 sent_cost)
 {
 	floor->since_ns = now_ns;
 	memcpy(floor->done, done, sizeof(floor->done));
-	floor->requests = requests;
+	floor->sent = sent;
+	floor->sent_cost = sent_cost;
 	floor->seen_released = atomic64_read(&floor->released);
 	floor->in_drive = 0;
 	floor->looks = 0;
@@ -271,7 +282,7 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 					 const u64 cost[2])
 {
 	u64 released = atomic64_read(&floor->released) - floor->seen_released;
-	u64 ns = now_ns - floor->since_ns, rate = div64_u64(did * NSEC_PER_SEC, ns);
+	u64 ns = now_ns - floor->since_ns, *rate = floor->rate[floor->up];
 	u64 kept = div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns);
 	s64 request = div64_u64(cost[0] + cost[1], max_t(u64, did, 1));
 	/* If few were let go by it, it was not the floor that decided what was in the drive. */
@@ -281,21 +292,21 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	int i;
 
 	for (i = 0; i < 2; i++)
-		floor->rate[floor->up][i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
-	if (!floor->usual && did)
+		rate[i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
+	rate[FL_FLOOR_DONE] = div64_u64(did * NSEC_PER_SEC, ns);
+	if (!floor->usual[FL_FLOOR_DONE] && did)
 		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, FL_FLOOR_MIN,
 					FL_FLOOR_FIRST);
 	if (floor->trials) {
 		__fl_floor_tried(floor, now_ns, kept);
 	} else {
-		for (i = 0; i < 2; i++)
-			floor->usual_cost[i] = __fl_floor_usual(floor->usual_cost[i],
-								floor->rate[floor->up][i]);
+		for (i = 0; i < FL_FLOOR_KINDS; i++)
+			floor->usual[i] = __fl_floor_usual(floor->usual[i], rate[i]);
 		if (floor->last[floor->up])
-			floor->varies = (3 * floor->varies + max_t(u64, rate, floor->last[floor->up]) -
-					 min_t(u64, rate, floor->last[floor->up])) / 4;
-		floor->last[floor->up] = rate;
-		floor->usual = __fl_floor_usual(floor->usual, rate);
+			floor->varies = (3 * floor->varies +
+					 max_t(u64, rate[FL_FLOOR_DONE], floor->last[floor->up]) -
+					 min_t(u64, rate[FL_FLOOR_DONE], floor->last[floor->up])) / 4;
+		floor->last[floor->up] = rate[FL_FLOOR_DONE];
 		if (floor->up && decided)
 			__fl_floor_step(floor, request, waited);
 		else if (floor->up && 2 * floor->waited > floor->looks)
@@ -311,15 +322,24 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	fl_limit_set(&floor->limit, floor->middle + (floor->up ? floor->spread : -floor->spread));
 }
 
-/*
- * Look at the drive, which has done @requests so far, of the cost @done: reads, and all
- * others. Every few ms, or more often, while there are requests; one caller at a time.
- */
-static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, const u64 done[2],
-				 u64 requests)
+/* How many requests of @cost were done: they cost as much each as those that were sent meanwhile. */
+static inline u64 __fl_floor_requests(u64 cost, u64 sent, u64 sent_cost)
 {
-	u64 ns = now_ns - floor->since_ns, did = requests - floor->requests;
+	return sent_cost ? mul_u64_u64_div_u64(cost, sent, sent_cost) : 0;
+}
+
+/*
+ * Look at the drive, to which @sent requests of @sent_cost were sent so far, and which has done
+ * those of the cost @done: reads, and all others. Every few ms, or more often, while there are
+ * requests; one caller at a time.
+ */
+static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, const u64 done[2], u64 sent,
+				 u64 sent_cost)
+{
 	u64 cost[2] = { done[0] - floor->done[0], done[1] - floor->done[1] };
+	u64 did = __fl_floor_requests(cost[0] + cost[1], sent - floor->sent,
+				      sent_cost - floor->sent_cost);
+	u64 ns = now_ns - floor->since_ns;
 
 	floor->looks++;
 	if (atomic_read(&floor->limit.nr_waiting)) {
@@ -335,7 +355,7 @@ static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, const u64 d
 			return;
 		__fl_floor_end_window(floor, now_ns, did, cost);
 	}
-	__fl_floor_begin_window(floor, now_ns, done, requests);
+	__fl_floor_begin_window(floor, now_ns, done, sent, sent_cost);
 }
 
 #endif

@@ -42,18 +42,16 @@
  * A refill only begins a new round. A flow gets its grant when it next runs out
  * (tokens.h). A cgroup with cgroups below it has tokens, too, for all of them together.
  *
- * A flow takes tokens a turn at a time (a quarter of its grant, divided by the
- * hardware queues) into the balance of one of its queues, and passes the turn
- * on when the balance is used up. That does two things: the price of a request
- * is taken from a number that only this hardware queue touches, and within a
- * round flows alternate in proportion to weight, where first come first
- * served would let a light flow spend its tokens early and then wait out the
- * round. A request may cost more than the flow has: it is in debt, and works
- * that off with its next grants, as many as it takes. A queue that was empty has
- * its first turn before those that were not, and its place in the drive: a tenant
- * that waits for each request should not wait for the turns of all others, too. The
- * root's own requests (swapping, metadata, the kernel's threads) pay, but are never
- * throttled: sooner or later everybody waits for them.
+ * A flow takes tokens a turn at a time (a quarter of its grant, divided by the hardware queues)
+ * into the balance of one of its queues, and passes the turn on when the balance is used up.
+ * That does two things: the price of a request is taken from a number that only this hardware
+ * queue touches, and within a round flows alternate in proportion to weight, where first come
+ * first served would let a light flow spend its tokens early and then wait out the round. A
+ * request may cost more than the flow has: it is in debt, and works that off with its next
+ * grants, as many as it takes. A queue that was empty has its first turn before those that were
+ * not, and its place in the drive: a tenant that waits for each request should not wait for the
+ * turns of all others, too. The root's own requests (swapping, metadata, the kernel's threads)
+ * pay, but are never throttled: sooner or later everybody waits for them.
  *
  * 3. The total (IV-3)
  *
@@ -133,7 +131,7 @@ struct kf_hwq {
 	/* Written under hwq->lock; read by refills and has_work(), which then run it once too often. */
 	unsigned int nr_throttled;
 	u64 throttled_ns; /* of its queues, up to their last unthrottling */
-	u64 seen_refills, sent; /* requests sent: read by the tick, old by one */
+	u64 seen_refills, sent, sent_cost; /* requests sent: read by the tick, old by one */
 	/* Shared with completions, and with other hardware queues that have no room. */
 	struct fl_room room ____cacheline_aligned_in_smp; /* up to the floor */
 	atomic64_t done[2]; /* cost of what was completed: reads, and all others */
@@ -430,6 +428,7 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 			list_move_tail(&kq->ready[op], &khq->ready[op]);
 		khq->batching++;
 		WRITE_ONCE(khq->sent, khq->sent + 1);
+		WRITE_ONCE(khq->sent_cost, khq->sent_cost + cost);
 		return rq;
 	}
 	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.domain[op].room);
@@ -538,17 +537,18 @@ static void kf_release(struct fl_queue *queue, struct fl_req *rq)
 
 static void kf_look_at_drive(struct kf_dev *kf, u64 now)
 {
-	u64 requests = 0, done[2] = { 0 };
+	u64 sent = 0, sent_cost = 0, done[2] = { 0 };
 	unsigned int i;
 
 	for (i = 0; i < kf->dev.nr_hwqs; i++) {
 		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
 
-		requests += READ_ONCE(khq->sent);
+		sent += READ_ONCE(khq->sent);
+		sent_cost += READ_ONCE(khq->sent_cost);
 		done[0] += atomic64_read(&khq->done[0]);
 		done[1] += atomic64_read(&khq->done[1]);
 	}
-	fl_floor_look(&kf->floor, now, done, requests);
+	fl_floor_look(&kf->floor, now, done, sent, sent_cost);
 }
 
 static void kf_end_period(struct kf_dev *kf, u64 now)

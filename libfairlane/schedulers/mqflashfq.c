@@ -84,8 +84,8 @@
  * if it cannot do more; then all go at its pace. Here those that are held are let
  * go, one request at a time, while the drive has less to do than it needs
  * (work-conservation.h). They are charged as ever. Those that they waited for do not get
- * back what they did not use meanwhile: they are brought nearer, all by as much, to within a
- * floor's worth and a few steps.
+ * back what they did not use meanwhile: they are brought nearer, to within a floor's worth
+ * and a few steps, but not nearer than that to any that waits.
  *
  * When to use it: many cores, requests of different kinds and a calibrated
  * drive. When not: a lone tenant (none is faster).
@@ -242,46 +242,56 @@ static void mf_age(struct mf_dev *mf)
 
 static void mf_look_at_drive(struct mf_dev *mf, u64 now)
 {
-	u64 requests = 0, cost[2] = { 0 };
+	u64 sent = 0, sent_cost = 0, cost[2] = { 0 };
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		requests += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent);
+		sent += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent);
+		sent_cost += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent_cost);
 		cost[0] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[0]);
 		cost[1] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[1]);
 	}
-	fl_floor_look(&mf->floor, now, cost, requests);
+	fl_floor_look(&mf->floor, now, cost, sent, sent_cost);
 }
 
-/* Was anybody let go since the last look? Stores where the furthest behind of them was. */
+static void mf_least(u64 vt, u64 *front, bool *found)
+{
+	if (!*found || fl_vt_before(vt, *front))
+		*front = vt;
+	*found = true;
+}
+
+/*
+ * Was anybody let go since the last look? Stores where the furthest behind was of those, and of
+ * those that wait: whoever waits uses all that it is given.
+ */
 static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
 {
-	bool found = false;
+	bool found = false, let_go = false;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
-		u64 vt = READ_ONCE(mhq->let_go_vt);
 
+		if (READ_ONCE(mhq->held))
+			mf_least(READ_ONCE(mhq->held_vt), front, &found);
 		if (!READ_ONCE(mhq->let_go))
 			continue;
+		mf_least(READ_ONCE(mhq->let_go_vt), front, &found);
 		WRITE_ONCE(mhq->let_go, false);
-		if (!found || fl_vt_before(vt, *front))
-			*front = vt;
-		found = true;
+		let_go = true;
 	}
-	return found;
+	return let_go;
 }
 
 /*
  * Flows were let go, since others do not keep the drive busy. What those did not use
- * meanwhile they lose, except for a floor's worth and a few steps. The virtual times of all
- * of them move forward by the same amount, so that their order does not change. In a trial
- * they lose nothing.
+ * meanwhile they lose, except for a floor's worth and a few steps. Their order does not
+ * change. In a trial they lose nothing.
  */
 static void mf_forget(struct mf_dev *mf)
 {
-	u64 front = 0, advanced;
+	u64 front = 0, advanced, kept;
 
 	if (!mf_was_let_go(mf, &front))
 		return;
@@ -289,10 +299,9 @@ static void mf_forget(struct mf_dev *mf)
 	if ((s64)advanced <= 0)
 		return;
 	mf->front = front;
+	kept = mf->floor.limit.level + MF_KEPT_STEPS * mf->step;
 	if (!mf->floor.trials)
-		fl_slots_bring_nearer(&mf->slots,
-				      front - (mf->floor.limit.level + MF_KEPT_STEPS * mf->step),
-				      advanced);
+		fl_slots_bring_nearer(&mf->slots, front - kept, kept, advanced);
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */

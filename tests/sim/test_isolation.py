@@ -56,14 +56,13 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "mqflashfq-long": "1.69 and 15.84 times, in 2 of 100: not yet known why",
+    "mqflashfq-long": "1.1 to 2.1 times: what a trial of a higher floor lent, and beside writers on an SSD",
+    "kyber-fairness-long": "1.1 to 1.3 times over a second, in 4 of 200: as it begins, or when another one leaves",
     "fairlane": "large requests, where the drive counts requests: prices are by bytes there",
     "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
     "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
 }
-WAITS = {
-    "mqflashfq": "who comes and goes keeps others waiting, for a second and more",
-}
+WAITS: dict[str, str] = {}
 CROWDED = dict.fromkeys(SHARING, "with more cgroups than tags up to 2.4 times, though places are divided by level")
 CROWDED["d2fq"] = TAKEN["d2fq"]
 CROWDED["fairlane"] = "up to 3.7 times: it is the drive that divides what was let go"
@@ -221,6 +220,34 @@ def nobody_takes_more(knob: str, examples: int, fails: bool, drives: list[str], 
 @each_knob(TAKEN)
 def test_nobody_takes_more_than_its_due(knob: str, examples: int) -> None:
     nobody_takes_more(knob, examples, knob in TAKEN, [ALL, SSD], [1, 1, 2])
+
+
+@pytest.mark.parametrize("knob", ["kyber-fairness", "mqflashfq", "mqfq"])
+@pytest.mark.parametrize("pauses", [False, True])
+def test_nobody_takes_more_of_a_drive_that_counts_requests(knob: str, pauses: bool) -> None:
+    """Large ones in place of small ones look like more done, by bytes; who is slow is not in the way of the others."""
+    deep = {"jobs": CORES, "depth": 64}
+    heavy, light = {"name": "heavy", "weight": 1000, "parent": None}, {"name": "light", "weight": 50, "parent": None}
+    if pauses:
+        comes = [{"from_ns": at * 10**6, "to_ns": (at + 125) * 10**6} for at in range(0, 4000, 303)]
+        tenants = [
+            tenant("t0", 1000, parent="light", bytes=16384, **deep),
+            tenant("t1", 200, parent="light", bytes=16384, **deep),
+            tenant("slow", 200, parent="light", jobs=16, depth=64, bytes=512, think_ns=10**7, cores=[1, 2]),
+            tenant("comes", 50, depth=64, bytes=262144, cores=[0], phases=comes),
+            tenant("rare", 200, depth=64, bytes=512, think_ns=10**6),
+        ]
+        load = Try(ALL, (light,), tuple(tenants), ("t0", "t1"))
+    else:
+        tenants = [
+            tenant("small", 1000, parent="heavy", bytes=4096, **deep),
+            tenant("large", 500, parent="heavy", bytes=16384, **deep),
+            tenant("a", 50, bytes=16384, **deep),
+            tenant("b", 50, bytes=16384, **deep),
+        ]
+        load = Try(ALL, (heavy,), tuple(tenants), ("small", "large", "a", "b"))
+    wrong = [text for got in seconds_of(play(knob, load)) for text in over(load, got)]
+    assert not wrong, "\n".join(wrong[:5])
 
 
 @each_knob(CROWDED)

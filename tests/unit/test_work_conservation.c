@@ -122,7 +122,7 @@ static double let_go_for(u64 ns, const struct model *m, double kept)
 		part_done -= (u64)part_done;
 		atomic_set(&fl.limit.nr_waiting, 1);
 		atomic64_set(&fl.limit.pool, fl.limit.level - (s64)(in_drive * ONE));
-		fl_floor_look(&fl, now_ns, done, requests);
+		fl_floor_look(&fl, now_ns, done, requests, requests * ONE);
 		log_middle += log((double)fl.middle / ONE) * LOOK_NS / ns;
 	}
 	mean_middle = exp(log_middle);
@@ -276,7 +276,7 @@ static void test_the_floor_waits_for_requests_before_it_says_what_they_cost(void
 
 	begin();
 	for (; at < NSEC_PER_SEC; at += LOOK_NS)
-		fl_floor_look(&fl, at, done, 0);
+		fl_floor_look(&fl, at, done, 0, 0);
 	CHECK_NEAR(middle(), 32, 0.01);
 	fl_dev_destroy(dev);
 }

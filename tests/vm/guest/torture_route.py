@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ MIB = 1 << 20
 # Small and slow: requests wait in its queues, and tags are few.
 DRIVE = {"size": 64 * MIB, "memory": 128 * MIB, "time_scale": 40, "channels": 2, "dies": 2, "commands": 8}
 DRIVE |= {"queue_depth": 64}
+LISTS = 300
+STANDS_STILL = 20_000  # as time_scale: more than a second for a read
 
 
 @contextlib.contextmanager
@@ -199,32 +202,45 @@ def moved_and_removed() -> None:
     kit.all_given_back()
 
 
+def waits_in_the_kernel(pid: str) -> bool:
+    """Nothing can interrupt it there."""
+    with contextlib.suppress(OSError):
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "D"
+    return False
+
+
 def tags_are_shared() -> None:
-    """Who is in the low class leaves tags to others, though it asks for many times as many as there are."""
-    with drive() as disk:
+    """Who is in the low class leaves tags to others, though it asks for many times as many as there are.
+
+    The drive all but stands still: what counts is who has which tags, not who has a CPU, or is soon done.
+    """
+    tags, jobs = 2 * DRIVE["queue_depth"], 4
+    with drive(time_scale=STANDS_STILL) as disk:
         file(disk, "low_threshold").write_text("4096")
+        file(disk, "period_nsec").write_text(str(10**11))  # nobody is found to leave something of its share
         file(disk, "fixed_ratio").write_text("256")
-        greedy, light = Cgroup(1), Cgroup(10000)
-        hog = Fio(disk, greedy, ioengine="libaio", iodepth=256, rw="randread", numjobs=4)
+        greedy, light, late = Cgroup(1), Cgroup(10000), Cgroup(10000)
         alone = Fio(disk, light, ioengine="libaio", iodepth=16, rw="randread")
-        all_get_on(disk, [greedy, light], "at first")
-        kit.wait_for(lambda: greedy.stat(disk)["gap"] > 4096, "the greedy one is ahead")
-        time.sleep(1)  # what it had in its plugs is through
-        seen = []
-        for _ in range(100):
-            seen.append(shown(disk, "low_queued"))
-            time.sleep(0.01)
-        # Its part of 64 tags is one on each queue. What nobody else wants it may have: while a CPU is
-        # taken from the light one, for instance.
-        mostly = sorted(seen)[len(seen) // 2]
-        assert mostly <= 16, f"{mostly} of {2 * DRIVE['queue_depth']} tags are held in the low queues"
-        got = light.requests(disk), greedy.requests(disk)
-        time.sleep(2)
-        more = light.requests(disk) - got[0], greedy.requests(disk) - got[1]
-        assert more[0] > 5 * more[1] or kit.CHECKED, f"requests of the light one and of the greedy one: {more}"
-        alone.stop()
-        hog.stop()
-        for cgroup in (greedy, light):
+        kit.wait_for(lambda: light.requests(disk) >= 16, "the light one has all that it asks for")
+        hog = Fio(disk, greedy, ioengine="libaio", iodepth=256, rw="randread", numjobs=jobs)
+        kit.wait_for(
+            lambda: sum(map(waits_in_the_kernel, greedy.pids())) == jobs, "each job of the greedy one waits for a tag"
+        )
+        # Its part is one on each queue. Until it has sent a request there it is not known to be ahead.
+        held = greedy.requests(disk)
+        assert held <= 16, f"it holds {held} of {tags} tags"
+        assert greedy.stat(disk)["lowios"] > 0, "who is ahead goes to the low class"
+        shell = f"echo 0 > {late.path}/cgroup.procs && exec dd if=/dev/{disk} of=/dev/null bs=4k count=1 iflag=direct"
+        readers = [subprocess.Popen(["sh", "-c", shell], stderr=subprocess.DEVNULL) for _ in range(4)]
+        kit.wait_for(lambda: late.requests(disk) == len(readers), "who comes late finds a tag")
+        assert greedy.requests(disk) <= 16, "the greedy one still waits"
+        print(f"it holds {held} of {tags} tags")
+        (made_drives.VSSD / "power").write_text("0")
+        for fio in (alone, hog):
+            assert fio.wait() != 0, f"fio did not notice that the drive is gone:\n{fio.said()[-500:]}"
+        for reader in readers:
+            reader.wait(kit.LIMIT_S)
+        for cgroup in (greedy, light, late):
             cgroup.remove()
     kit.all_given_back()
 
@@ -250,24 +266,25 @@ def data_and_flushes() -> None:
 def prices_by_two_at_once() -> None:
     """Two who write different lists, and one who reads: each list that is read is one of theirs."""
     texts = [f"read{f' {price}' * 12}\nwrite{f' {price}' * 12}\n" for price in (4096, 9999)]
-    stop, wrong = threading.Event(), []
+    stop, wrong, times = threading.Event(), [], [0] * 3
     with drive() as disk:
         cgroup = Cgroup(100)
         fio = Fio(disk, cgroup, ioengine="libaio", iodepth=16, rw="randrw")
         all_get_on(disk, [cgroup], "at first")
         file(disk, "prices").write_text(texts[0])
 
-        def work(text: str | None) -> None:
+        def work(who: int, text: str | None) -> None:
             while not stop.is_set():
                 if text:
                     file(disk, "prices").write_text(text)
                 elif (said := file(disk, "prices").read_text()) not in texts:
                     wrong.append(said)
+                times[who] += 1
 
-        threads = [threading.Thread(target=work, args=(text,)) for text in (*texts, None)]
+        threads = [threading.Thread(target=work, args=(who, text)) for who, text in enumerate((*texts, None))]
         for thread in threads:
             thread.start()
-        time.sleep(10)
+        kit.wait_for(lambda: min(times) >= LISTS, f"each writes, or reads, {LISTS} lists")
         stop.set()
         for thread in threads:
             thread.join()
