@@ -60,8 +60,8 @@ def sentence(tenant: Tenant) -> str:
             f" {percent(1 - tenant.present)} of the time or more it asks for nothing."
         )
     return (
-        f"The drive limits {me}: its requests are there {percent(1 - (tenant.waits or 0))} of the time that they take,"
-        f" while the drive serves {_shares(tenant.served, me)}."
+        f"The drive limits {me}: its requests are there {percent(1 - (tenant.waits or 0))} of the time that they take."
+        f" What the drive does meanwhile is {_shares(tenant.served, me)}."
     )
 
 

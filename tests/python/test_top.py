@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -20,7 +21,7 @@ from fairlane import cli
 from fairlane.commands import metrics as metrics_command
 from fairlane.commands import why
 from fairlane.errors import FairlaneError
-from fairlane.linux import contention, stat_files
+from fairlane.linux import cgroups, contention, stat_files
 from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, Tenant
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
 from fairlane.pages import metrics, top_screen, why_text
@@ -292,6 +293,21 @@ def test_an_address_is_a_host_and_a_port() -> None:
     assert metrics_command.address("[::1]:1") == ("::1", 1)
     with pytest.raises(FairlaneError, match="HOST:PORT"):
         metrics_command.address("9943")
+
+
+def test_metrics_are_served(mount: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    scraped = []
+
+    def watch(_self: object) -> None:
+        url = capsys.readouterr().err.split()[-1]
+        request = Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+        with urlopen(request, timeout=60) as answer:
+            scraped.append(answer.read().decode())
+
+    monkeypatch.setattr(metrics_command.Waits, "watch", watch)
+    monkeypatch.setattr(cgroups, "find_mount", lambda: mount)
+    assert cli.main(["metrics", "--listen", "127.0.0.1:0"]) == 0
+    assert "fairlane_cost" in {family.name for family in families(scraped[0])}
 
 
 DASHBOARD = ROOT / "packaging/grafana/fairlane.json"

@@ -15,17 +15,20 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kit import Cgroup, Fio, drive, wait_flow, wait_for
 
 from fairlane import cli
+from fairlane.linux import watching
 from fairlane.vm.guest import CGROUPS
 
 VICTIM, FLOOD, LITTLE = "victim.slice", "backup.slice", "little.slice"
 LIMIT_S = 300.0
-SCREEN = Path(os.environ["FAIRLANE_SHARED"]) / "top.txt"
+SHARED = Path(os.environ["FAIRLANE_SHARED"])
+SCREEN, READINGS = SHARED / "top.txt", SHARED / "readings.json"
 # Slower than the emulated CPU.
 SLOW = {"completion_nsec": 20_000_000, "hw_queue_depth": 8}
 
@@ -65,6 +68,8 @@ def looked_at(disk: str, victim: Slice) -> None:
     histogram = (victim.path / "io.fairlane.histogram").read_text().split()[1:]
     counted = sum(int(pair.partition("=")[2]) for pair in histogram)
     assert 0 < counted <= victim.requests(disk), "each request is counted once, when it is done"
+    readings = next(watching.spans(CGROUPS, 2))
+    READINGS.write_text(json.dumps([asdict(each) for each in readings]))
     print(fairlane("top", "--once", "--interval", "3"))
     print(fairlane("why", VICTIM))
     text = fairlane("metrics")
