@@ -19,6 +19,7 @@ from fairlane.experiment.model import SPEEDS
 from fairlane.experiment.traces import FORMATS
 from fairlane.isolbench.drive_map import STEPS
 from fairlane.isolbench.suite import PARTS
+from fairlane.pages.top_screen import SORTS
 from fairlane.settings.file import DEFAULT as SETTINGS
 from fairlane.vm import kernels, lab_kernel, qemu
 
@@ -99,6 +100,9 @@ def parser() -> argparse.ArgumentParser:
         _doctor,
         _apply,
         _restore,
+        _top,
+        _why,
+        _metrics,
     ):
         add(command)
     return parser
@@ -254,6 +258,9 @@ def _doctor(command: Add) -> None:
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
+# --- On a host whose drives have schedulers of ours ---
+
+
 def _apply(command: Add) -> None:
     sub = command("apply", "On this host: give drives and cgroups the schedulers and weights that a file says.")
     sub.add_argument("--config", type=_path, default=SETTINGS, metavar="FILE", help="default: %(default)s")
@@ -268,3 +275,26 @@ def _apply(command: Add) -> None:
 
 def _restore(command: Add) -> None:
     command("restore", "On this host: put back what was there before the first `fairlane apply`.")
+
+
+def _top(command: Add) -> None:
+    sub = command("top", "Show who gets how much of a drive, who waits, and for whom; live on a terminal.")
+    sub.add_argument("--drive", metavar="DEV", help="default: all that have a scheduler of ours")
+    sub.add_argument("--sort", choices=tuple(SORTS), default="got", help="default: %(default)s")
+    sub.add_argument("--filter", default="", metavar="NAME", help="only cgroups with this in their path")
+    sub.add_argument("--interval", type=float, default=1.0, metavar="S", help="default: %(default)s")
+    sub.add_argument("--once", action="store_true", help="one interval as plain lines")
+    sub.add_argument("--json", action="store_true", help="print each interval as a line of JSON")
+
+
+def _why(command: Add) -> None:
+    sub = command("why", "Say what limits a cgroup, because of whom, and by what figures.")
+    sub.add_argument("cgroup", metavar="CGROUP", help="its path, or the last part of it")
+    sub.add_argument("--drive", metavar="DEV", help="default: all that have a scheduler of ours")
+    sub.add_argument("--seconds", type=float, default=3.0, metavar="S", help="to look at it; default: %(default)s")
+    sub.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def _metrics(command: Add) -> None:
+    sub = command("metrics", "Print what the schedulers count as OpenMetrics, or serve it to a Prometheus.")
+    sub.add_argument("--listen", metavar="HOST:PORT", help="serve it there, such as on 127.0.0.1:9943")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* fairlane.ko: the files of a cgroup, io.fairlane.weight, its fallback, .latency and .stat. */
+/* fairlane.ko: the files of a cgroup, io.fairlane.weight, its fallback, .latency, .stat and .histogram. */
 #include <linux/backing-dev.h>
 #include <linux/ctype.h>
 #include <linux/seq_file.h>
@@ -181,6 +181,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	struct fl_kflow *kflow = fl_kflow_of(pd);
 	const char *name = fl_dev_name(pd_to_blkg(pd));
 	u64 ios[FL_NR_OPS] = {}, bytes[FL_NR_OPS] = {}, cost = 0, throttled = 0, ahead = 0;
+	u64 waited = 0, took = 0;
 	unsigned int i;
 	int op;
 
@@ -198,6 +199,8 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 		cost += READ_ONCE(q->cost);
 		ahead += atomic64_read(&q->ahead_bytes);
 		throttled += READ_ONCE(q->throttled_ns);
+		waited += atomic64_read(&q->times.waited_ns);
+		took += atomic64_read(&q->times.took_ns);
 	}
 	seq_printf(sf, "%s", name);
 	fl_print_share(sf, "wanted_pct", READ_ONCE(kflow->flow.share));
@@ -210,8 +213,9 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
 	for (op = 0; op < FL_OTHER; op++)
 		seq_printf(sf, " %sbytes=%llu", ops[op], bytes[op]);
-	seq_printf(sf, " cost=%llu throttled_usec=%llu metabytes=%llu", cost,
-		   div_u64(throttled, NSEC_PER_USEC), ahead);
+	seq_printf(sf, " cost=%llu throttled_usec=%llu metabytes=%llu waited_usec=%llu took_usec=%llu",
+		   cost, div_u64(throttled, NSEC_PER_USEC), ahead, div_u64(waited, NSEC_PER_USEC),
+		   div_u64(took, NSEC_PER_USEC));
 	fl_print_routed(sf, kflow);
 	seq_putc(sf, '\n');
 	return 0;
@@ -220,6 +224,39 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 static int fl_stat_show(struct seq_file *sf, void *v)
 {
 	blkcg_print_blkgs(sf, css_to_blkcg(seq_css(sf)), fl_prfill_stat, &fl_policy, 0, false);
+	return 0;
+}
+
+/* ---- io.fairlane.histogram ------------------------------------------------ */
+
+/* Only counts that are not 0, each as FROM=N: so many requests took FROM us or more. */
+static u64 fl_prfill_histogram(struct seq_file *sf, struct blkg_policy_data *pd, int off)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+	const char *name = fl_dev_name(pd_to_blkg(pd));
+	unsigned int index, i;
+
+	if (!name || !kflow->attached)
+		return 0;
+	seq_puts(sf, name);
+	for (index = 0; index < FL_NR_TIMES; index++) {
+		u64 nr = 0;
+
+		for (i = 0; i < kflow->kdev->dev.nr_hwqs; i++) {
+			struct fl_queue *q = fl_flow_queue(&kflow->flow, i);
+
+			nr += q ? atomic64_read(&q->times.requests[index]) : 0;
+		}
+		if (nr)
+			seq_printf(sf, " %llu=%llu", fl_times_from_us(index), nr);
+	}
+	seq_putc(sf, '\n');
+	return 0;
+}
+
+static int fl_histogram_show(struct seq_file *sf, void *v)
+{
+	blkcg_print_blkgs(sf, css_to_blkcg(seq_css(sf)), fl_prfill_histogram, &fl_policy, 0, false);
 	return 0;
 }
 
@@ -257,6 +294,10 @@ struct cftype fl_cftypes[] = {
 	{
 		.name = "fairlane.stat",
 		.seq_show = fl_stat_show,
+	},
+	{
+		.name = "fairlane.histogram",
+		.seq_show = fl_histogram_show,
 	},
 	{}
 };

@@ -11,15 +11,17 @@
  *
  *   throttle  the bio takes its places, or its submitter sleeps until it has them; and
  *             again until it is admitted
- *   track     the request, with its tag, takes over the places, and what it costs
+ *   track     the request, with its tag, takes over the places, what it costs, and how
+ *             long it has waited (elv.icq, of which only BFQ makes another use)
  *   merge     the bio became a part of a request that there is, and needs no place; it
  *             is admitted without a wait
  *   cleanup   there was no tag after all (REQ_NOWAIT)
  *   done      the request gives back the places, and leaves
  *
  * From throttle to track, bio->bi_cookie says on which hardware queue the places
- * are. The request may turn out to be of another: the submitter may have moved to
- * another CPU, or has a request from its plug. Then they move, too.
+ * are, and fl_bio_waited() how long it slept. The request may turn out to be of another:
+ * the submitter may have moved to another CPU, or has a request from its plug. Then they
+ * move, too.
  *
  * The sleep is uninterruptible, like the wait for a tag, and for the same reason: it
  * waits only for earlier requests, and these end, at the latest by the driver's timeout.
@@ -102,14 +104,9 @@ static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 	return fl_flow_queue(queue->flow, fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
 }
 
-/* Sleep until @granted. It may wait for requests that the submitter itself has to poll for. */
-static void fl_tags_wait(struct blk_mq_hw_ctx *hctx, struct completion *granted)
+/* Poll until @granted, for requests of the submitter's own. */
+static void fl_tags_poll(struct blk_mq_hw_ctx *hctx, struct completion *granted)
 {
-	if (hctx->type != HCTX_TYPE_POLL) { /* by and by, so that a low weight is not taken for a hung task */
-		while (!wait_for_completion_io_timeout(granted, HZ))
-			;
-		return;
-	}
 	schedule_timeout_uninterruptible(1); /* flushes the plug, which may hold some of them */
 	while (!try_wait_for_completion(granted)) {
 		hctx->queue->mq_ops->poll(hctx, NULL);
@@ -117,7 +114,21 @@ static void fl_tags_wait(struct blk_mq_hw_ctx *hctx, struct completion *granted)
 	}
 }
 
-static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
+/* Sleep until @granted. It may wait for requests that the submitter itself has to poll for. Returns ns. */
+static u64 fl_tags_wait(struct blk_mq_hw_ctx *hctx, struct completion *granted)
+{
+	u64 since = ktime_get_ns();
+
+	if (hctx->type == HCTX_TYPE_POLL)
+		fl_tags_poll(hctx, granted);
+	else /* by and by, so that a low weight is not taken for a hung task */
+		while (!wait_for_completion_io_timeout(granted, HZ))
+			;
+	return ktime_get_ns() - since;
+}
+
+/* These two return for how long the bio's submitter slept, ns. */
+static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
 {
 	struct fl_sleeper sleeper = {
 		.wait = {
@@ -129,13 +140,13 @@ static void fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq
 	};
 
 	if (likely(fl_tags_take(&sleeper.wait)))
-		return;
+		return 0;
 	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
 				atomic_read(&queue->own.taken));
-	fl_tags_wait(hctx, &sleeper.granted);
+	return fl_tags_wait(hctx, &sleeper.granted);
 }
 
-static void fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
+static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
 {
 	struct fl_waiting_bio waiting = {
 		.admission = {
@@ -145,8 +156,9 @@ static void fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};
 
-	if (!fl_queue_admit(queue, &waiting.admission, 0))
-		fl_tags_wait(hctx, &waiting.admitted);
+	if (fl_queue_admit(queue, &waiting.admission, 0))
+		return 0;
+	return fl_tags_wait(hctx, &waiting.admitted);
 }
 
 /* What @bio was admitted at. */
@@ -178,6 +190,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	struct blk_mq_hw_ctx *hctx;
 	struct fl_queue *queue;
 	unsigned int index;
+	u64 waited = 0;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
 	if (fl_tags_are_others(kdev) || !fl_has_elv(bio->bi_opf))
@@ -193,10 +206,11 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	if (!queue->up) /* the root's, metadata and swapping among them */
 		fl_tags_take_anyway(queue);
 	else
-		fl_tags_sleep(queue, bio, hctx);
+		waited = fl_tags_sleep(queue, bio, hctx);
 	if (kdev->dev.sched->admit)
-		fl_tags_admit(queue, bio, hctx);
+		waited += fl_tags_admit(queue, bio, hctx);
 	bio->bi_cookie = index;
+	fl_bio_waited(bio) = waited;
 }
 
 /* The queue at which @bio has its places, which it has no longer; NULL: it has none. */
@@ -240,6 +254,7 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	rq->elv.priv[0] = queue;
 	if (kdev->dev.sched->admit)
 		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
+	rq->elv.icq = (void *)(uintptr_t)fl_bio_waited(bio);
 	rq->rq_flags |= FL_RQF_PLACED;
 }
 
@@ -276,21 +291,28 @@ static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 }
 
 /*
- * How long @rq, of @flow, was in the drive; 0: nobody asks, or it is not known. The kernel keeps
- * when a request was sent only while somebody collects statistics (Kyber, io.cost). While
- * queue/iostats is on, as it is by default, it keeps when the request was made. That is just
+ * How long @rq was in the drive; 0: that is not known. The kernel keeps when a request was sent
+ * only while somebody collects statistics (our elevators, Kyber, io.cost). While queue/iostats is
+ * on, as it is by default, it keeps when the request was made. Without an elevator that is just
  * before, as nothing stages it: its submitter's plug may hold it meanwhile, and a driver that
  * is short of its own. If iostats is off, start_time_ns may be an older request's (7.3).
+ *
+ * Also counts how long it took in all (times.h), if it is known when it was made.
  */
-static u64 fl_tags_time(struct request *rq, struct fl_flow *flow)
+static u64 fl_tags_time(struct request *rq, struct fl_queue *queue)
 {
-	u64 since = rq->io_start_time_ns;
+	u64 made = rq->rq_flags & RQF_IO_STAT ? rq->start_time_ns : 0;
+	u64 sent = rq->io_start_time_ns ?: made;
+	u64 waited = (uintptr_t)rq->elv.icq, now;
 
-	if (likely(!fl_flow_target_ns(flow)))
+	if (!sent)
 		return 0;
-	if (!since && (rq->rq_flags & RQF_IO_STAT))
-		since = rq->start_time_ns;
-	return since ? max_t(s64, ktime_get_ns() - since, 1) : 0;
+	now = ktime_get_ns();
+	if (made) {
+		waited += max_t(s64, sent - made, 0);
+		fl_times_add(&queue->times, waited, waited + max_t(s64, now - sent, 0));
+	}
+	return max_t(s64, now - sent, 1);
 }
 
 /* Any context. May come twice for a request that flushes. */
@@ -298,13 +320,15 @@ static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 {
 	const struct fl_sched *sched = container_of(rqos, struct fl_kdev, rqos)->dev.sched;
 	struct fl_queue *queue = rq->elv.priv[0];
+	u64 ns;
 
 	if (!(rq->rq_flags & FL_RQF_PLACED))
 		return;
 	rq->rq_flags &= ~FL_RQF_PLACED;
+	ns = fl_tags_time(rq, queue);
+	rq->elv.icq = NULL;
 	if (sched->leave)
-		sched->leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1],
-			     fl_tags_time(rq, queue->flow));
+		sched->leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns);
 	rq->elv.priv[0] = NULL;
 	fl_tags_give(fl_tags_queue(queue));
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));

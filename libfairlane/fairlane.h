@@ -49,6 +49,7 @@
 #include "env.h"
 #include "queue-class.h"
 #include "mechanisms/prices.h"
+#include "mechanisms/times.h"
 
 #define FL_WEIGHT_MIN 1
 #define FL_WEIGHT_MAX 10000
@@ -131,6 +132,7 @@ struct fl_queue {
 	/* By the class that route() chose. */
 	u64 routed[FL_NR_CLASSES], routed_cost[FL_NR_CLASSES];
 	u64 throttled_ns; /* time with requests staged and no right to send them */
+	struct fl_times times; /* of requests that are done; the host's */
 };
 
 /* What somebody wants to send, before there is a request for it: see admit(). The host's. */
@@ -138,6 +140,8 @@ struct fl_admission {
 	struct list_head node; /* the scheduler's, while it waits */
 	struct fl_queue *queue; /* that it is charged to */
 	u64 cost; /* what it takes from the drive */
+	u64 since_ns; /* when it began to wait; set by admit() */
+	u64 waited_ns; /* 0: it went at once; the library's */
 	u32 bytes;
 	enum fl_op op;
 	bool must; /* it cannot wait */

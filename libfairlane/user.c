@@ -75,6 +75,7 @@ void fl_admitted(struct fl_admission *admission)
 {
 	struct fl_host *host = &fl_user(admission->queue->hwq->dev)->host;
 
+	admission->waited_ns = fl_now_ns() - admission->since_ns;
 	host->admitted(host->ctx, admission);
 }
 
@@ -281,6 +282,7 @@ bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *adm
 	struct fl_queue *queue = fl_flow_use(flow, index);
 
 	atomic_inc(&queue->held);
+	admission->waited_ns = 0;
 	return fl_queue_admit(queue, admission, 0);
 }
 
@@ -289,6 +291,8 @@ void fl_leave(struct fl_admission *admission, u64 ns)
 	struct fl_queue *queue = admission->queue;
 
 	queue->hwq->dev->sched->leave(queue, admission->op, admission->cost, ns);
+	if (ns)
+		fl_times_add(&queue->times, admission->waited_ns, admission->waited_ns + ns);
 	atomic_dec(&queue->held);
 }
 
@@ -320,11 +324,13 @@ void fl_done(struct fl_req *rq)
 {
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
+	u64 now_ns = fl_now_ns();
 
 	if (sched->complete)
-		sched->complete(queue, rq, fl_now_ns());
+		sched->complete(queue, rq, now_ns);
 	if (sched->release)
 		sched->release(queue, rq);
+	fl_times_add(&queue->times, rq->dispatch_ns - rq->arrival_ns, now_ns - rq->arrival_ns);
 	atomic_dec(&queue->held);
 }
 
@@ -344,6 +350,19 @@ void fl_requeue(struct fl_req *rq)
 	spin_lock(&queue->hwq->lock);
 	sched->insert(queue, rq, true);
 	spin_unlock(&queue->hwq->lock);
+}
+
+void fl_flow_times(struct fl_flow *flow, struct fl_times *times)
+{
+	unsigned int i;
+
+	*times = (struct fl_times){};
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct fl_queue *queue = fl_flow_queue(flow, i);
+
+		if (queue)
+			fl_times_sum(times, &queue->times);
+	}
 }
 
 u64 fl_tick(struct fl_dev *dev)

@@ -117,6 +117,12 @@ bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *adm
  */
 void fl_leave(struct fl_admission *admission, u64 ns);
 
+/*
+ * How long the requests of @flow took that are done, sums over all hardware queues: from arrival_ns,
+ * or from when fl_admit() had it wait, to fl_done() or fl_leave(). What left with 0 is not counted.
+ */
+void fl_flow_times(struct fl_flow *flow, struct fl_times *times);
+
 /* Periodic work. Returns ns until the next call, 0: not before the next kick(). */
 u64 fl_tick(struct fl_dev *dev);
 

@@ -216,7 +216,7 @@ static void done(const struct bench *b, struct fl_req **out, unsigned int n)
 
 	for (i = 0; i < n; i++) {
 		if (b->dev->sched->admit)
-			fl_leave(&container_of(out[i], struct slot, rq)->admission, 0);
+			fl_leave(&container_of(out[i], struct slot, rq)->admission, REQUEST_NS);
 		else
 			fl_done(out[i]);
 	}

@@ -540,7 +540,7 @@ static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a
 	atomic_inc(&fa->nr_waiting);
 	fa->waits++;
 	fa->limited++;
-	fa->now_ns = fl_now_ns();
+	fa->now_ns = a->since_ns = fl_now_ns();
 	fa_begin_waiting(fa, &f->own);
 	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
 	fa_release(fa);

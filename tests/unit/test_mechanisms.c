@@ -369,6 +369,53 @@ static void test_a_requeued_request_is_next(void)
 	drive_exit(&d);
 }
 
+static void test_a_time_is_counted_where_it_belongs(void)
+{
+	unsigned int index;
+	u64 us;
+
+	for (us = 0; us < 30000000; us = us + us / 64 + 1) {
+		index = fl_times_index(us);
+		CHECK(index < FL_NR_TIMES, "%lu at %u", us, index);
+		CHECK(fl_times_from_us(index) <= us, "%lu us from %lu", us, fl_times_from_us(index));
+		CHECK(index == FL_NR_TIMES - 1 || us < fl_times_from_us(index + 1), "%lu us before %lu", us,
+		      fl_times_from_us(index + 1));
+		CHECK(us < 4 || us - fl_times_from_us(index) <= us / 4, "%lu us from %lu", us,
+		      fl_times_from_us(index));
+	}
+	CHECK(fl_times_index(~0ull) == FL_NR_TIMES - 1, "whatever is longer is in the last");
+}
+
+/* A serial drive takes 100 us for each request; one tenant has 8 of them at a time. */
+static void times_of(const struct fl_sched *sched, struct fl_times *times, u64 *done)
+{
+	struct tenant *t;
+	struct drive d;
+
+	drive_init(&d, sched, 1, 1, 100 * NSEC_PER_USEC);
+	t = drive_tenant(&d, NULL, 100, 8);
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	fl_flow_times(t->flow, times);
+	*done = t->done;
+	drive_exit(&d);
+}
+
+static void test_what_a_request_waited_and_took_is_counted(void)
+{
+	struct fl_times times;
+	u64 done, nr = 0;
+	unsigned int i;
+
+	times_of(&fl_kyber_fairness, &times, &done);
+	for (i = 0; i < FL_NR_TIMES; i++)
+		nr += atomic64_read(&times.requests[i]);
+	CHECK(nr == done, "%lu of %lu", nr, done);
+	CHECK_NEAR((double)atomic64_read(&times.took_ns) / done, 800e3, 0.02);
+	CHECK_NEAR((double)atomic64_read(&times.waited_ns) / done, 700e3, 0.02);
+	CHECK(atomic64_read(&times.requests[fl_times_index(800)]) * 100 > (s64)done * 98, "all took 800 us");
+}
+
 static const struct test tests[] = {
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
 	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
@@ -387,6 +434,8 @@ static const struct test tests[] = {
 	  test_what_different_cpus_write_is_on_different_cache_lines },
 	{ "flows come and go under load", test_flows_come_and_go },
 	{ "a requeued request is dispatched next", test_a_requeued_request_is_next },
+	{ "a time is counted where it belongs", test_a_time_is_counted_where_it_belongs },
+	{ "what a request waited and took is counted", test_what_a_request_waited_and_took_is_counted },
 	{}
 };
 

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane metrics`: what the schedulers count as OpenMetrics, once or for whoever scrapes them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client import start_http_server
+
+from fairlane.errors import FairlaneError
+from fairlane.linux import cgroups, contention, stat_files, watching
+from fairlane.linux.stat_files import Reading
+from fairlane.pages import metrics
+from fairlane.pages.metrics import Metrics, WaitedFor
+
+INTERVAL_S = 1.0
+AGAIN_S = 10.0  # when there is nothing to read, look again after so long
+
+
+def main(args: argparse.Namespace) -> int:
+    mount = cgroups.find_mount()
+    if args.listen is None:
+        once = Metrics(lambda: stat_files.read(mount), stat_files.drives, dict)
+        sys.stdout.write(metrics.text(once))
+        return 0
+    host, port = address(args.listen)
+    waits = Waits(mount)
+    served = Metrics(waits.read, stat_files.drives, waits.so_far)
+    try:
+        server, thread = start_http_server(port, host, metrics.registry(served))
+    except OSError as error:
+        raise FairlaneError(f"--listen {args.listen}: {error.strerror}; give another address or port") from error
+    print(f"fairlane metrics: http://{host}:{server.server_port}/metrics", file=sys.stderr, flush=True)
+    try:
+        waits.watch()
+    finally:
+        server.shutdown()
+        thread.join()
+    return 0
+
+
+def address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise FairlaneError(f"--listen {text}: must be HOST:PORT, such as 127.0.0.1:9943")
+    return host.strip("[]"), int(port)
+
+
+class Waits:
+    """Who waited for whom since the start. Written by watch(), read by the server's threads."""
+
+    def __init__(self, mount: Path) -> None:
+        self._mount = mount
+        self._lock = threading.Lock()
+        self._sums: dict[str, dict[str, dict[str, float]]] = {}
+
+    def read(self) -> Reading | None:
+        try:
+            return stat_files.read(self._mount)
+        except FairlaneError:  # no scheduler of ours now
+            return None
+
+    def so_far(self) -> WaitedFor:
+        with self._lock:
+            return {number: {name: dict(whom) for name, whom in found.items()} for number, found in self._sums.items()}
+
+    def watch(self) -> None:
+        """For ever; while no scheduler of ours is loaded, it looks for one."""
+        while True:
+            try:
+                for readings in watching.spans(self._mount, INTERVAL_S):
+                    self.add(readings)
+            except FairlaneError as error:
+                print(f"fairlane metrics: {error}; looking again in {AGAIN_S:g} s", file=sys.stderr, flush=True)
+                time.sleep(AGAIN_S)
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        with self._lock:
+            for number in readings[-1].counts:
+                sums = self._sums.setdefault(number, {})
+                for name, others in contention.divided(number, readings)[0].items():
+                    mine = sums.setdefault(name, {})
+                    for whom, us in others.items():
+                        mine[whom] = mine.get(whom, 0.0) + us
