@@ -294,11 +294,15 @@ static void fl_pd_init(struct blkg_policy_data *pd)
  */
 void fl_kflow_update(struct fl_kflow *kflow)
 {
-	const struct fl_blkcg *fb = fl_blkcg_of(pd_to_blkg(&kflow->pd)->blkcg);
+	const struct blkcg_gq *blkg = pd_to_blkg(&kflow->pd);
 	struct fl_dev *dev = &kflow->kdev->dev;
+	const struct fl_blkcg *fb;
 	unsigned long flags;
 	u32 weight;
 
+	if (!blkg) /* some kernels publish it before it is complete; it is updated when it is */
+		return;
+	fb = fl_blkcg_of(blkg->blkcg);
 	spin_lock_irqsave(&dev->lock, flags);
 	weight = fl_setting_of(fb, kflow, FL_WEIGHT);
 	if (kflow->attached && kflow->flow.weight != weight)

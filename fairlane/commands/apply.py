@@ -30,18 +30,19 @@ def main(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
     """What is wrong later is said, and tried again with the next change; what is wrong at first ends it."""
     first = True
-    for again in watch.rounds(cgroups.find_mount()):
-        try:
-            if again and not first:
-                settings = file.load(args.config)
-            found = apply.apply(settings)
-            if first or found.changes or found.others:
-                _show(found, args.json)
-        except FairlaneError as error:
-            if first:
-                raise
-            print(f"fairlane: {error}", file=sys.stderr, flush=True)
-        first = False
+    with apply.watching():
+        for again in watch.rounds(cgroups.find_mount()):
+            try:
+                if again and not first:
+                    settings = file.load(args.config)
+                found = apply.apply(settings)
+                if first or found.changes or found.others:
+                    _show(found, args.json)
+            except FairlaneError as error:
+                if first:
+                    raise
+                print(f"fairlane: {error}", file=sys.stderr, flush=True)
+            first = False
     return 0
 
 

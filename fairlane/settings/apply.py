@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fairlane import files
 from fairlane.errors import FairlaneError
@@ -24,7 +24,7 @@ from fairlane.settings.file import HostFile
 from fairlane.settings.plan import CONTROL, Change, Plan
 
 RUN = Path("/run/fairlane")
-STATE = "before.json"
+STATE, WATCHED = "before.json", "watched"
 
 Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 
@@ -44,15 +44,44 @@ def apply(settings: HostFile) -> Plan:
 
 def restore() -> bool:
     """Put back what was there before the first apply(); False: there was none."""
-    with _locked():
+    with _locked(), (RUN / WATCHED).open("w") as watched:
+        if not _free(watched):
+            raise FairlaneError(
+                "`fairlane apply --watch` is running, and would apply all of it again; stop it first"
+                " (systemctl stop fairlane)"
+            )
         file = RUN / STATE
         before: Before | None = json.loads(file.read_text()) if file.exists() else None
+        _take_back()  # of drives, as long as they have schedulers of ours
         if before is not None:
             _put_back(before)
             file.unlink()
-        with suppress(FairlaneError):
-            others_weights.take_back(cgroups.find_mount())
+        _take_back()
         return before is not None
+
+
+def _take_back() -> None:
+    with suppress(FairlaneError):
+        others_weights.take_back(cgroups.find_mount())
+
+
+@contextmanager
+def watching() -> Iterator[None]:
+    """While this is so, restore() refuses: what it puts back would be applied again at once."""
+    with _locked():
+        lock = (RUN / WATCHED).open("w")
+    with lock:
+        if not _free(lock):
+            raise FairlaneError("another `fairlane apply --watch` is running; stop it first")
+        yield
+
+
+def _free(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,6 +190,14 @@ def _need_files(mount: Path, rule: CgroupRule, *, load: bool) -> None:
         ) from error
 
 
+def _glob(mount: Path, pattern: str) -> list[Path]:
+    """Again if a cgroup goes meanwhile."""
+    for _ in range(10):
+        with suppress(FileNotFoundError):
+            return list(mount.glob(pattern))
+    raise FairlaneError(f"{mount}: cgroups vanish faster than they can be listed; try again")
+
+
 class _Cgroups:
     """What is to be in the cgroups' files; what was said first counts."""
 
@@ -198,7 +207,7 @@ class _Cgroups:
 
     def add(self, rule: CgroupRule) -> bool:
         """Whether there is such a cgroup."""
-        found = sorted(path for path in self.mount.glob(rule.path) if path.is_dir() and path != self.mount)
+        found = sorted(path for path in _glob(self.mount, rule.path) if path.is_dir() and path != self.mount)
         keys = ["default"] if rule.drives is None else list(self._numbers(rule, rule.drives))
         said = {WEIGHT: rule.weight, LATENCY: rule.latency_us}
         for cgroup in found:

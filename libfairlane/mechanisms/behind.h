@@ -7,7 +7,8 @@
  * comes, now and then, and whenever it is found without a request: who wants less is not behind. What
  * it got may vary by chance, as the square root of the number of requests that it is due.
  * It is behind if it lacks more than a quarter, and more than six times that root. So with
- * nothing at all it is behind after 36 requests, with half after 144.
+ * nothing at all it is behind after 36 requests, with half after 144. Where it can be helped by a
+ * little, it is behind with a sixteenth, and three times that root.
  *
  * Without hope is who has so few requests at a time that it would not get its due with a
  * quarter of what is in the drive, either: a tenant that sends one at a time, mostly.
@@ -21,7 +22,11 @@
 
 #define FL_BEHIND_QUEUES 256 /* are looked at in one tick */
 #define FL_BEHIND_STALE_NS (NSEC_PER_SEC / 2) /* who was not looked at for so long is counted anew */
-#define FL_BEHIND_PART 4 /* who lacks more than one in so many is behind */
+/* Who lacks more than one in so many, and so many times the root, is behind; and the same, finely. */
+#define FL_BEHIND_PART 4
+#define FL_BEHIND_ROOTS 6
+#define FL_BEHIND_PART_FINE 16
+#define FL_BEHIND_ROOTS_FINE 3
 #define FL_BEHIND_ANEW 4096 /* after so many requests that are due it is counted anew */
 
 /* Sums since ever; only differences matter. */
@@ -60,6 +65,7 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 {
 	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
 	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
+	u64 roots = FL_BEHIND_ROOTS, part = FL_BEHIND_PART;
 	struct fl_progress p = __fl_progress(flow, &has);
 
 	got = p.cost - b->own.cost;
@@ -75,12 +81,14 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	if (stale || !has || got >= due)
 		return false;
 	lacks = mul_u64_u64_div_u64(due - got, requests, due);
-	return lacks * lacks > (fine ? 9 : 36) * requests && (fine ? 16 : 4) * lacks > requests;
+	if (fine)
+		roots = FL_BEHIND_ROOTS_FINE, part = FL_BEHIND_PART_FINE;
+	return lacks * lacks > roots * roots * requests && part * lacks > requests;
 }
 
 /*
- * Is some active flow behind since @since_ns or later? Each has a struct fl_behind @offset into it. With @hope those
- * that are without do not count.
+ * Is some active flow behind since @since_ns or later? Each has a struct fl_behind @offset into it.
+ * With @hope those that are without do not count, and it is looked at finely.
  */
 static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
 					 u64 since_ns, u64 now_ns, bool hope)

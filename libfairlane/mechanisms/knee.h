@@ -24,8 +24,9 @@
  *   to be small. It begins after one that does not count, in which what was in the drive
  *   before is done.
  * - What a drive does by itself (it flushes, it collects garbage) is noise. Which level is
- *   first is chosen at random, pair by pair. The middle moves when the mean of some pairs is
- *   off by more than twice its standard error, or after eight of them.
+ *   first is chosen at random, pair by pair. The middle moves down when the mean of some pairs
+ *   is off by more than twice its standard error, up when by more than once, and either way after
+ *   eight of them: who suffers from too much presses, from too little nobody does.
  * - The cost of reads, that of all other requests, and the number of requests are counted
  *   apart, and the gain is that of whichever gains less. A drive that is given more may take
  *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
@@ -34,8 +35,7 @@
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
- * "Enough" is a slope of 1/8. Somebody may press for less in the drive; then it is up to 1/3.
- * On the drives that we have models of, that leaves at least 0.98 and 0.88 of what they do.
+ * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 1/3.
  *
  * The caller's lock protects it.
  */
@@ -69,7 +69,7 @@ struct fl_knee_look {
 
 struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
-	bool searching, again; /* the upper level of its pair is measured once more */
+	bool searching, again; /* its pair is measured once more */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
 	bool have[2]; /* of this pair: which of them */
@@ -168,14 +168,15 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 }
 
 /*
- * A pair of a search. On the way down its upper level stays: many small losses would be a large
- * one. Where it turns, the level that is in both pairs is the one that is looked for, if that is
- * still so when it is measured once more: the drive may have been faster, or slower, then.
+ * A pair of a search. On the way down the most of all levels stays: many small losses would be a
+ * large one. Where it turns, the level that is in both pairs is the one that is looked for, if that
+ * is still so when the pair is measured once more: the drive may have been faster, or slower, then.
  */
 static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
 	int way = __fl_knee_pair(k, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH));
 	bool turns = way == -k->way || (way > 0 && !k->way);
+	int i;
 
 	__fl_knee_forget(k);
 	if (turns && k->again && k->way) {
@@ -184,13 +185,15 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 		return;
 	}
 	k->again = turns && !k->again;
+	if (k->again) {
+		k->up = true;
+		return;
+	}
+	k->way = way;
 	k->have[way < 0] = true;
 	k->up = way > 0;
-	if (k->again)
-		return;
-	k->way = way;
-	if (way > 0)
-		memcpy(k->rate[0], k->rate[1], sizeof(k->rate[0]));
+	for (i = 0; i < FL_KNEE_KINDS; i++)
+		k->rate[way < 0][i] = way > 0 ? k->rate[1][i] : max_t(u64, k->rate[0][i], k->rate[1][i]);
 	k->middle = way > 0 ? 2 * k->middle : k->middle / 2;
 }
 

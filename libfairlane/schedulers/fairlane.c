@@ -65,23 +65,19 @@
 
 #define FA_TICK_NS (4ull * NSEC_PER_MSEC)
 #define FA_TICK_TIGHT_NS NSEC_PER_MSEC
-
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
 #define FA_IDLE 2
 #define FA_CREDIT 4
-
 /* Credit: for so many requests, for so many flows, so long. */
 #define FA_CREDIT_REQUESTS 8
 #define FA_CREDIT_FLOWS 64
 #define FA_CREDIT_NS (16ull * NSEC_PER_MSEC)
-
 #define FA_MOMENT_FIRST_NS (100ull * NSEC_PER_USEC)
 #define FA_MOMENT_MAX_NS (10ull * NSEC_PER_MSEC)
-
-/* The drive counts as full while somebody waits, however long it takes over what it has, and that long after. */
+/* The drive counts as full while somebody waits, and that long after; but not if it does nothing for so long. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
-
+#define FA_STALL_NS (2 * NSEC_PER_SEC)
 /* As many are let go before interrupts are allowed again. */
 #define FA_BATCH 32
 
@@ -91,7 +87,6 @@
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
-
 /* Pressing: for each late request so much, against one for each in time; and of who is behind, per tick. */
 #define FA_TIMELY 99
 #define FA_PRESS_MAX (8 * FA_TIMELY)
@@ -123,7 +118,7 @@ struct fa_flow {
 	atomic64_t credit; /* cost it may send at once; given under dev->lock, taken by whoever sends */
 	/* Under dev->lock. */
 	struct list_head credited; /* in fa_dev.credited */
-	u64 credit_ns; /* when the credit is over */
+	u64 credit_ns; /* when it was given */
 	u32 credit_requests; /* of the last one */
 	struct fl_behind behind;
 };
@@ -166,7 +161,7 @@ struct fa_dev {
 	u64 let_go ____cacheline_aligned_in_smp; /* after waiting; counted as in fa_hwq */
 	u64 waits; /* admissions that had to */
 	u64 limited; /* those, and for how many there was credit */
-	u64 full_ns; /* when the drive was last full */
+	u64 full_ns, done_ns; /* when the drive was last full, and did something, as ticks see it */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
 	u64 tick_ns, now_ns; /* the time of the last tick, and of whatever was last */
@@ -177,7 +172,7 @@ struct fa_dev {
 	struct fa_count last; /* of the last tick */
 	u64 last_limited;
 	struct fl_progress all; /* of all, since ever */
-	u64 begin_ns, again_ns; /* when it may become tight, and how long until the next time */
+	u64 begin_ns, again_ns; /* when it may become tight or search again, and how long until the next time */
 	u64 aged_ns; /* by tick() */
 	u64 budget, middle; /* a tunable, and what is shown of the knee */
 };
@@ -232,7 +227,7 @@ static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
 	return ahead > fa_lead(fa, node->among);
 }
 
-/* Would the drive still be half empty, or is it empty now? */
+/* Would it be half empty, or is it empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 {
 	s64 limit = READ_ONCE(fa->limit);
@@ -264,7 +259,6 @@ static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 	}
 }
 
-/* The opposite. */
 static void fa_refund(struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node))
@@ -318,7 +312,7 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 		fa->nr_credited++;
 	}
 	list_move_tail(&f->credited, &fa->credited);
-	f->credit_ns = fa->tick_ns + FA_CREDIT_NS;
+	f->credit_ns = fa->now_ns;
 	atomic64_add(more, &fa->credits);
 	fa->limited += f->credit_requests;
 	atomic64_add(-(s64)more, &fa->room);
@@ -466,12 +460,12 @@ static void fa_look_at_credits(struct fa_dev *fa)
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
 		u64 cost;
 
-		if (fa->tick_ns + FA_CREDIT_NS - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
+		if (fa->now_ns - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
 			for (; i < FA_BATCH && (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
 				fa_let_go(fa, f);
 			fa_went(fa, f);
 		}
-		if (!atomic64_read(&f->credit) || fa->tick_ns >= f->credit_ns ||
+		if (!atomic64_read(&f->credit) || fa->now_ns - f->credit_ns >= FA_CREDIT_NS ||
 		    atomic64_read(&fa->credits) > fa->limit / FA_CREDIT)
 			fa_end_credit(fa, f);
 	}
@@ -629,9 +623,13 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	bool waited = fa->limited != fa->last_limited, begins = false;
 	u64 judged = now->judged - fa->last.judged;
 	u32 late = judged >> 32, timely = judged;
+	s64 level = min_t(u64, now->cost, now->requests * FA_FIRST * FL_COST_ONE); /* one may be very dear */
 
 	/* a search begins with as much as there is, so that nobody waits at first */
-	if (waited || atomic_read(&fa->nr_waiting) || (fa->tight && fa->knee.searching))
+	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
+		fa->done_ns = fa->tick_ns;
+	if (waited || (fa->tight && fa->knee.searching) ||
+	    (atomic_read(&fa->nr_waiting) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
 	fa->press += (s64)FA_TIMELY * late - timely;
 	if (fa->tight) {
@@ -642,12 +640,12 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 			fa->begin_ns = fa->tick_ns + fa->again_ns;
 		else if (waited && fa->press <= 0 && fa->tick_ns >= fa->begin_ns)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
-		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching;
-	} else if (now->requests > FA_LEAST) {
+		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching && fa->tick_ns >= fa->begin_ns;
+	} else if (several && now->requests > FA_LEAST && fa->tick_ns >= fa->begin_ns) {
 		begins = late || fl_somebody_is_behind(&fa->dev, offset, fa->all, now->cost, 0, fa->tick_ns, false);
 	}
-	if (begins && several && fa->tick_ns >= fa->begin_ns) {
-		fl_knee_search(&fa->knee, fa->tight ? fa->limit : (s64)now->cost, fa->tight ? -1 : 0);
+	if (begins) {
+		fl_knee_search(&fa->knee, fa->tight ? fa->limit : level, fa->tight ? -1 : 0);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 		fa->full_ns = fa->tick_ns;
@@ -667,7 +665,7 @@ static s64 fa_all_tags(const struct fa_count *now)
 /* What was done since the last tick, and so how much is of use in the drive. */
 static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 {
-	s64 mean = now->requests ? div64_u64(now->cost, now->requests) : 0;
+	s64 mean = now->requests ? div64_u64(now->cost, now->requests) : 0, least = FA_LEAST * mean;
 	u64 reads = now->done[0] - fa->last.done[0], others = now->done[1] - fa->last.done[1];
 	struct fl_knee_look look = {
 		.ns = ns,
@@ -678,11 +676,9 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 	};
 
 	/* at fewer than some requests, more and less are the same */
-	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, max_t(s64, FA_LEAST * mean, 1));
-	if (fa->knee.searching && !fa->knee.window.ns) { /* nobody presses for what another level did */
-		fa->press = 0;
-		fa->since_ns = fa->tick_ns + ns;
-	}
+	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, clamp_t(s64, least, 1, FA_FIRST * FL_COST_ONE));
+	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
+		fa->press = 0, fa->since_ns = fa->tick_ns + ns;
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
@@ -691,7 +687,10 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	bool several = active->next != active->prev;
 	s64 budget = READ_ONCE(fa->budget);
 	struct fa_count now;
+	s64 room;
 
+	fa->now_ns = now_ns;
+	fa_look_at_credits(fa);
 	fa_count(fa, &now);
 	fa->all.cost += (now.all - fa->last.all) >> FA_COUNT_SHIFT;
 	fa->all.requests += fa_requests(now.all - fa->last.all);
@@ -702,8 +701,10 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	fa->last = now;
 	fa->last_limited = fa->limited;
 	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(&now)));
-	fa_look_at_credits(fa);
-	atomic64_set(&fa->room, fa->limit - (s64)now.cost - atomic64_read(&fa->credits));
+	room = fa->limit - (s64)now.cost - atomic64_read(&fa->credits);
+	if (!budget && now.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
+		room = max_t(s64, room, fa->limit / 2);
+	atomic64_set(&fa->room, room);
 }
 
 static u64 fa_tick(struct fl_dev *dev)

@@ -395,6 +395,18 @@ def test_restore_without_apply_says_so(kernel: Kernel, capsys: pytest.CaptureFix
     assert kernel.said() == before
 
 
+def test_restore_is_refused_while_the_service_would_apply_it_again(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, GOOD) == 0
+    before = kernel.said()
+    with apply.watching():
+        assert cli.main(["restore"]) == 2
+    assert "stop it first (systemctl stop fairlane)" in capsys.readouterr().err
+    assert kernel.said() == before
+    assert cli.main(["restore"]) == 0
+
+
 # --- Weights that others have given ---
 
 
