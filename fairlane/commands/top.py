@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import select
 import sys
@@ -26,7 +27,7 @@ from fairlane.pages.top_screen import View
 
 def main(args: argparse.Namespace) -> int:
     view = View(sort=args.sort, pattern=args.filter)
-    if args.interval < 2 * contention.EVERY_S:
+    if not 2 * contention.EVERY_S <= args.interval < math.inf:
         raise FairlaneError(f"--interval {args.interval}: must be {2 * contention.EVERY_S:g} s or more")
     if sys.stdout.isatty() and sys.stdin.isatty() and not (args.once or args.json):
         return _live(args, view)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from fairlane.commands import top
@@ -15,10 +16,10 @@ from fairlane.pages import why_text
 
 
 def main(args: argparse.Namespace) -> int:
+    if not 2 * contention.EVERY_S <= args.seconds < math.inf:
+        raise FairlaneError(f"--seconds {args.seconds}: must be {2 * contention.EVERY_S:g} or more")
     mount = cgroups.find_mount()
     named = find(args.cgroup, mount)
-    if args.seconds < 2 * contention.EVERY_S:
-        raise FairlaneError(f"--seconds {args.seconds}: must be {2 * contention.EVERY_S:g} or more")
     drives = top.asked(contention.drives(next(watching.spans(mount, args.seconds))), args.drive)
     names = stat_files.drives()
     found = [(drive, each, names.get(drive.number, (drive.number, ""))[0]) for drive, each in _of(named, drives)]

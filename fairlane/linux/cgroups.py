@@ -40,8 +40,8 @@ def find_mount() -> Path:
         if kind == "cgroup2" and "io" in (Path(where) / "cgroup.controllers").read_text().split():
             return Path(where)
     raise FairlaneError(
-        "no cgroup v2 hierarchy with the io controller on this machine; boot with systemd.unified_cgroup_hierarchy=1,"
-        " or run in a VM with --on vm"
+        "no cgroup v2 hierarchy with the io controller on this machine; boot with systemd.unified_cgroup_hierarchy=1"
+        " (fairlane doctor says more; benches and scenarios also run in a VM, with --on vm)"
     )
 
 
