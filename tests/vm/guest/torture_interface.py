@@ -151,7 +151,7 @@ def statistics() -> None:
             kit.wait_all_read(readers, "the reader gets on")
             first = cgroup.stat(disk)
             keys = ["wanted_pct", "got_pct", "rios", "wios", "dios", "oios", "rbytes", "wbytes", "dbytes"]
-            keys += ["cost", "throttled_usec", "metabytes"]
+            keys += ["cost", "throttled_usec", "metabytes", "waited_usec", "took_usec"]
             assert list(first) == keys, f"keys: {list(first)}"
             for _ in range(20):
                 then = cgroup.stat(disk)
