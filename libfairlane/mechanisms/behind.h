@@ -10,8 +10,9 @@
  * nothing at all it is behind after 36 requests, with half after 144. Where it can be helped by a
  * little, it is behind with a sixteenth, and three times that root.
  *
- * Without hope is who has so few requests at a time that it would not get its due with a
- * quarter of what is in the drive, either: a tenant that sends one at a time, mostly.
+ * A drive serves whoever has most in it. So who has all of its requests in the drive, and gets a half of
+ * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
+ * gets less than a quarter: a tenant that sends one request at a time, mostly.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -37,6 +38,8 @@ struct fl_progress {
 struct fl_behind { /* of a flow, when it was last counted anew */
 	struct fl_progress own, all;
 	u64 looked_ns; /* when it was last looked at */
+	u64 looks, has; /* how often since then, and its requests in all of these looks */
+	u64 most; /* requests that it had at a time */
 };
 
 /* What @flow did, and how many requests it has: in the drive, or waiting. */
@@ -59,9 +62,12 @@ static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
 	return p;
 }
 
-/* Is @flow, of which @b is, behind since @since_ns? @all: what all sent; @in_drive: the cost in the drive. */
-static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
-				u64 since_ns, u64 now_ns, bool fine, bool *hope)
+/*
+ * Is @flow, of which @b is, behind since @since_ns? If so, how much in the drive, of @in_drive, would
+ * fit? Else 0. @all: what all sent.
+ */
+static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
+			       u64 since_ns, u64 now_ns, bool fine)
 {
 	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
 	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
@@ -71,44 +77,59 @@ static inline bool fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struc
 	got = p.cost - b->own.cost;
 	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
-	/* 4 has (got / its requests) >= its share of what is in the drive */
-	*hope = 4 * has * got >= (p.requests - b->own.requests) * mul_u64_u64_div_u64(in_drive, share, FL_SHARE_ONE);
 	b->looked_ns = now_ns;
+	b->looks++;
+	b->has += has;
+	b->most = max_t(u64, b->most, has);
 	if (stale || !has || requests > FL_BEHIND_ANEW) {
 		b->own = p;
 		b->all = all;
+		b->looks = 1;
+		b->has = has;
+		if (requests > FL_BEHIND_ANEW)
+			b->most = max_t(u64, has, b->most - b->most / 8);
 	}
 	if (stale || !has || got >= due)
-		return false;
+		return 0;
 	lacks = mul_u64_u64_div_u64(due - got, requests, due);
 	if (fine)
 		roots = FL_BEHIND_ROOTS_FINE, part = FL_BEHIND_PART_FINE;
-	return lacks * lacks > roots * roots * requests && part * lacks > requests;
+	if (lacks * lacks <= roots * roots * requests || part * lacks <= requests)
+		return 0;
+	if (all.cost - b->all.cost < in_drive)
+		return in_drive; /* some of what is in the drive was sent before */
+	if (2 * b->has < b->most * b->looks)
+		return 1; /* what holds it up is elsewhere */
+	return max_t(u64, mul_u64_u64_div_u64(in_drive, got, due), 1);
 }
 
 /*
- * Is some active flow behind since @since_ns or later? Each has a struct fl_behind @offset into it.
- * With @hope those that are without do not count, and it is looked at finely.
+ * Is some active flow behind since @since_ns or later? If so, how much in the drive, of @in_drive, would
+ * fit for all of them? Else 0. Each has a struct fl_behind @offset into it. With @hope those that are
+ * without do not count, and it is looked at finely; else for them it is @in_drive.
  */
-static inline bool fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
-					 u64 since_ns, u64 now_ns, bool hope)
+static inline u64 fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
+					u64 since_ns, u64 now_ns, bool hope)
 {
 	struct list_head *active = &dev->active, *first = active->next;
 	unsigned int queues = 0;
+	u64 least = 0;
 
 	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
 		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
 		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
-		bool hopeful;
+		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope);
 
-		if (fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &hopeful) && (hopeful || !hope))
-			return true;
+		if (fits && 4 * fits < in_drive)
+			fits = hope ? 0 : in_drive;
+		if (fits && (!least || fits < least))
+			least = fits;
 		list_move_tail(&flow->active_node, active);
 		if (active->next == first)
 			break;
 		queues += dev->nr_hwqs;
 	}
-	return false;
+	return least;
 }
 
 #endif

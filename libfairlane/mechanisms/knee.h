@@ -35,7 +35,9 @@
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
- * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 1/3.
+ * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 1/3. So it is
+ * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
+ * little below that, and rises slowly, since who was that may have gone.
  *
  * The caller's lock protects it.
  */
@@ -56,6 +58,9 @@
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
 #define FL_KNEE_PAIRS_MIN 2
 #define FL_KNEE_PAIRS_MAX 8
+#define FL_KNEE_MARGIN 8
+#define FL_KNEE_RISE 16 /* the ceiling by one in so many, in so many requests */
+#define FL_KNEE_RISE_REQUESTS 4096
 #define FL_KNEE_MOST (1ll << 40)
 
 enum { FL_KNEE_READS, FL_KNEE_OTHERS, FL_KNEE_REQUESTS_DONE, FL_KNEE_KINDS };
@@ -69,6 +74,7 @@ struct fl_knee_look {
 
 struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
+	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	bool searching, again; /* its pair is measured once more */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
@@ -105,9 +111,13 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 	k->window = (struct fl_knee_look){};
 }
 
-/* Search from @level on: @way -1: down, 0: down or up. */
+/* Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. */
 static inline void fl_knee_search(struct fl_knee *k, s64 level, int way)
 {
+	if (k->ceiling < level) {
+		level = k->ceiling;
+		way = 0;
+	}
 	__fl_knee_forget(k);
 	__fl_knee_begin_window(k, false); /* what was before may have been another load */
 	k->searching = true;
@@ -128,6 +138,40 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 	k->spread = FL_KNEE_SPREAD_MAX / 2;
 }
 
+/* The ceiling, if with more than @fits in the drive somebody does not get its share. 0, or @level: there is none. */
+static inline s64 fl_knee_below(s64 fits, s64 level)
+{
+	return fits && fits < level ? max_t(s64, fits - fits / FL_KNEE_MARGIN, 1) : FL_KNEE_MOST;
+}
+
+/*
+ * The ceiling is not above @ceiling. A search that began without knowing begins again there. Else it is
+ * a matter of steps, but for a level that is far off, if @far_too. True if the level has changed.
+ */
+static inline bool fl_knee_lower(struct fl_knee *k, s64 ceiling, bool far_too)
+{
+	s64 level = fl_knee_level(k);
+	bool known = level > k->ceiling;
+
+	k->ceiling = min_t(s64, k->ceiling, ceiling);
+	if (k->searching && !known && level > ceiling) {
+		fl_knee_search(k, level, 0);
+		return true;
+	}
+	if (k->searching || !far_too || level <= ceiling + ceiling / 2)
+		return false;
+	__fl_knee_forget(k);
+	__fl_knee_begin_window(k, false);
+	k->middle = div64_s64(ceiling * FL_KNEE_ONE, FL_KNEE_ONE + k->spread);
+	return true;
+}
+
+/* Above the ceiling more has to be of more use. */
+static inline s64 __fl_knee_enough(const struct fl_knee *k, s64 upper, s64 enough)
+{
+	return upper > k->ceiling ? FL_KNEE_ENOUGH_PRESSED : enough;
+}
+
 /* By how much the upper window of a pair did more of one kind than the lower one. */
 static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
 {
@@ -137,13 +181,13 @@ static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
 }
 
 /*
- * A pair is complete. Is more of use (1), or less enough (-1)? 0: that is not known yet. Reads,
- * or all others, do not count if they are a sixteenth of all.
+ * A pair is complete. What is the slope, and its error, squared? That of reads, or of all others, does
+ * not count if they are a sixteenth of all.
  */
-static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
+static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 {
 	u64 all = k->rate[0][0] + k->rate[0][1] + k->rate[1][0] + k->rate[1][1];
-	s64 least = FL_KNEE_ONE * FL_KNEE_ONE, error2 = 0;
+	s64 least = FL_KNEE_ONE * FL_KNEE_ONE;
 	int i;
 
 	k->n++;
@@ -157,14 +201,10 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
 		mean = div64_s64(k->sum[i], k->n);
 		if ((i == FL_KNEE_REQUESTS_DONE || 16 * (k->rate[0][i] + k->rate[1][i]) > all) && mean < least) {
 			least = mean;
-			error2 = div64_s64(k->noise[i] * FL_KNEE_ONE * FL_KNEE_ONE, k->spread * k->spread * k->n);
+			*error2 = div64_s64(k->noise[i] * FL_KNEE_ONE * FL_KNEE_ONE, k->spread * k->spread * k->n);
 		}
 	}
-	least -= enough;
-	if (!k->searching && (k->n < FL_KNEE_PAIRS_MIN ||
-			      (k->n < FL_KNEE_PAIRS_MAX && least * least < (least > 0 ? 1 : 4) * error2)))
-		return 0;
-	return least > 0 ? 1 : -1;
+	return least;
 }
 
 /*
@@ -174,11 +214,17 @@ static inline int __fl_knee_pair(struct fl_knee *k, s64 enough)
  */
 static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
-	int way = __fl_knee_pair(k, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH));
+	s64 error2 = 0, slope = __fl_knee_slope(k, &error2), upper = __fl_knee_upper(k);
+	int way = slope > __fl_knee_enough(k, upper, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH)) ? 1 : -1;
 	bool turns = way == -k->way || (way > 0 && !k->way);
 	int i;
 
 	__fl_knee_forget(k);
+	if (way > 0 && slope <= __fl_knee_enough(k, 2 * upper, 0)) { /* as much as there may be */
+		k->middle = upper - upper / FL_KNEE_MARGIN;
+		fl_knee_search_over(k);
+		return;
+	}
 	if (turns && k->again && k->way) {
 		k->middle += way * (k->middle * k->spread / FL_KNEE_ONE);
 		fl_knee_search_over(k);
@@ -200,9 +246,10 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 /* One step, if it is known where to. */
 static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 {
-	int way = __fl_knee_pair(k, enough);
+	s64 error2 = 0, slope = __fl_knee_slope(k, &error2) - __fl_knee_enough(k, __fl_knee_upper(k), enough);
+	int way = slope > 0 ? 1 : -1;
 
-	if (!way)
+	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;
 	if (way > 0)
 		k->middle += k->middle * k->spread / FL_KNEE_ONE;
@@ -257,6 +304,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		w->done[i] += look->done[i];
 	w->sent += look->sent;
 	w->limited += look->limited;
+	k->ceiling = min_t(s64, k->ceiling + k->ceiling / FL_KNEE_RISE * look->sent / FL_KNEE_RISE_REQUESTS, FL_KNEE_MOST);
 	if (k->middle < least && k->searching)
 		fl_knee_search_over(k);
 	k->middle = clamp_t(s64, k->middle, least, FL_KNEE_MOST);

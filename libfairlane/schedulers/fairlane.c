@@ -47,14 +47,15 @@
  * 3. The budget: as much in the drive as is of use
  *
  * More than that only waits in the drive instead of here, where it waits in the right order.
- * knee.h finds how much it is, and follows it. It is pressed for less by two kinds of flows:
+ * knee.h finds how much it is, and follows it. It is less for two kinds of flows:
  *
- *	behind	though all that it wants is in the drive, where others are in its way
+ *	behind	though all that it wants is in the drive, where others are in its way. behind.h says
+ *		with how much in the drive it would get its due: the knee's ceiling
  *	late	with a latency target (io.fairlane.latency) that more than one in a hundred of its
- *		requests miss in the drive
+ *		requests miss in the drive: they press
  *
- * Pressing has a limit, which is the knee's: nobody's target starves the others. And a target
- * gives no share: who is ahead waits here, target or not.
+ * Both have a limit, which is the knee's: nobody starves the others. And a target gives no
+ * share: who is ahead waits here, target or not.
  *
  * dev->lock is taken only where somebody waits, and by ticks.
  */
@@ -87,10 +88,9 @@
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
-/* Pressing: for each late request so much, against one for each in time; and of who is behind, per tick. */
+/* Pressing: for each late request so much, against one for each in time. */
 #define FA_TIMELY 99
 #define FA_PRESS_MAX (8 * FA_TIMELY)
-#define FA_PRESS_BEHIND (FA_PRESS_MAX / 4)
 #define FA_PRESS_EASE (FA_PRESS_MAX / 64)
 
 /* Siblings: the flows below one, and its own requests. Under dev->lock but for vt. */
@@ -168,12 +168,11 @@ struct fa_dev {
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
 	s64 press; /* 0 .. FA_PRESS_MAX */
-	u64 since_ns; /* who is behind since then presses */
+	u64 since_ns; /* who is behind since then counts */
 	struct fa_count last; /* of the last tick */
 	u64 last_limited;
 	struct fl_progress all; /* of all, since ever */
-	u64 begin_ns, again_ns; /* when it may become tight or search again, and how long until the next time */
-	u64 aged_ns; /* by tick() */
+	u64 begin_ns, again_ns, aged_ns; /* when it may search again, and how long until the next time; by tick() */
 	u64 budget, middle; /* a tunable, and what is shown of the knee */
 };
 
@@ -456,10 +455,9 @@ static void fa_look_at_credits(struct fa_dev *fa)
 {
 	struct fa_flow *f, *next;
 	int i = 0;
+	u64 cost;
 
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
-		u64 cost;
-
 		if (fa->now_ns - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
 			for (; i < FA_BATCH && (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
 				fa_let_go(fa, f);
@@ -610,8 +608,7 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 	smp_mb(); /* what is seen to be done is seen to be sent */
 	for (i = 0; i < fa->dev.nr_hwqs; i++)
 		count->all += READ_ONCE(to_fa_hwq(fa->dev.hwqs[i])->sent);
-	in_drive = count->all - count->done[0] - count->done[1];
-	in_drive = max_t(s64, in_drive, 0);
+	in_drive = max_t(s64, count->all - count->done[0] - count->done[1], 0);
 	count->cost = in_drive >> FA_COUNT_SHIFT;
 	count->requests = fa_requests(in_drive);
 }
@@ -619,36 +616,41 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 /* Is the drive to be kept from becoming fuller? */
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
 {
-	const size_t offset = offsetof(struct fa_flow, behind);
-	bool waited = fa->limited != fa->last_limited, begins = false;
+	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged;
 	u32 late = judged >> 32, timely = judged;
-	s64 level = min_t(u64, now->cost, now->requests * FA_FIRST * FL_COST_ONE); /* one may be very dear */
+	/* a search begins with as much as there is, so that nobody waits at first; but one may be very dear */
+	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE), fits = 0;
 
-	/* a search begins with as much as there is, so that nobody waits at first */
 	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
 		fa->done_ns = fa->tick_ns;
 	if (waited || (fa->tight && fa->knee.searching) ||
 	    (atomic_read(&fa->nr_waiting) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	fa->press += (s64)FA_TIMELY * late - timely;
+	fa->press += (s64)FA_TIMELY * late - timely - FA_PRESS_EASE;
+	begins = !fa->tight && several && now->requests > FA_LEAST && again;
+	if (fa->tight || begins)
+		fits = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
+					     fa->since_ns, fa->tick_ns, fa->tight);
+	begins = begins && (late || fits);
 	if (fa->tight) {
-		bool behind = fl_somebody_is_behind(&fa->dev, offset, fa->all, fa->limit, fa->since_ns, fa->tick_ns, true);
-
-		fa->press += behind ? FA_PRESS_BEHIND : -FA_PRESS_EASE;
+		moved = fl_knee_lower(&fa->knee, fl_knee_below(fits, level), again);
 		if (fa->knee.searching)
 			fa->begin_ns = fa->tick_ns + fa->again_ns;
-		else if (waited && fa->press <= 0 && fa->tick_ns >= fa->begin_ns)
+		else if (waited && !fits && fa->press <= 0 && again)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
-		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching && fa->tick_ns >= fa->begin_ns;
-	} else if (several && now->requests > FA_LEAST && fa->tick_ns >= fa->begin_ns) {
-		begins = late || fl_somebody_is_behind(&fa->dev, offset, fa->all, now->cost, 0, fa->tick_ns, false);
+		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching && again;
+	} else if (begins) {
+		fa->knee.ceiling = fl_knee_below(fits, level);
+		fa->full_ns = fa->tick_ns;
 	}
-	if (begins) {
-		fl_knee_search(&fa->knee, fa->tight ? fa->limit : level, fa->tight ? -1 : 0);
+	if (begins)
+		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0);
+	if (begins || moved)
+		fa->since_ns = fa->tick_ns + 1;
+	if (begins || (moved && !fa->knee.searching)) {
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
-		fa->full_ns = fa->tick_ns;
 	}
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
 	return several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
@@ -678,16 +680,14 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 	/* at fewer than some requests, more and less are the same */
 	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, clamp_t(s64, least, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
-		fa->press = 0, fa->since_ns = fa->tick_ns + ns;
+		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
 }
 
 static void fa_look(struct fa_dev *fa, u64 now_ns)
 {
-	const struct list_head *active = &fa->dev.active;
-	bool several = active->next != active->prev;
-	s64 budget = READ_ONCE(fa->budget);
+	bool several = fa->dev.active.next != fa->dev.active.prev;
+	s64 budget = READ_ONCE(fa->budget), room;
 	struct fa_count now;
-	s64 room;
 
 	fa->now_ns = now_ns;
 	fa_look_at_credits(fa);
