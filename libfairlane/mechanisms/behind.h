@@ -12,7 +12,8 @@
  *
  * A drive serves whoever has most in it. So who has all of its requests in the drive, and gets a half of
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
- * gets less than a quarter: a tenant that sends one request at a time, mostly.
+ * gets less than a quarter: a tenant that sends one request at a time, mostly; and who has, on
+ * average, less than half of the requests that it has at most: what holds it up is elsewhere.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
