@@ -35,7 +35,7 @@
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
- * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 1/3. So it is
+ * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
  * little below that, and rises slowly, since who was that may have gone.
  *
@@ -49,7 +49,7 @@
 #define FL_KNEE_ONE 1024 /* slopes, and how far levels are apart, are in these units */
 #define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
 #define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
-#define FL_KNEE_ENOUGH_PRESSED (FL_KNEE_ONE / 3)
+#define FL_KNEE_ENOUGH_PRESSED (5 * FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
