@@ -57,9 +57,12 @@ demo: $(READY)
 modules: $(READY)
 	$(BIN)/python -m fairlane.vm.kernels
 
-# Quick parts first. The simulator's and Python's tests take both of two CPUs; so do VMs, by themselves.
+# On both of two CPUs; a file's tests on one of them, as they share what they made.
+BOTH := -n 2 --dist loadfile
+
+# Quick parts first. The simulator's and Python's tests take both CPUs; so do VMs, by themselves.
 test: test-unit sim
-	$(BIN)/pytest -n 2 tests/ssd tests/sim tests/python
+	$(BIN)/pytest $(BOTH) tests/ssd tests/sim tests/python
 	$(BIN)/pytest tests/vm
 
 test-unit: $(READY)
@@ -67,10 +70,10 @@ test-unit: $(READY)
 	$(MAKE) -j2 -O -C tests/ssd check drive
 
 test-sim: $(READY) sim
-	$(BIN)/pytest -n 2 tests/ssd tests/sim
+	$(BIN)/pytest $(BOTH) tests/ssd tests/sim
 
 test-python: $(READY) sim
-	$(BIN)/pytest -n 2 tests/python
+	$(BIN)/pytest $(BOTH) tests/python
 
 # Before tests that would each build it.
 sim:

@@ -59,6 +59,9 @@ static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
 /* A thread is preempted anyway. */
 #define cond_resched() ((void)0)
 
+/* A hint, of a word that is soon to be written. */
+#define prefetchw(p) __builtin_prefetch(p, 1)
+
 static inline void *fl_alloc(size_t size)
 {
 	return calloc(1, size);

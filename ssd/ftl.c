@@ -11,6 +11,9 @@
 #define MAX_DIE_BLOCKS (1u << 16)
 #define MAX_BLOCK_UNITS (1u << 20)
 
+/* A random place of the map is in no cache: it is asked for so many units before it is needed. */
+#define AHEAD 16
+
 #define NO_BLOCK (~0u)
 #define STRIPE_SHIFT 6 /* without a map, 64 neighbouring rows go to dies in turn */
 
@@ -231,8 +234,10 @@ static void forget(struct ftl *f, u32 unit)
 {
 	u32 at = f->where[unit];
 
-	if (!(at & FTL_BUFFERED)) /* as FTL_NOWHERE is, too */
-		f->blocks[at >> f->block_shift].valid--;
+	if (at & FTL_BUFFERED) /* as FTL_NOWHERE is, too */
+		return;
+	f->what[at] = FTL_NOWHERE;
+	f->blocks[at >> f->block_shift].valid--;
 }
 
 static void put(struct ftl *f, u32 unit, u32 place)
@@ -312,8 +317,11 @@ static struct ftl_step move_units(struct ftl *f, struct ftl_die *d)
 
 	while (d->scanned < f->block_units && !step.program) {
 		u32 at = d->scanned++, unit = f->what[first + at];
+		u32 later = f->what[first + ((at + AHEAD) & (f->block_units - 1))];
 
-		if (unit == FTL_NOWHERE || f->where[unit] != first + at) {
+		if (later != FTL_NOWHERE)
+			prefetchw(&f->where[later]);
+		if (unit == FTL_NOWHERE) {
 			d->debt--;
 			continue;
 		}
@@ -374,6 +382,12 @@ static void fill(struct ftl *f, struct filler *to, u32 unit)
 	put(f, unit, to->place + to->used++);
 }
 
+/* The unit that preconditioning overwrites @i-th. */
+static u32 rewritten(const struct ftl *f, u64 i)
+{
+	return (u32)mix(f->seed + (i + 1) * 0x9e3779b97f4a7c15ull) & f->map_mask;
+}
+
 void ftl_precondition(struct ftl *f)
 {
 	struct filler to = { .die = f->nr_dies - 1, .used = f->row_units };
@@ -384,8 +398,10 @@ void ftl_precondition(struct ftl *f)
 	for (i = 0; i <= f->map_mask; i++)
 		fill(f, &to, (u32)i);
 	rewrites = div64_u64(((u64)f->map_mask + 1) * f->rewrite_percent, 100);
-	for (i = 0; i < rewrites; i++)
-		fill(f, &to, (u32)mix(f->seed + (i + 1) * 0x9e3779b97f4a7c15ull) & f->map_mask);
+	for (i = 0; i < rewrites; i++) {
+		prefetchw(&f->where[rewritten(f, i + AHEAD)]);
+		fill(f, &to, rewritten(f, i));
+	}
 	/* At rest: else all dies would at first collect for the last row, whatever the load is. */
 	for (to.die = 0; to.die < f->nr_dies; to.die++)
 		make_room(f, to.die);

@@ -58,7 +58,7 @@ struct ftl {
 	u32 die_blocks; /* of each die */
 	u32 map_mask; /* units of the map - 1 */
 	u32 *where; /* unit of the drive -> unit of NAND, or FTL_BUFFERED | slot, or FTL_NOWHERE */
-	u32 *what; /* unit of NAND -> unit of the drive */
+	u32 *what; /* unit of NAND -> unit of the drive, or FTL_NOWHERE when out of date */
 	struct ftl_block *blocks;
 	struct ftl_die *dies;
 	u32 rewrite_percent;

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,35 @@ def run(out: Path, *more: str) -> int:
     return cli.main(["bench", "--quick", "--on", "sim:optane", "--out", str(out), *more])
 
 
+Finished = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where finished runs are kept, each in a folder that is named by its parts."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def finished(runs: Path, tmp_path: Path) -> Finished:
+    """A copy of the run of these parts, which the first that asks for it waits for."""
+
+    def copy(parts: str) -> Path:
+        if not (runs / parts).exists():
+            assert run(runs / parts, "--suite", parts) == 0
+        return shutil.copytree(runs / parts, tmp_path / parts)
+
+    return copy
+
+
 def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path) == 0
+    out = finished(",".join(suite.PARTS))
+    capsys.readouterr()
+    assert run(out) == 0
     said = capsys.readouterr().out
-    summary = json.loads((tmp_path / "verdict.json").read_text())
+    summary = json.loads((out / "verdict.json").read_text())
     assert {(row["knob"], row["part"]) for row in summary["verdict"]} == {(k, p) for k in KNOBS for p in suite.PARTS}
     unknown = {row["knob"] for row in summary["verdict"] if row["mark"] == "?"}
     assert unknown == {"d2fq"}, "which needs a drive that arbitrates by weight"
@@ -48,65 +73,70 @@ def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
     assert marks["d3"]["latency front"] == 0.0
 
 
-def test_the_report_leads_from_each_mark_to_its_evidence_and_needs_no_network(tmp_path: Path) -> None:
-    assert run(tmp_path, "--suite", "d1,d4") == 0
-    page = (tmp_path / "report.html").read_text()
+def test_the_report_leads_from_each_mark_to_its_evidence_and_needs_no_network(finished: Finished) -> None:
+    out = finished(",".join(suite.PARTS))
+    assert run(out) == 0
+    page = (out / "report.html").read_text()
     links = re.findall(r'href="#([\w-]+)"', page)
-    assert len(links) == len(KNOBS) * 2
+    assert len(links) == len(KNOBS) * len(suite.PARTS)
     assert [link for link in links if f'id="{link}"' not in page] == []
     assert not re.search(r"https?:|<script|<link|url\(", page)
-    command = f"fairlane bench --suite d1,d4 --knobs {','.join(KNOBS)} --on sim:optane --quick --out {tmp_path}"
+    command = (
+        f"fairlane bench --suite {','.join(suite.PARTS)} --knobs {','.join(KNOBS)} --on sim:optane --quick --out {out}"
+    )
     assert f'<pre class="card">{command}</pre>' in page
-    (tmp_path / "report.html").unlink()
-    assert cli.main(["report", str(tmp_path)]) == 0
-    assert (tmp_path / "report.html").read_text() == page
+    (out / "report.html").unlink()
+    assert cli.main(["report", str(out)]) == 0
+    assert (out / "report.html").read_text() == page
 
 
-def test_interrupted_and_started_again_it_repeats_nothing_and_reports_the_same(tmp_path: Path) -> None:
-    assert run(tmp_path / "whole", "--suite", "d2,d3") == 0
-    out = tmp_path / "parts"
+def test_interrupted_and_started_again_it_repeats_nothing_and_reports_the_same(
+    runs: Path, finished: Finished, tmp_path: Path
+) -> None:
+    finished("d3")
+    whole, out = runs / "d3", tmp_path / "parts"
 
     def interrupt(_now: Progress) -> None:
         if sum(first.store.ran(unit) for unit in first.units) > 5:
             raise KeyboardInterrupt
 
-    first = bench.prepare(["d2", "d3"], None, named("sim:optane"), True, out)
+    first = bench.prepare(["d3"], None, named("sim:optane"), True, out)
     with pytest.raises(KeyboardInterrupt):
         bench.run(first, interrupt)
     ran = [first.store.path(unit.id) for unit in first.units if first.store.ran(unit)]
     done = {path: path.stat().st_mtime_ns for path in ran}
     assert 0 < len(done) < len(first.units)
-    assert run(out, "--suite", "d2,d3") == 0
+    assert run(out, "--suite", "d3") == 0
     assert {path: path.stat().st_mtime_ns for path in done} == done
     for file in ("verdict.json", "report.html"):
-        assert (out / file).read_text().replace(str(out), str(tmp_path / "whole")) == (
-            tmp_path / "whole" / file
-        ).read_text()
+        assert (out / file).read_text().replace(str(out), str(whole)) == (whole / file).read_text()
 
 
-def test_a_folder_of_another_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--suite", "d4") == 0
-    before = (tmp_path / "plan.json").read_text()
-    assert run(tmp_path, "--suite", "d3") == 2
+def test_a_folder_of_another_run_is_left_alone(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
+    out = finished("d4")
+    before = (out / "plan.json").read_text()
+    assert run(out, "--suite", "d3") == 2
     assert "holds another run of the suite (--suite was d4, is d3); give another folder" in capsys.readouterr().err
-    assert (tmp_path / "plan.json").read_text() == before
+    assert (out / "plan.json").read_text() == before
 
 
 def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     why = "this kernel has no io.latency in its cgroups"
+    knobs = ("none", "kyber-fairness", "d2fq")
+    asked = ("--suite", "d4", "--knobs", ",".join(knobs))
     with monkeypatch.context() as lacking:
         lacking.setattr(sim, "unavailable", lambda knob, _drive: why if knob != "none" else None)
-        assert run(tmp_path, "--suite", "d4") == 0
+        assert run(tmp_path, *asked) == 0
     assert f"did not run: {why}" in capsys.readouterr().out
     assert f"<b>kyber-fairness</b> did not run: {why}" in (tmp_path / "report.html").read_text()
     summary = json.loads((tmp_path / "verdict.json").read_text())
-    assert [row["unavailable"] for row in summary["verdict"]] == [None] + [why] * (len(KNOBS) - 1)
+    assert [row["unavailable"] for row in summary["verdict"]] == [None, why, why]
 
     what = bench.load(tmp_path)
-    assert {unit.knob for unit in what.todo} == set(KNOBS) - {"none"}
-    assert run(tmp_path, "--suite", "d4") == 0, "and on a kernel that has it, it runs"
+    assert {unit.knob for unit in what.todo} == set(knobs) - {"none"}
+    assert run(tmp_path, *asked) == 0, "and on a kernel that has it, it runs"
     assert "kyber-fairness did not run" not in capsys.readouterr().out
     assert {unit.knob for unit in bench.load(tmp_path).todo} == {"d2fq"}
 
@@ -153,9 +183,8 @@ def test_what_is_set_from_a_run_that_fails_is_left_out_and_all_else_is_run(
     assert missing == [("alone", "randread-4KiB-1x1"), ("latency", "weight 1000, 1 x alone")]
 
 
-def test_a_burst_of_a_millisecond_has_a_figure(tmp_path: Path) -> None:
-    assert run(tmp_path, "--suite", "d4") == 0
-    what = bench.load(tmp_path)
+def test_a_burst_of_a_millisecond_has_a_figure(finished: Finished) -> None:
+    what = bench.load(finished("d4"))
     evidence = suite_figures.Evidence(what.units, bench.results(what))
     for knob in set(KNOBS) - {"d2fq"}:
         short = [burst for burst in evidence.bursts(knob) if burst.seconds == 0.001]
@@ -167,35 +196,37 @@ def test_a_burst_of_a_millisecond_has_a_figure(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_says_so_everywhere_and_gives_no_advice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "--suite", "d3") == 0
-    what = bench.load(tmp_path)
+    out = finished("d3")
+    what = bench.load(out)
     kyber = [unit for unit in what.units if unit.knob == "kyber-fairness"]
     what.store.path(kyber[0].id).unlink()
     capsys.readouterr()
-    assert cli.main(["report", str(tmp_path)]) == 0
+    assert cli.main(["report", str(out)]) == 0
     said = f"1 of {len(what.units)} units are missing, so there is no advice yet."
     assert said in capsys.readouterr().err
-    assert said in (tmp_path / "report.html").read_text()
-    summary = json.loads((tmp_path / "verdict.json").read_text())
+    assert said in (out / "report.html").read_text()
+    summary = json.loads((out / "verdict.json").read_text())
     assert (summary["advice"], summary["missing"]) == (said, 1)
     assert {row["knob"] for row in summary["verdict"] if row["mark"] == "?"} == {"kyber-fairness", "d2fq"}
 
 
-def test_what_the_kernel_complained_of_is_in_every_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--suite", "d4") == 0
-    what = bench.load(tmp_path)
+def test_what_the_kernel_complained_of_is_in_every_output(
+    finished: Finished, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = finished("d4")
+    what = bench.load(out)
     unit = next(unit for unit in what.units if unit.knob == "mqfq")
     found = what.store.load(unit.id)
     found.runs[0].bad_dmesg = ["BUG: soft lockup [fio:1]"]
     what.store.save(unit.id, found)
     capsys.readouterr()
-    assert run(tmp_path, "--suite", "d4") == 0
+    assert run(out, "--suite", "d4") == 0
     line = "mqfq: BUG: soft lockup [fio:1]"
     assert line in capsys.readouterr().out
-    assert line in (tmp_path / "report.html").read_text()
-    assert json.loads((tmp_path / "verdict.json").read_text())["bad_dmesg"] == [line]
+    assert line in (out / "report.html").read_text()
+    assert json.loads((out / "verdict.json").read_text())["bad_dmesg"] == [line]
 
 
 def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
@@ -207,26 +238,27 @@ def test_with_nothing_done_there_is_a_page_all_the_same(tmp_path: Path) -> None:
 
 def test_a_folder_in_which_nothing_is_done_may_be_planned_anew(tmp_path: Path) -> None:
     bench.prepare(["d3"], None, named("sim:optane"), True, tmp_path)
-    assert run(tmp_path, "--suite", "d4") == 0
+    assert run(tmp_path, "--suite", "d4", "--knobs", "none") == 0
 
 
 def test_a_knob_that_moves_much_more_than_none_makes_the_verdict_doubtful(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "--suite", "d3") == 0
+    out = finished("d3")
+    assert run(out, "--suite", "d3") == 0
     assert "doubtful" not in capsys.readouterr().out
-    what = bench.load(tmp_path)
+    what = bench.load(out)
     slow = next(unit for unit in what.units if unit.place == "d3 bandwidth")
     found = what.store.load(slow.id)
     found.runs[0].total_bytes_per_s /= 3
     what.store.save(slow.id, found)
-    assert run(tmp_path, "--suite", "d3") == 0
+    assert run(out, "--suite", "d3") == 0
     said = re.search(
         r"doubtful: (In d3 bandwidth, [\w-]+ moved 3\.\d times what none did of the same requests, which no knob makes"
         r" a drive do: what is judged there is doubtful; delete units/d3-bandwidth\.\* and run it again\.)",
         " ".join(capsys.readouterr().out.split()),
     )
     assert said
-    assert said[1] in (tmp_path / "report.html").read_text()
+    assert said[1] in (out / "report.html").read_text()
     assert "busy" not in said[1], "which nobody knows"
-    assert any((tmp_path / "units").glob("d3-bandwidth.*"))
+    assert any((out / "units").glob("d3-bandwidth.*"))

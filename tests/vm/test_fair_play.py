@@ -19,6 +19,8 @@ from fairlane.places import SCENARIOS
 from fairlane.vm import lab_kernel
 
 DEMO = replace(scenario_file.load(SCENARIOS / "demo.toml", tuple(knobs.TABLE)), seconds=1.0, warmup=0.5)
+# Steady or not: each knob has a drive of its own, made by an emulated CPU.
+DEMO = replace(DEMO, profile=replace(DEMO.profile, params=DEMO.profile.params | {"rewrite": 0}))
 SCALE = DEMO.profile.params["time_scale"]
 # What is read back at least: the scheduler, and what the page says is set for each of the four tenants or the drive.
 SETTINGS = {

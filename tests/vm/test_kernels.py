@@ -33,7 +33,8 @@ TIMEOUT_S = 1800
 
 @pytest.mark.parametrize("kernel", kernels.VERSIONS)
 def test_smoke(guest_run: GuestRun, kernel: str) -> None:
-    print(guest_run(SCRIPTS / "smoke.py", "null", "qemu-nvme", kernel=kernel, qemu_nvme=True).check().stdout)
+    script, modules = SCRIPTS / "torture_smoke.py", kernels.build_modules(kernels.ensure(kernel))
+    print(guest_run(script, modules, "null", "qemu-nvme", kernel=kernel, qemu_nvme=True).check().stdout)
 
 
 @pytest.mark.parametrize("kernel", kernels.VERSIONS)

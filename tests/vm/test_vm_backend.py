@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""A VM boots, and whatever becomes of it is told."""
+"""Whatever becomes of a VM is told. That it boots, test_torture.py shows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from typing import Any
 
 import pytest
 
-from fairlane import schedulers
-from fairlane.vm import kernels, qemu, supported
+from fairlane.vm import kernels, qemu
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
 SCRIPTS = Path(__file__).parent / "guest"
-DRIVES = ("null", "null-immediate", "qemu-nvme")
-
-VERSIONS = supported.booted()
 
 AT_A_TIME = 2
 RUNS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
-    **{version: ((SCRIPTS / "smoke.py", *DRIVES), {"kernel": version, "qemu_nvme": True}) for version in VERSIONS},
     **{how: ((SCRIPTS / "ends.py", how), {"modules": False}) for how in ("fail", "panic")},
     "hang": ((SCRIPTS / "ends.py", "hang"), {"timeout_s": 5, "modules": False}),
 }
@@ -38,30 +33,13 @@ ENDS = {
 def runs(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[dict[str, Any]]:
     """Of all that were selected, two VMs at a time, as they mostly boot."""
     asked = [
-        str(item.callspec.params["kernel"]) if hasattr(item, "callspec") else ENDS[item.name]
+        ENDS[item.name]
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module
     ]
-    for version in VERSIONS:
-        kernels.build_modules(kernels.ensure(version))
+    kernels.ensure(qemu.KERNEL)
     with multiprocessing.get_context("fork").Pool(AT_A_TIME) as pool:
         yield {what: pool.apply_async(guest_run, args, how) for what, (args, how) in RUNS.items() if what in asked}
-
-
-def test_guest_has_what_the_runs_need(kernel: str, runs: dict[str, Any]) -> None:
-    said = [line.split(" ", 1) for line in runs[kernel].get().check().stdout.splitlines()]
-    facts = dict(fact for fact in said if fact[0] not in ("drive", "ours"))
-    assert facts["release"].startswith(f"{kernel}.")
-    assert facts["io"] == "True"
-    assert facts["cpus"] == "2"
-    drives = [fact[1].split(" ", 4) for fact in said if fact[0] == "drive"]
-    assert [drive[0] for drive in drives] == [name for name in DRIVES for _ in range(2)]
-    assert [drive[2:] for drive in drives] == [["4096", "2", "[]"]] * 6, (
-        "4 KiB, a hardware queue per CPU, all schedulers"
-    )
-    assert {fact[1] for fact in said if fact[0] == "ours"} == {
-        f"{drive} {name}" for drive in DRIVES for name in schedulers.NAMES if name not in schedulers.ROUTING
-    }
 
 
 def test_exit_status_and_bad_dmesg_come_out(runs: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ MIB = 1 << 20
 # Small and slow: requests wait in its queues, and tags are few.
 DRIVE = {"size": 64 * MIB, "memory": 128 * MIB, "time_scale": 40, "channels": 2, "dies": 2, "commands": 8}
 DRIVE |= {"queue_depth": 64}
-LISTS = 300
+LISTS = 100 if kit.BRIEFLY else 300
 STANDS_STILL = 20_000  # as time_scale: more than a second for a read
 
 

@@ -26,6 +26,8 @@ SMALL = {"size": 64 * MIB, "memory": 128 * MIB, "time_scale": 20, "channels": 2,
 # With a map: writes cause collections.
 MAPPED = {"map": 64 * MIB, "block_pages": 16, "page": 4096, "spare": 250}
 
+FOR_EVER = 10_000  # as loops: hours
+
 
 @contextlib.contextmanager
 def vssd(scheduler: str = OURS, folder: str = "fairlane", /, **params: int) -> Iterator[str]:
@@ -80,8 +82,8 @@ def verified_under_every_scheduler() -> None:
         trims: dict[str, object] = {"ioengine": "psync", "rw": "randtrim", "bs": "64k", "thinktime": 1000}
         trimmer = Fio(disk, cgroups[2], **trims, offset=32 * MIB)
         fios = [
-            verify(disk, 0, cgroups[0], fdatasync=4, loops=17),
-            verify(disk, 1, cgroups[1], ioengine="io_uring", sync="dsync", iodepth=8, loops=9),
+            verify(disk, 0, cgroups[0], fdatasync=4, loops=FOR_EVER),
+            verify(disk, 1, cgroups[1], ioengine="io_uring", sync="dsync", iodepth=8, loops=FOR_EVER),
         ]
         for scheduler in (*ALL_OURS, *OTHERS):
             kit.set_scheduler(disk, scheduler)
@@ -89,9 +91,8 @@ def verified_under_every_scheduler() -> None:
             kit.wait_for(lambda: kit.counts(disk)["writes"] > writes + 100, f"writes under {scheduler}")  # noqa: B023
             for fio in fios:
                 fio.running()
-        for fio in fios:
-            fio.finish()
-        trimmer.stop()
+        for fio in (*fios, trimmer):
+            fio.stop()
         assert shown(disk, "erases") > 0, "nothing was collected: this shows nothing"
         print("write amplification", round(shown(disk, "nand_bytes") / shown(disk, "host_bytes"), 2))
         assert shown(disk, "high_flush_commands") > 10 and shown(disk, "high_discard_commands") > 10

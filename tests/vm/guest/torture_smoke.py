@@ -2,7 +2,7 @@
 """In a VM: the machine is as the tests expect it, and each kind of drive can be made, used and made again.
 
 Each of our schedulers, but those for drives with classes of queues, can be chosen, has what is read go through it, and
-can be put away.
+can be put away. The arguments: the modules' folder, then the drives.
 """
 
 import os
@@ -12,14 +12,15 @@ from pathlib import Path
 from fairlane import schedulers
 from fairlane.experiment import profiles
 from fairlane.linux import made_drives, queue
+from fairlane.vm import qemu
 
 clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip()
 controllers = Path("/sys/fs/cgroup/cgroup.subtree_control").read_text().split()
 print("uptime", Path("/proc/uptime").read_text().split()[0], file=sys.stderr)
 print("release", os.uname().release)
 print("clock", clock)
-print("cpus", os.cpu_count())
-print("io", "io" in controllers)
+assert os.cpu_count() == qemu.CPUS
+assert "io" in controllers
 
 
 def requests(disk: str) -> int:
@@ -41,13 +42,12 @@ def try_ours(disk: str, name: str) -> None:
         print("ours", name, scheduler.name)
 
 
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     for _ in range(2):
         with made_drives.setup(profiles.load_profile(name)) as disk:
-            offered = set(queue.schedulers(disk))
+            assert {"mq-deadline", "kyber", "bfq"} <= set(queue.schedulers(disk)), "all schedulers"
             with Path("/dev", disk).open("rb") as device:
-                read = len(device.read(4096))
-            hardware_queues = len(list(Path("/sys/block", disk, "mq").iterdir()))
-            print("drive", name, disk, read, hardware_queues, sorted({"mq-deadline", "kyber", "bfq"} - offered))
+                assert len(device.read(4096)) == 4096
+            assert len(list(Path("/sys/block", disk, "mq").iterdir())) == qemu.CPUS, "a hardware queue per CPU"
             try_ours(disk, name)
     assert not Path("/sys/block", disk).exists(), f"{disk} is still there"
