@@ -217,15 +217,16 @@ static u64 hash(const char *text, u64 h)
 /* The same again for the same socket, or the same serial number. */
 static void name_drive(const struct options *o, struct nvme_config *config)
 {
-	char *path = realpath(o->socket, NULL);
-	u64 low, high;
+	char *here = *o->socket == '/' ? NULL : getcwd(NULL, 0);
+	u64 low = hash(here ? here : "", 0xcbf29ce484222325ull), high;
 
+	if (here)
+		low = hash("/", low);
+	free(here);
+	snprintf(config->serial, sizeof(config->serial), "FL%016llX",
+		 (unsigned long long)hash(o->socket, low));
 	if (o->serial)
 		snprintf(config->serial, sizeof(config->serial), "%s", o->serial);
-	else
-		snprintf(config->serial, sizeof(config->serial), "FL%016llX",
-			 (unsigned long long)hash(path ? path : o->socket, 0xcbf29ce484222325ull));
-	free(path);
 	low = hash(config->serial, 0xcbf29ce484222325ull);
 	high = hash(config->serial, low);
 	memcpy(config->uuid, &low, 8);
@@ -475,20 +476,27 @@ static void lost_memory(int number)
 	_exit(1);
 }
 
-static int listen_at(const char *path)
+static int new_socket(const char *path, struct sockaddr_un *address)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	struct stat stat;
-	mode_t mask;
 
 	if (fd < 0)
 		die("socket: %m");
-	if (strlen(path) >= sizeof(address.sun_path))
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (strlen(path) >= sizeof(address->sun_path))
 		die("%s: a socket's path may have %zu characters", path,
-		    sizeof(address.sun_path) - 1);
-	strcpy(address.sun_path, path);
-	/* One that nobody listens at any more was left by one that was killed. */
+		    sizeof(address->sun_path) - 1);
+	strcpy(address->sun_path, path);
+	return fd;
+}
+
+/* A socket at which nobody listens any more was left by one that was killed. */
+static void clear_place(const char *path)
+{
+	struct sockaddr_un address;
+	int fd = new_socket(path, &address);
+	struct stat stat;
+
 	if (!lstat(path, &stat)) {
 		if (!S_ISSOCK(stat.st_mode))
 			die("%s: is there already, and is no socket", path);
@@ -496,8 +504,16 @@ static int listen_at(const char *path)
 			die("%s: is in use by another program", path);
 		unlink(path);
 	}
+	close(fd);
+}
+
+static int listen_at(const char *path)
+{
+	struct sockaddr_un address;
+	int fd = new_socket(path, &address);
 	/* Whoever may write to it can be the drive's machine: nobody else's processes. */
-	mask = umask(0177);
+	mode_t mask = umask(0177);
+
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)))
 		die("%s: %m", path);
 	strcpy(socket_path, path);
@@ -563,7 +579,7 @@ int main(int argc, char **argv)
 	struct options o;
 
 	parse(&o, argc, argv);
-	server.listener = listen_at(o.socket);
+	clear_place(o.socket);
 	name_drive(&o, &config);
 	config.profile = o.profile;
 	config.bytes = o.size;
@@ -578,6 +594,8 @@ int main(int argc, char **argv)
 		die("out of memory: the model's map takes %llu bytes",
 		    (unsigned long long)ssd_memory(&o.profile));
 	server.vu.nvme = server.nvme;
+	/* A client that finds the socket is answered at once: QEMU waits 5 s. */
+	server.listener = listen_at(o.socket);
 	server.epoch_ns = real_ns();
 	init_events(&server);
 	printf("fl-nvme: %s, %llu bytes, at %s\n", config.model, (unsigned long long)config.bytes,
