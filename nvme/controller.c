@@ -32,6 +32,22 @@ static void release(struct nvme *nvme, struct command *cmd)
 	nvme->free = cmd;
 }
 
+static bool has_place(const struct nvme *nvme)
+{
+	return nvme->free || nvme->used < NVME_COMMANDS;
+}
+
+/* One that is free, which there is. */
+static struct command *take_place(struct nvme *nvme)
+{
+	struct command *cmd = nvme->free;
+
+	if (!cmd)
+		return &nvme->commands[nvme->used++];
+	nvme->free = cmd->next;
+	return cmd;
+}
+
 static u32 distance(u32 from, u32 to, u32 entries)
 {
 	return to >= from ? to - from : to + entries - from;
@@ -268,7 +284,7 @@ u64 nvme_next_ns(const struct nvme *nvme)
 {
 	u64 next = ssd_next_ns(nvme->ssd);
 
-	if (nvme->starved && nvme->free && nvme->csts == NVME_CSTS_RDY)
+	if (nvme->starved && has_place(nvme) && nvme->csts == NVME_CSTS_RDY)
 		return nvme->now;
 	if (!nvme->in_model || next == SSD_NEVER)
 		return SSD_NEVER;
@@ -279,10 +295,9 @@ u64 nvme_next_ns(const struct nvme *nvme)
 
 static void start(struct nvme *nvme, struct sq *sq, const struct nvme_sqe *sqe)
 {
-	struct command *cmd = nvme->free;
 	u64 *cids = &sq->cids[sqe->cid / 64], bit = 1ull << sqe->cid % 64;
+	struct command *cmd = take_place(nvme);
 
-	nvme->free = cmd->next;
 	*cmd = (struct command){ .sqe = *sqe, .sq_id = (u16)(sq - nvme->sqs), .cq_id = sq->cq_id };
 	if (*cids & bit) {
 		nvme_complete(nvme, cmd, NVME_CID_CONFLICT, 0);
@@ -336,7 +351,7 @@ static void fetch(struct nvme *nvme, struct sq *sq)
 		while (sq->created && sq->head != sq->tail) {
 			if (nvme->csts != NVME_CSTS_RDY)
 				return;
-			if (!left-- || !nvme->free) {
+			if (!left-- || !has_place(nvme)) {
 				nvme->starved = true;
 				return;
 			}
@@ -469,13 +484,8 @@ void nvme_default_features(struct nvme *nvme)
 
 static void forget_commands(struct nvme *nvme)
 {
-	u32 i;
-
 	nvme->free = NULL;
-	for (i = 0; i < NVME_COMMANDS; i++) {
-		nvme->commands[i].next = nvme->free;
-		nvme->free = &nvme->commands[i];
-	}
+	nvme->used = 0;
 	nvme->nr_async = 0;
 	nvme->starved = false;
 }

@@ -91,7 +91,8 @@ struct nvme {
 	u32 page_shift; /* of the guest's pages, from CC */
 	struct sq sqs[NVME_MAX_SQS + 1]; /* 0: admin */
 	struct cq cqs[NVME_MAX_CQS + 1];
-	struct command *commands, *free;
+	struct command *commands, *free; /* free: places that were used before */
+	u32 used; /* places that have been used since the last reset */
 	u32 in_model;
 	u32 starved_from; /* the submission queue to look at first when places get free */
 	bool starved; /* commands wait in submission queues for a place */
