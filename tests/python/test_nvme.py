@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import mmap
 import os
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +20,11 @@ from pathlib import Path
 import pytest
 
 from fairlane.errors import FairlaneError
-from fairlane.vm import fl_nvme
+from fairlane.experiment import profiles
+from fairlane.places import ROOT
+from fairlane.vm import fl_nvme, newer_qemu
 
-VERSION, DMA_MAP, DMA_UNMAP, GET_INFO, REGION_READ, REGION_WRITE = 1, 2, 3, 4, 9, 10
+VERSION, DMA_MAP, DMA_UNMAP, GET_INFO, SET_IRQS, REGION_READ, REGION_WRITE = 1, 2, 3, 4, 8, 9, 10
 BAR0 = 0
 SIZE, BLOCK = 16 << 20, 512
 MEMORY, BASE = 1 << 20, 0x10000000
@@ -114,9 +118,10 @@ class Client:
         self.write(0x1004 + 8 * queue, self.heads[queue] % ENTRIES)
         return int(status) >> 1 & 0x7FF
 
-    def start(self) -> None:
+    def start(self, hello: bool = True) -> None:
         """A drive that is ready, with a queue for I/O."""
-        self.hello()
+        if hello:
+            self.hello()
         assert self.map() == 0
         self.memory[: DATA - BASE] = bytes(DATA - BASE)
         self.write(0x24, (ENTRIES - 1) << 16 | (ENTRIES - 1))
@@ -222,6 +227,23 @@ def test_memory_that_is_not_mapped_is_not_touched(program: Path, path: Path) -> 
         assert guest.read(0x1C) == 0
 
 
+def test_interrupts_come_by_eventfds_and_nothing_else(program: Path, path: Path, tmp_path: Path) -> None:
+    def set_irq(vector: int, fd: int) -> int:
+        return guest.call(SET_IRQS, struct.pack("<5I", 20, 0x24, 2, vector, 1), (fd,))[0]
+
+    event, other = os.eventfd(0), os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
+    with fl_nvme.serving(program, path, WORDS), client(path) as guest:
+        guest.hello()
+        assert set_irq(0, other) == errno.EINVAL
+        assert set_irq(65, event) == errno.EINVAL
+        assert set_irq(0, event) == 0
+        guest.start(hello=False)
+        assert os.eventfd_read(event) > 0
+    assert os.fstat(other).st_size == 0
+    os.close(event)
+    os.close(other)
+
+
 def test_a_guest_that_takes_its_memory_away_ends_only_its_drive(program: Path, path: Path) -> None:
     with fl_nvme.serving(program, path, WORDS) as drive, client(path) as guest:
         guest.start()
@@ -307,3 +329,44 @@ def test_places_that_are_taken_are_left_alone(program: Path, path: Path, tmp_pat
     done = subprocess.run([program, "--socket", data], capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 2 and "is there already, and is no socket" in done.stderr
     assert data.exists()
+
+
+@pytest.mark.parametrize("name", [name for name in profiles.profiles() if profiles.load_profile(name).kind == "ssd"])
+def test_every_profile_of_a_model_is_a_drive(program: Path, path: Path, name: str) -> None:
+    words = [*fl_nvme.arguments(profiles.load_profile(name).params), "--fresh", "--size=16M"]
+    with fl_nvme.serving(program, path, words), client(path) as guest:
+        guest.start()
+        wrr = guest.read(0) >> 17 & 1
+        assert wrr == profiles.load_profile(name).params.get("wrr", 1)
+
+
+def test_how_a_profile_is_played_is_told_as_options() -> None:
+    params = {"channels": 4, "time_scale": 10, "seed": 3, "precondition": 0, "memory": 1 << 20, "queue_depth": 7}
+    assert fl_nvme.arguments(params) == ["--time-scale=10", "--seed=3", "--fresh", "channels=4"]
+
+
+def test_the_command_becomes_the_drive(path: Path) -> None:
+    command = [sys.executable, "-m", "fairlane", "nvme", "--profile", "optane", "--socket", str(path), "--size", "16M"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == f"fl-nvme: fairlane optane, {SIZE} bytes, at {path}\n"
+        with client(path) as guest:
+            guest.start()
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0
+    assert not path.exists()
+
+
+def test_a_profile_without_a_model_is_no_drive(path: Path) -> None:
+    command = [sys.executable, "-m", "fairlane", "nvme", "--profile", "null", "--socket", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert done.returncode == 2 and "a drive without a model" in done.stderr
+
+
+def test_a_qemu_that_is_new_enough_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qemu = tmp_path / newer_qemu.NAME
+    qemu.write_text("#!/bin/sh\necho QEMU emulator version 10.1.2 '(Debian 1:10.1.2+ds-1)'\n")
+    qemu.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert newer_qemu.version(str(qemu)) == (10, 1)
+    assert newer_qemu.ensure() == qemu
