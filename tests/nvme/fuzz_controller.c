@@ -29,10 +29,12 @@ static u32 number(struct input *in, size_t bytes)
 	return value;
 }
 
-/* Of the guest's memory, mostly; small enough to meet itself again. */
-static u64 somewhere(u64 raw)
+/* Of the guest's memory, mostly, and small enough to meet itself again: in both pieces, or nowhere. */
+static u64 somewhere(u32 raw)
 {
-	return raw & 1ull << 63 ? raw : MEMORY_BASE + raw % (1 << 17) + (raw & 1 << 20 ? PIECE - (1 << 16) : 0);
+	if (raw & 1 << 23)
+		return raw & 1 << 22 ? ~0ull - raw % 8192 : MEMORY_BASE + MEMORY_BYTES - raw % 8192;
+	return MEMORY_BASE + raw % (1 << 17) + (raw & 1 << 20 ? PIECE - (1 << 16) : 0);
 }
 
 static struct nvme_sqe entry(struct input *in)
@@ -82,6 +84,7 @@ static void point(struct guest *g, struct input *in)
 static void step(struct guest *g, struct input *in)
 {
 	struct nvme_cqe cqe;
+	u8 data[64];
 	u64 next;
 	u32 id;
 
@@ -122,13 +125,14 @@ static void step(struct guest *g, struct input *in)
 		break;
 	case 10:
 		id = number(in, 2);
+		nvme_read(g->nvme, id % (NVME_BAR_BYTES - sizeof(data)), data, id % sizeof(data));
 		nvme_write(g->nvme, id % NVME_BAR_BYTES, "\1\2\3\4\5\6\7\10", number(in, 1) % 9, g->now);
 		break;
 	case 11:
 		set32(g, NVME_CC, 0);
 		guest_queue(g, &g->sqs[0], 32, sizeof(struct nvme_sqe));
 		g->free = MEMORY_BASE;
-		guest_enable(g, CC_ENABLE | (number(in, 1) & 1 ? CC_WRR : 0));
+		guest_enable(g, CC_ENABLE | number(in, 1) << 7);
 		break;
 	}
 }
@@ -142,6 +146,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	test_failures = 0;
 	guest_init(&g);
+	if (number(&in, 1) & 1)
+		guest_small_drive(&g);
 	guest_start(&g, 16);
 	guest_create_sq(&g, 2, 16, 1, 2);
 	for (i = 0; in.left && i < 300; i++)

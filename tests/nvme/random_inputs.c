@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MADE 1500
+#define MADE 500
 #define MAX 4096
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
