@@ -212,6 +212,20 @@ def test_a_client_that_goes_leaves_a_drive_for_the_next(program: Path, path: Pat
     assert not path.exists()
 
 
+def test_several_at_once_are_different_drives(program: Path, tmp_path: Path) -> None:
+    paths, identities = [tmp_path / "a", tmp_path / "b"], []
+    with fl_nvme.serving(program, paths[0], WORDS), fl_nvme.serving(program, paths[1], WORDS):
+        for path in paths:
+            with client(path) as guest:
+                guest.start()
+                guest.submit(0, 0x06, prp=DATA, cdws=(1,))
+                assert guest.complete(0) == 0
+                identities.append((guest.got()[4:24], guest.got()[768:1024]))
+    (serial, name), (other_serial, other_name) = identities
+    assert serial != other_serial and name != other_name
+    assert name.startswith(b"nqn.2014-08.org.nvmexpress:uuid:")
+
+
 def test_memory_that_is_not_mapped_is_not_touched(program: Path, path: Path) -> None:
     with fl_nvme.serving(program, path, WORDS), client(path) as guest:
         guest.start()
