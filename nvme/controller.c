@@ -355,7 +355,8 @@ static void fetch(struct nvme *nvme, struct sq *sq)
 				nvme->starved = true;
 				return;
 			}
-			at = nvme_dma(nvme, sq->address + sq->head * sizeof(sqe), sizeof(sqe), false);
+			at = nvme_dma(nvme, sq->address + sq->head * sizeof(sqe), sizeof(sqe),
+				      false);
 			if (!at) {
 				nvme_fatal(nvme);
 				return;
@@ -431,7 +432,8 @@ void nvme_delete_sq(struct nvme *nvme, u32 id)
 	free_sq(sq);
 }
 
-void nvme_create_cq(struct nvme *nvme, u32 id, u64 address, u32 entries, u16 vector, bool interrupts)
+void nvme_create_cq(struct nvme *nvme, u32 id, u64 address, u32 entries, u16 vector,
+		    bool interrupts)
 {
 	nvme->cqs[id] = (struct cq){
 		.created = true,

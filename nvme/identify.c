@@ -42,7 +42,7 @@ static void subsystem_name(const struct nvme *nvme, char *name, size_t bytes)
 		 u[13], u[14], u[15]);
 }
 
-static void controller(const struct nvme *nvme, u8 *d)
+static void identify_controller(const struct nvme *nvme, u8 *d)
 {
 	put16(d, 0, NVME_PCI_VENDOR);
 	put16(d, 2, NVME_PCI_VENDOR);
@@ -73,7 +73,7 @@ static void controller(const struct nvme *nvme, u8 *d)
 	put16(d, 2048, 2500); /* power state 0: at most 25 W, a guess */
 }
 
-static void namespace(const struct nvme *nvme, u8 *d)
+static void identify_namespace(const struct nvme *nvme, u8 *d)
 {
 	u64 blocks = nvme->config.bytes / NVME_BLOCK;
 
@@ -84,7 +84,7 @@ static void namespace(const struct nvme *nvme, u8 *d)
 	d[128 + 2] = 9; /* LBAF0: log2 of NVME_BLOCK */
 }
 
-static void descriptors(const struct nvme *nvme, u8 *d)
+static void identify_descriptors(const struct nvme *nvme, u8 *d)
 {
 	d[0] = 3; /* a UUID, of 16 bytes */
 	d[1] = 16;
@@ -95,7 +95,7 @@ u16 nvme_identify(struct nvme *nvme, const struct nvme_sqe *sqe, u8 *data)
 {
 	switch (sqe->cdw10 & 0xff) {
 	case CNS_CONTROLLER:
-		controller(nvme, data);
+		identify_controller(nvme, data);
 		return NVME_SUCCESS;
 	case CNS_ACTIVE_NAMESPACES:
 		if (sqe->nsid >= 0xfffffffe)
@@ -108,9 +108,9 @@ u16 nvme_identify(struct nvme *nvme, const struct nvme_sqe *sqe, u8 *data)
 		if (sqe->nsid != 1)
 			return NVME_INVALID_NAMESPACE;
 		if ((sqe->cdw10 & 0xff) == CNS_NAMESPACE)
-			namespace(nvme, data);
+			identify_namespace(nvme, data);
 		else
-			descriptors(nvme, data);
+			identify_descriptors(nvme, data);
 		return NVME_SUCCESS;
 	default:
 		return NVME_INVALID_FIELD;
@@ -163,10 +163,10 @@ static u32 firmware_log(u8 *d)
 static u32 commands_log(u8 *d)
 {
 	static const u8 admin[] = {
-		NVME_ADMIN_DELETE_SQ,	 NVME_ADMIN_CREATE_SQ,	    NVME_ADMIN_GET_LOG_PAGE,
-		NVME_ADMIN_DELETE_CQ,	 NVME_ADMIN_CREATE_CQ,	    NVME_ADMIN_IDENTIFY,
-		NVME_ADMIN_ABORT,	 NVME_ADMIN_SET_FEATURES,   NVME_ADMIN_GET_FEATURES,
-		NVME_ADMIN_ASYNC_EVENT,	 NVME_ADMIN_DOORBELL_BUFFER,
+		NVME_ADMIN_DELETE_SQ,	NVME_ADMIN_CREATE_SQ,	    NVME_ADMIN_GET_LOG_PAGE,
+		NVME_ADMIN_DELETE_CQ,	NVME_ADMIN_CREATE_CQ,	    NVME_ADMIN_IDENTIFY,
+		NVME_ADMIN_ABORT,	NVME_ADMIN_SET_FEATURES,    NVME_ADMIN_GET_FEATURES,
+		NVME_ADMIN_ASYNC_EVENT, NVME_ADMIN_DOORBELL_BUFFER,
 	};
 	static const u8 io[] = { NVME_FLUSH, NVME_READ };
 	static const u8 change_data[] = { NVME_WRITE, NVME_WRITE_ZEROES, NVME_DATASET_MANAGEMENT };

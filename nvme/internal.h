@@ -123,7 +123,8 @@ void nvme_to_model(struct nvme *nvme, struct command *cmd);
 void nvme_fatal(struct nvme *nvme);
 /* A queue that does not exist yet; its ring is at @address. False: memory is short. */
 bool nvme_create_sq(struct nvme *nvme, u32 id, u64 address, u32 entries, u32 cq_id, u8 class);
-void nvme_create_cq(struct nvme *nvme, u32 id, u64 address, u32 entries, u16 vector, bool interrupts);
+void nvme_create_cq(struct nvme *nvme, u32 id, u64 address, u32 entries, u16 vector,
+		    bool interrupts);
 /* Its commands are aborted. */
 void nvme_delete_sq(struct nvme *nvme, u32 id);
 /* No submission queue uses it. */

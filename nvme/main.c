@@ -428,7 +428,8 @@ static int serve_one(struct server *s)
 			return (int)n;
 		s->got += (u32)n;
 	}
-	reply = vfio_user_message(&s->vu, s->message, size, s->fds, s->nr_fds, model_ns(s), s->reply);
+	reply = vfio_user_message(&s->vu, s->message, size, s->fds, s->nr_fds, model_ns(s),
+				  s->reply);
 	close_fds(s);
 	s->got = 0;
 	if (reply < 0)
@@ -467,7 +468,8 @@ static void serve(struct server *s, u32 events)
  */
 static void lost_memory(int number)
 {
-	static const char why[] = "fl-nvme: the virtual machine took away memory that it had shared\n";
+	static const char why[] =
+		"fl-nvme: the virtual machine took away memory that it had shared\n";
 
 	(void)number;
 	if (write(STDERR_FILENO, why, sizeof(why) - 1) < 0)
@@ -500,7 +502,8 @@ static void clear_place(const char *path)
 	if (!lstat(path, &stat)) {
 		if (!S_ISSOCK(stat.st_mode))
 			die("%s: is there already, and is no socket", path);
-		if (!connect(fd, (struct sockaddr *)&address, sizeof(address)) || errno != ECONNREFUSED)
+		if (!connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
+		    errno != ECONNREFUSED)
 			die("%s: is in use by another program", path);
 		unlink(path);
 	}

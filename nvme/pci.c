@@ -51,7 +51,8 @@ void pci_init(struct pci *pci)
 
 	c[EXPRESS] = 0x10;
 	put16(c, EXPRESS + 2, 2); /* an endpoint, version 2 */
-	put32(c, EXPRESS + 4, 1 << 28 | 1 << 15); /* function level reset; error reporting by role */
+	put32(c, EXPRESS + 4,
+	      1 << 28 | 1 << 15); /* function level reset; error reporting by role */
 	put16(w, EXPRESS + 8, 0x7fff);
 	put32(c, EXPRESS + 12, 4 << 4 | 3); /* link: 4 lanes of 8 GT/s */
 	put16(w, EXPRESS + 16, 3);

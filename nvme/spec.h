@@ -23,7 +23,8 @@ enum {
 	NVME_AQA = 0x24,
 	NVME_ASQ = 0x28,
 	NVME_ACQ = 0x30,
-	NVME_DOORBELLS = 0x1000, /* 4 bytes each: tail of submission queue y, head of completion queue y */
+	NVME_DOORBELLS =
+		0x1000, /* 4 bytes each: tail of submission queue y, head of completion queue y */
 };
 
 #define NVME_CC_EN (1u << 0)

@@ -85,8 +85,9 @@ struct call {
 	u32 reply_size;
 };
 
-static const char capabilities[] = "{\"capabilities\":{\"max_msg_fds\":16,\"max_data_xfer_size\":65536,"
-				   "\"max_dma_maps\":1024,\"pgsizes\":4096}}";
+static const char capabilities[] =
+	"{\"capabilities\":{\"max_msg_fds\":16,\"max_data_xfer_size\":65536,"
+	"\"max_dma_maps\":1024,\"pgsizes\":4096}}";
 _Static_assert(VFIO_USER_MAX_FDS == 16 && VFIO_USER_MAX_DATA == 65536 && VFIO_USER_MAX_MAPS == 1024,
 	       "as capabilities says");
 
@@ -161,8 +162,9 @@ static int dma_map(struct call *call)
 	if (call->size != sizeof(d) || call->nr_fds > 1)
 		return EINVAL;
 	memcpy(&d, call->data, sizeof(d));
-	if (!d.size || d.address + d.size - 1 < d.address || (d.address | d.size | d.offset) % PAGE ||
-	    d.size > SIZE_MAX / 2 || d.offset > INT64_MAX / 2)
+	if (!d.size || d.address + d.size - 1 < d.address ||
+	    (d.address | d.size | d.offset) % PAGE || d.size > SIZE_MAX / 2 ||
+	    d.offset > INT64_MAX / 2)
 		return EINVAL;
 	for (i = 0; i < vu->nr_maps; i++) {
 		map = &vu->maps[i];
@@ -485,7 +487,9 @@ u32 vfio_user_size(const u8 data[VFIO_USER_HEADER])
 	struct header header;
 
 	memcpy(&header, data, sizeof(header));
-	return header.size >= sizeof(header) && header.size <= VFIO_USER_MAX_MESSAGE ? header.size : 0;
+	if (header.size < sizeof(header) || header.size > VFIO_USER_MAX_MESSAGE)
+		return 0;
+	return header.size;
 }
 
 int vfio_user_message(struct vfio_user *vu, const u8 *message, u32 size, int *fds, u32 nr_fds,

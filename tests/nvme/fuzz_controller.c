@@ -76,7 +76,8 @@ static void poke(struct guest *g, struct input *in)
 
 static void point(struct guest *g, struct input *in)
 {
-	u64 address = MEMORY_BASE + (number(in, 3) % (1 << 17) & ~7u), value = somewhere(number(in, 3));
+	u64 address = MEMORY_BASE + (number(in, 3) % (1 << 17) & ~7u),
+	    value = somewhere(number(in, 3));
 
 	memcpy(at(g, address), &value, sizeof(value));
 }
@@ -126,7 +127,8 @@ static void step(struct guest *g, struct input *in)
 	case 10:
 		id = number(in, 2);
 		nvme_read(g->nvme, id % (NVME_BAR_BYTES - sizeof(data)), data, id % sizeof(data));
-		nvme_write(g->nvme, id % NVME_BAR_BYTES, "\1\2\3\4\5\6\7\10", number(in, 1) % 9, g->now);
+		nvme_write(g->nvme, id % NVME_BAR_BYTES, "\1\2\3\4\5\6\7\10", number(in, 1) % 9,
+			   g->now);
 		break;
 	case 11:
 		set32(g, NVME_CC, 0);

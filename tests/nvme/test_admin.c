@@ -80,7 +80,8 @@ static void test_identify(void)
 	CHECK(identify(&g, 3, ~0u, page) == NVME_INVALID_NAMESPACE, "all namespaces");
 	CHECK(identify(&g, 2, ~0u, page) == NVME_INVALID_NAMESPACE, "a list after all");
 	CHECK(identify(&g, 0x16, 1, page) == NVME_INVALID_FIELD, "CNS 16h");
-	CHECK(identify(&g, 1, 0, 0xdead000) == NVME_DATA_TRANSFER_ERROR, "memory that is not there");
+	CHECK(identify(&g, 1, 0, 0xdead000) == NVME_DATA_TRANSFER_ERROR,
+	      "memory that is not there");
 	CHECK(identify(&g, 1, 0, page + 1) == NVME_PRP_INVALID_OFFSET, "an odd address");
 	guest_exit(&g);
 }
@@ -134,15 +135,15 @@ static void test_queues(void)
 	CHECK(!create_sq(&g, 1, 2, page, 1 << 16 | 1), "SQ 1");
 	CHECK(!create_sq(&g, 256, 1024, page, 1 << 16 | 3 << 1 | 1), "SQ 256");
 	CHECK(create_sq(&g, 1, 2, page, 1 << 16 | 1) == NVME_INVALID_QUEUE_ID, "SQ 1 twice");
-	CHECK(delete(&g, NVME_ADMIN_DELETE_CQ, 1) == NVME_INVALID_QUEUE_DELETION, "still in use");
-	CHECK(delete(&g, NVME_ADMIN_DELETE_SQ, 2) == NVME_INVALID_QUEUE_ID, "SQ 2");
-	CHECK(delete(&g, NVME_ADMIN_DELETE_SQ, 0) == NVME_INVALID_QUEUE_ID, "the admin queue");
-	CHECK(delete(&g, NVME_ADMIN_DELETE_CQ, 0) == NVME_INVALID_QUEUE_ID, "the admin queue");
-	CHECK(delete(&g, NVME_ADMIN_DELETE_SQ, 0xffff) == NVME_INVALID_QUEUE_ID, "SQ ffffh");
-	CHECK(!delete(&g, NVME_ADMIN_DELETE_SQ, 1), "SQ 1");
-	CHECK(!delete(&g, NVME_ADMIN_DELETE_SQ, 256), "SQ 256");
-	CHECK(!delete(&g, NVME_ADMIN_DELETE_CQ, 1), "CQ 1");
-	CHECK(delete(&g, NVME_ADMIN_DELETE_CQ, 1) == NVME_INVALID_QUEUE_ID, "CQ 1 twice");
+	CHECK(delete (&g, NVME_ADMIN_DELETE_CQ, 1) == NVME_INVALID_QUEUE_DELETION, "still in use");
+	CHECK(delete (&g, NVME_ADMIN_DELETE_SQ, 2) == NVME_INVALID_QUEUE_ID, "SQ 2");
+	CHECK(delete (&g, NVME_ADMIN_DELETE_SQ, 0) == NVME_INVALID_QUEUE_ID, "the admin queue");
+	CHECK(delete (&g, NVME_ADMIN_DELETE_CQ, 0) == NVME_INVALID_QUEUE_ID, "the admin queue");
+	CHECK(delete (&g, NVME_ADMIN_DELETE_SQ, 0xffff) == NVME_INVALID_QUEUE_ID, "SQ ffffh");
+	CHECK(!delete (&g, NVME_ADMIN_DELETE_SQ, 1), "SQ 1");
+	CHECK(!delete (&g, NVME_ADMIN_DELETE_SQ, 256), "SQ 256");
+	CHECK(!delete (&g, NVME_ADMIN_DELETE_CQ, 1), "CQ 1");
+	CHECK(delete (&g, NVME_ADMIN_DELETE_CQ, 1) == NVME_INVALID_QUEUE_ID, "CQ 1 twice");
 	/* Entries of a size that the guest has not set. */
 	set32(&g, NVME_CC, 0);
 	guest_enable(&g, NVME_CC_EN);
@@ -152,8 +153,9 @@ static void test_queues(void)
 
 static struct nvme_cqe feature(struct guest *g, u8 opcode, u32 cdw10, u32 nsid, u32 cdw11)
 {
-	return guest_admin(g, (struct nvme_sqe){
-				      .opcode = opcode, .nsid = nsid, .cdw10 = cdw10, .cdw11 = cdw11 });
+	return guest_admin(
+		g, (struct nvme_sqe){
+			   .opcode = opcode, .nsid = nsid, .cdw10 = cdw10, .cdw11 = cdw11 });
 }
 
 static u16 set(struct guest *g, u32 id, u32 value)
@@ -296,10 +298,12 @@ static void test_logs(void)
 	CHECK(!word32(&g, page + 1024 + 4 * 5), "Compare");
 
 	CHECK(get_log(&g, 0x7f, 0, 512, 0, page) == NVME_INVALID_LOG_PAGE, "log 7fh");
-	CHECK(get_log(&g, NVME_LOG_SMART, 1, 512, 0, page) == NVME_INVALID_FIELD, "of one namespace");
+	CHECK(get_log(&g, NVME_LOG_SMART, 1, 512, 0, page) == NVME_INVALID_FIELD,
+	      "of one namespace");
 	CHECK(get_log(&g, NVME_LOG_SMART, 2, 512, 0, page) == NVME_INVALID_NAMESPACE, "of none");
 	CHECK(get_log(&g, NVME_LOG_SMART, 0, 512, 2, page) == NVME_INVALID_FIELD, "offset 2");
-	CHECK(get_log(&g, NVME_LOG_SMART, 0, 512, 516, page) == NVME_INVALID_FIELD, "beyond its end");
+	CHECK(get_log(&g, NVME_LOG_SMART, 0, 512, 516, page) == NVME_INVALID_FIELD,
+	      "beyond its end");
 	CHECK(get_log(&g, NVME_LOG_SMART, 0, 512, 1ull << 40, page) == NVME_INVALID_FIELD,
 	      "far beyond its end");
 	/* More is asked for than there is: what is behind it stays. */
@@ -324,15 +328,17 @@ static void test_events(void)
 	for (i = 0; i < 4; i++)
 		cid = guest_submit(&g, 0, async);
 	CHECK(admin_status(&g, async) == NVME_TOO_MANY_ASYNC_EVENTS, "a fifth");
-	guest_submit(&g, 0, (struct nvme_sqe){ .opcode = NVME_ADMIN_ABORT, .cdw10 = (u32)cid << 16 });
+	guest_submit(&g, 0,
+		     (struct nvme_sqe){ .opcode = NVME_ADMIN_ABORT, .cdw10 = (u32)cid << 16 });
 	CHECK(guest_reap(&g, 0, &cqe, true) && cqe.cid == cid && status_of(&cqe) == NVME_ABORTED,
 	      "it was not aborted");
 	CHECK(guest_reap(&g, 0, &cqe, true) && !cqe.result, "Abort says no");
 	CHECK(!set(&g, NVME_FEATURE_ASYNC_EVENTS, 2), "events for SMART");
 	CHECK(!guest_reap(&g, 0, &cqe, true), "an event without a cause");
-	guest_submit(&g, 0, (struct nvme_sqe){ .opcode = NVME_ADMIN_SET_FEATURES,
-					       .cdw10 = NVME_FEATURE_TEMPERATURE,
-					       .cdw11 = 300 });
+	guest_submit(&g, 0,
+		     (struct nvme_sqe){ .opcode = NVME_ADMIN_SET_FEATURES,
+					.cdw10 = NVME_FEATURE_TEMPERATURE,
+					.cdw11 = 300 });
 	CHECK(guest_reap(&g, 0, &cqe, true) && cqe.result == (2 << 16 | 1 << 8 | 1),
 	      "no event of the temperature: %x", cqe.result);
 	CHECK(guest_reap(&g, 0, &cqe, true) && !status_of(&cqe), "Set Features");
@@ -371,8 +377,8 @@ static void test_abort(void)
 
 static void test_mistakes(void)
 {
-	static const u8 unknown[] = { 0x03, 0x07, 0x0d, 0x10, 0x11, 0x14, 0x15, 0x18, 0x19, 0x1a,
-				      0x80, 0x81, 0x82, 0x84, 0xc0, 0xff };
+	static const u8 unknown[] = { 0x03, 0x07, 0x0d, 0x10, 0x11, 0x14, 0x15, 0x18,
+				      0x19, 0x1a, 0x80, 0x81, 0x82, 0x84, 0xc0, 0xff };
 	struct guest g;
 	u32 i;
 
@@ -399,7 +405,8 @@ int main(int argc, char **argv)
 	static const struct test tests[] = {
 		{ "Identify: controller, namespace, list, descriptors", test_identify },
 		{ "queues are created and deleted, and no others", test_queues },
-		{ "features are set, got, and back at their defaults after a reset", test_features },
+		{ "features are set, got, and back at their defaults after a reset",
+		  test_features },
 		{ "logs: errors, SMART, firmware, commands", test_logs },
 		{ "events wait for a request, and requests for events", test_events },
 		{ "an aborted command is completed once and moves nothing", test_abort },

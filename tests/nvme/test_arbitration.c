@@ -47,8 +47,9 @@ static void start(struct fixture *f, u32 cc, u32 arbitration)
 	      "arbitration %x", arbitration);
 	for (core = 0; core < CORES; core++) {
 		CHECK(!guest_create_cq(&f->g, core + 1, 512, core + 1), "CQ of core %u", core);
-		for (class = 0; class < CLASSES; class++)
-			CHECK(!guest_create_sq(&f->g, sq_of(core, class), DEPTH + 1, core + 1, class),
+		for (class = 0; class < CLASSES; class ++)
+			CHECK(!guest_create_sq(&f->g, sq_of(core, class), DEPTH + 1, core + 1,
+					       class),
 			      "SQ of core %u, class %u", core, class);
 	}
 }
@@ -61,7 +62,7 @@ static void keep_full(struct fixture *f, u32 classes, u64 until)
 	u32 core, class, i;
 
 	for (core = 0; core < CORES; core++) {
-		for (class = 0; class < CLASSES; class++) {
+		for (class = 0; class < CLASSES; class ++) {
 			if (!(classes & ~f->sent & 1u << class))
 				continue;
 			for (i = 0; i < DEPTH; i++)
@@ -78,7 +79,7 @@ static void keep_full(struct fixture *f, u32 classes, u64 until)
 				class = (cqe.sq_id - 1u) % CLASSES;
 				f->done[cqe.sq_id]++;
 				if (f->n < ARRAY_SIZE(f->order))
-					f->order[f->n++] = (u8)class;
+					f->order[f->n++] = (u8) class;
 				if (classes & 1u << class)
 					guest_submit(&f->g, cqe.sq_id, read);
 			}
@@ -105,8 +106,8 @@ static struct fixture f; /* large */
 
 static void test_weights(void)
 {
-	static const u32 weights[][3] = { { 1, 1, 1 },	  { 8, 6, 4 },	 { 6, 4, 2 },
-					  { 8, 4, 2 },	  { 1, 16, 64 }, { 256, 16, 1 } };
+	static const u32 weights[][3] = { { 1, 1, 1 }, { 8, 6, 4 },   { 6, 4, 2 },
+					  { 8, 4, 2 }, { 1, 16, 64 }, { 256, 16, 1 } };
 	u32 w, burst, k;
 
 	for (w = 0; w < ARRAY_SIZE(weights); w++) {
@@ -136,12 +137,13 @@ static void test_new_weights(void)
 	high = of_class(&f, SSD_HIGH);
 	low = of_class(&f, SSD_LOW);
 	CHECK_NEAR((double)high, (double)low, 0.02);
-	guest_submit(&f.g, 0, (struct nvme_sqe){ .opcode = NVME_ADMIN_SET_FEATURES,
-						 .cdw10 = NVME_FEATURE_ARBITRATION,
-						 .cdw11 = feature(10, 1, 1, 0) });
+	guest_submit(&f.g, 0,
+		     (struct nvme_sqe){ .opcode = NVME_ADMIN_SET_FEATURES,
+					.cdw10 = NVME_FEATURE_ARBITRATION,
+					.cdw11 = feature(10, 1, 1, 0) });
 	keep_full(&f, 0xe, 60 * NSEC_PER_MSEC);
-	CHECK_NEAR((double)(of_class(&f, SSD_HIGH) - high), 10.0 * (double)(of_class(&f, SSD_LOW) - low),
-		   0.05);
+	CHECK_NEAR((double)(of_class(&f, SSD_HIGH) - high),
+		   10.0 * (double)(of_class(&f, SSD_LOW) - low), 0.05);
 	guest_exit(&f.g);
 }
 

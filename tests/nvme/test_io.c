@@ -116,7 +116,8 @@ static void test_bad_prps(void)
 	      "PRP2");
 	CHECK(io_status(&g, io(NVME_READ, 0, 24, buffer, list + 4)) == NVME_PRP_INVALID_OFFSET,
 	      "the list");
-	CHECK(io_status(&g, io(NVME_READ, 0, 24, buffer, list)) == NVME_PRP_INVALID_OFFSET, "an entry");
+	CHECK(io_status(&g, io(NVME_READ, 0, 24, buffer, list)) == NVME_PRP_INVALID_OFFSET,
+	      "an entry");
 	entries[1] = buffer + 2 * PAGE;
 	CHECK(io_status(&g, io(NVME_READ, 0, 32, buffer, list)) == NVME_DATA_TRANSFER_ERROR,
 	      "memory that is not there");
@@ -126,7 +127,8 @@ static void test_bad_prps(void)
 	      "the end of all memory");
 	/* What was wrong with the list has moved nothing. */
 	memset(at(&g, buffer), 0x77, PAGE);
-	CHECK(io_status(&g, io(NVME_WRITE, 0, 32, buffer, list)) == NVME_DATA_TRANSFER_ERROR, "write");
+	CHECK(io_status(&g, io(NVME_WRITE, 0, 32, buffer, list)) == NVME_DATA_TRANSFER_ERROR,
+	      "write");
 	CHECK(!block(&g, 0), "half of it was written");
 	guest_exit(&g);
 }
@@ -168,7 +170,9 @@ static void test_sgls(void)
 	d = at(&g, list);
 	d[0] = (struct nvme_sgl_descriptor){ .address = buffer + 5 * PAGE, .length = 1000 };
 	d[1] = (struct nvme_sgl_descriptor){ .address = 1, .length = 0 };
-	d[2] = (struct nvme_sgl_descriptor){ .address = list + 512, .length = 3 * 16, .type = LAST };
+	d[2] = (struct nvme_sgl_descriptor){ .address = list + 512,
+					     .length = 3 * 16,
+					     .type = LAST };
 	d[32] = (struct nvme_sgl_descriptor){ .address = buffer + PAGE + 7, .length = 3001 };
 	d[33] = (struct nvme_sgl_descriptor){ .address = buffer + 9 * PAGE, .length = 1 };
 	d[34] = (struct nvme_sgl_descriptor){ .address = buffer + 6 * PAGE, .length = 4190 };
@@ -202,7 +206,7 @@ static void test_bad_sgls(void)
 	buffer = guest_alloc(&g, 16 * PAGE);
 	list = guest_alloc(&g, PAGE);
 	d = at(&g, list);
-#define STATUS(blocks, address, length, type) \
+#define STATUS(blocks, address, length, type)                                                      \
 	io_status(&g, by_sgl(NVME_READ, blocks, address, length, type))
 	CHECK(STATUS(8, buffer, 4095, DATA) == NVME_SGL_INVALID_LENGTH, "too short");
 	CHECK(STATUS(8, buffer, 4097, DATA) == NVME_SGL_INVALID_LENGTH, "too long");
@@ -293,7 +297,8 @@ static void test_conflict(void)
 	cid = guest_submit(&g, 1, io(NVME_WRITE, 0, 8, buffer, 0));
 	g.next_cid = cid;
 	guest_submit(&g, 1, io(NVME_WRITE, 8, 8, buffer, 0));
-	CHECK(guest_reap(&g, 1, &cqe, true) && status_of(&cqe) == NVME_CID_CONFLICT && cqe.cid == cid,
+	CHECK(guest_reap(&g, 1, &cqe, true) && status_of(&cqe) == NVME_CID_CONFLICT &&
+		      cqe.cid == cid,
 	      "the second is accepted");
 	guest_run(&g, SSD_NEVER);
 	CHECK(guest_reap(&g, 1, &cqe, true) && !status_of(&cqe), "the first suffers");
@@ -331,7 +336,8 @@ static void test_zeroes(void)
 	sqe.cdw11 = 4;
 	CHECK(!io_status(&g, sqe), "deallocate");
 	for (i = 10; i < 64; i++)
-		CHECK(block(&g, i) == ((i >= 20 && i < 25) || i >= 40 ? 0 : 0x33), "block %u", (u32)i);
+		CHECK(block(&g, i) == ((i >= 20 && i < 25) || i >= 40 ? 0 : 0x33), "block %u",
+		      (u32)i);
 	/* One bad range, and nothing is done. */
 	ranges[0] = (struct nvme_range){ .lba = 30, .blocks = 1 };
 	ranges[1] = (struct nvme_range){ .lba = LAST_BLOCK, .blocks = 2 };
@@ -457,13 +463,15 @@ static void test_delete_under_load(void)
 			guest_put(&g, 2, io(NVME_WRITE, i * 8, 8, buffer, 0));
 		guest_ring(&g, 2);
 		guest_run(&g, g.now + guest_random(&g) % (400 * NSEC_PER_USEC));
-		guest_submit(&g, 0, (struct nvme_sqe){ .opcode = NVME_ADMIN_DELETE_SQ, .cdw10 = 2 });
+		guest_submit(&g, 0,
+			     (struct nvme_sqe){ .opcode = NVME_ADMIN_DELETE_SQ, .cdw10 = 2 });
 		CHECK(guest_reap(&g, 0, &cqe, true) && !status_of(&cqe), "delete");
 		for (n = aborted = done = 0; guest_reap(&g, 1, &cqe, true); n++) {
 			aborted += status_of(&cqe) == NVME_ABORTED_SQ_DELETED;
 			done += !status_of(&cqe);
 		}
-		CHECK(n == 500 && aborted + done == 500, "%u done, %u aborted of 500", done, aborted);
+		CHECK(n == 500 && aborted + done == 500, "%u done, %u aborted of 500", done,
+		      aborted);
 	}
 	guest_run(&g, SSD_NEVER);
 	CHECK(!guest_reap(&g, 1, &cqe, true), "a completion of a queue that is not there");

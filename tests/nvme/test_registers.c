@@ -71,7 +71,8 @@ static void test_bad_configurations(void)
 		set64(&g, NVME_ASQ, bad[i].asq);
 		set64(&g, NVME_ACQ, MEMORY_BASE);
 		set32(&g, NVME_CC, bad[i].cc);
-		CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_CFS, "%u: CSTS %x", i, get32(&g, NVME_CSTS));
+		CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_CFS, "%u: CSTS %x", i,
+		      get32(&g, NVME_CSTS));
 		set32(&g, NVME_CC, 0);
 	}
 	guest_enable(&g, CC_ENABLE);
@@ -259,7 +260,8 @@ int main(int argc, char **argv)
 		{ "accesses of any size and place are harmless", test_odd_accesses },
 		{ "a wrong doorbell is an event", test_doorbells },
 		{ "a queue without memory is fatal until a reset", test_queue_without_memory },
-		{ "a reset ends all commands at once, whatever they wait for", test_reset_under_load },
+		{ "a reset ends all commands at once, whatever they wait for",
+		  test_reset_under_load },
 		{ "a shutdown completes what was accepted", test_shutdown },
 		{ NULL, NULL },
 	};
