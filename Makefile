@@ -68,6 +68,7 @@ test: test-unit sim
 test-unit: $(READY)
 	$(MAKE) -j2 -O -C tests/unit check
 	$(MAKE) -j2 -O -C tests/ssd check drive
+	$(MAKE) -j2 -O -C tests/nvme check
 
 test-sim: $(READY) sim
 	$(BIN)/pytest $(BOTH) tests/ssd tests/sim
@@ -92,3 +93,4 @@ clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	$(MAKE) -C tests/unit clean
 	$(MAKE) -C tests/ssd clean
+	$(MAKE) -C tests/nvme clean

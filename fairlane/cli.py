@@ -97,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
         _knobs,
         _kernel,
         _profiles,
+        _nvme,
         _doctor,
         _apply,
         _restore,
@@ -251,6 +252,18 @@ def _profiles(command: Add) -> None:
     sub = command("profiles", "List the drives that a scenario, or --on sim:PROFILE, can name.")
     sub.add_argument("names", nargs="*", metavar="PROFILE", help="show the numbers of these, and where each is from")
     sub.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def _nvme(command: Add) -> None:
+    sub = command("nvme", "Be the NVMe drive of a virtual machine that speaks vfio-user, with the timing of a profile.")
+    sub.add_argument("--profile", required=True, metavar="PROFILE", help="of a modelled SSD")
+    sub.add_argument("--socket", type=_path, required=True, metavar="PATH", help="where the machine connects")
+    sub.add_argument(
+        "--file", type=_path, metavar="PATH", help="keeps the data, sparsely; default: memory, until the end"
+    )
+    sub.add_argument("--size", metavar="BYTES", help="of the drive, such as 4G; default: the profile's")
+    sub.add_argument("--time-scale", metavar="N", help="the drive is N times slower than real; default: 1")
+    sub.add_argument("--serial", metavar="TEXT", help="its serial number; default: made from the socket's path")
 
 
 def _doctor(command: Add) -> None:

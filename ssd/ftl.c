@@ -218,12 +218,13 @@ bool ftl_has_room(const struct ftl *f, u32 die)
 
 u32 ftl_open_row(struct ftl *f, u32 die)
 {
-	struct ftl_die *d = &f->dies[die];
+	struct ftl_die *d;
 
 	if (!f->mapped) {
 		f->nand_units += f->row_units;
 		return 0;
 	}
+	d = &f->dies[die];
 	if (d->nr_free <= LOW)
 		d->debt += f->row_units;
 	return open_row(f, d, FTL_HOST);

@@ -104,6 +104,11 @@ void ssd_set_weights(struct ssd *s, unsigned int high, unsigned int medium, unsi
 	s->arbiter.classes[SSD_LOW].weight = low;
 }
 
+void ssd_set_burst(struct ssd *s, u32 burst)
+{
+	s->arbiter.burst = burst;
+}
+
 static void fetch(struct ssd *s)
 {
 	struct ssd_cmd *cmd;

@@ -102,6 +102,8 @@ struct ssd_cmd *ssd_advance(struct ssd *ssd, u64 now);
 
 /* WRR weights of high, medium and low, 1..256 each: from the next arbitration round on. */
 void ssd_set_weights(struct ssd *ssd, unsigned int high, unsigned int medium, unsigned int low);
+/* Another arbitration burst than the profile's, at least 1: from each queue's next turn on. */
+void ssd_set_burst(struct ssd *ssd, u32 burst);
 
 struct ssd_stats {
 	u64 commands[SSD_NR_CLASSES][SSD_NR_OPS]; /* completed */

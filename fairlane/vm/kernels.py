@@ -274,16 +274,9 @@ def _add_tools(kernel: Kernel, final: Kernel, apt: Apt, temp: Path, say: Say) ->
 
     So it runs whatever this machine's own libraries are, without a container and without root.
     """
-    debs, status = temp / "tools", temp / "status"
+    debs = temp / "tools"
     debs.mkdir()
-    status.touch()  # apt is to believe that nothing is installed
-    dry_run = ("-s", "--no-install-recommends", "install")
-    plan = proc.output(
-        [*("apt-get", *apt.options, "-o", f"Dir::State::status={status}"), *dry_run, f"linux-headers-{kernel.release}"],
-        what=f"asking apt what building modules for {kernel.release} takes",
-        limit_s=60,
-    )
-    found = re.findall(r"^Inst (\S+) \((\S+) ", plan, re.MULTILINE)
+    found = packages.with_dependencies(apt, f"linux-headers-{kernel.release}", temp)
     wanted = [f"{name}={version}" for name, version in found if not name.startswith("linux-")]
     packages.download(apt, wanted, debs, f"a compiler for {kernel.release}", say)
     say("unpacking the compiler")
@@ -292,7 +285,7 @@ def _add_tools(kernel: Kernel, final: Kernel, apt: Apt, temp: Path, say: Say) ->
         deb.unlink()
     shutil.rmtree(kernel.tools / "usr" / "share", ignore_errors=True)
     loader = next(path for path in sorted(kernel.tools.rglob("ld-linux*.so.*")))
-    libraries = ":".join(str(final.tools / folder) for folder in _library_folders(kernel.tools))
+    libraries = ":".join(str(final.tools / folder) for folder in library_folders(kernel.tools))
     for program in [*_programs(kernel.tools), *_programs(kernel.root / "usr")]:
         real = program.with_name(f".{program.name}.elf")
         program.rename(real)
@@ -301,7 +294,7 @@ def _add_tools(kernel: Kernel, final: Kernel, apt: Apt, temp: Path, say: Say) ->
         program.chmod(0o755)
 
 
-def _library_folders(root: Path) -> list[Path]:
+def library_folders(root: Path) -> list[Path]:
     found = {path.parent.relative_to(root) for path in root.rglob("*.so.*") if path.is_file()}
     return sorted(path for path in found if path.name.endswith("-gnu"))
 

@@ -62,7 +62,7 @@ def first(version: str, temp: Path, say: Say, fetch: Callable[[Apt], str | None]
     failed: FairlaneError | None = None
     for name in ("", *sorted(suites, key=lambda name: name != codename())):  # its own Debian's first
         try:
-            apt = _own_lists(temp / f"apt-{name}", suites[name], say) if name else Apt()
+            apt = own_lists(temp / f"apt-{name}", suites[name], say) if name else Apt()
             if (found := fetch(apt)) is not None:
                 return apt, found
         except FairlaneError as error:
@@ -101,7 +101,7 @@ def _depends(apt: Apt, package: str) -> str:
     return apt.cache("depends", "--no-recommends", "--no-suggests", package)
 
 
-def _own_lists(folder: Path, suites: tuple[str, ...], say: Say) -> Apt:
+def own_lists(folder: Path, suites: tuple[str, ...], say: Say) -> Apt:
     """Lists of those suites, from where the machine gets its packages: this needs no root, and leaves the machine's."""
     say(f"fetching the package lists of Debian's {' and '.join(suites)}")
     lists, cache, sources = folder / "lists", folder / "cache", folder / "sources.list"
@@ -113,6 +113,19 @@ def _own_lists(folder: Path, suites: tuple[str, ...], say: Say) -> Apt:
     apt = Apt((*options, "-o", "APT::Sandbox::User="))
     proc.output(["apt-get", "-q", *apt.options, "update"], what="fetching package lists", limit_s=APT_UPDATE_S)
     return apt
+
+
+def with_dependencies(apt: Apt, package: str, temp: Path, options: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """The package and all that it depends on, as if nothing were installed: names and versions."""
+    status = temp / "status"
+    status.touch()
+    dry_run = ("-s", "--no-install-recommends", *options, "install", package)
+    plan = proc.output(
+        ["apt-get", *apt.options, "-o", f"Dir::State::status={status}", *dry_run],
+        what=f"asking apt what {package} depends on",
+        limit_s=60,
+    )
+    return re.findall(r"^Inst (\S+) \((\S+) ", plan, re.MULTILINE)
 
 
 def _archives() -> list[tuple[str, str]]:

@@ -108,13 +108,14 @@ def talk(
     cpus: int = CPUS,
     modules: Path | None = None,
     pass_fds: Sequence[int] = (),
+    program: Path | None = None,
 ) -> Talk:
     """Boot the kernel and run argv in it as root, with `shared` writable at the same path as here.
 
     Each line that argv prints on stdout is yielded as it comes. Our modules in `modules` are loaded first.
     A boot may take boot_s (default: BOOT_S, longer where the kernel checks itself), the next one longer, and `boots`
     are tried, also when the kernel dies in one; timeout_s counts from then on. Raises VmError when there is no end to
-    report; leaves dmesg.txt in `shared`.
+    report; leaves dmesg.txt in `shared`. `program` is another QEMU than the one that is installed.
     """
     shared = shared.resolve()
     if re.search(r"[\s,=]", str(shared)):
@@ -124,6 +125,8 @@ def talk(
         boot_s = BOOT_S * (kernels.SLOWER if kernels.checks(kernel.release) else 1)
     guest = [sys.executable, "-m", "fairlane.vm.guest", "wrap", str(shared), str(modules or ""), *argv]
     command = _command(guest, kernel, shared, accelerator or accel(kernel), cpus, qemu_opts)
+    if program:
+        command[1:1] = ["--qemu-bin", str(program)]
     # Should we be killed outright, `timeout` still ends QEMU.
     longest_s = boot_s * PATIENCE ** (boots - 1)
     command = ["timeout", "--kill-after=5", f"{longest_s + timeout_s + 30:.0f}", *command]

@@ -82,7 +82,7 @@ def test_lists_are_looked_at_one_after_the_other(monkeypatch: pytest.MonkeyPatch
             raise FairlaneError("it names a package that is gone")
         return "6.12.9" if where == last else None
 
-    monkeypatch.setattr(packages, "_own_lists", own_lists)
+    monkeypatch.setattr(packages, "own_lists", own_lists)
     for last, seen in (("trixie", ["machine", "trixie"]), ("bookworm", ["machine", "trixie", "bookworm"])):
         looked.clear()
         assert packages.first("6.12", tmp_path, print, lambda apt, last=last: fetch(apt, last))[1] == "6.12.9"  # type: ignore[misc]

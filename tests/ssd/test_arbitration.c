@@ -272,6 +272,24 @@ static void test_turns(void)
 	finish(&f);
 }
 
+/* Round robin with another burst: turns of just that length, again and again. */
+static void test_new_burst(void)
+{
+	struct fixture f;
+	u32 i, from, turns = 0;
+
+	start(&f, 1u << SSD_HIGH, 1, true);
+	host_run(&f.host, NSEC_PER_MSEC);
+	ssd_set_burst(f.host.ssd, 8);
+	host_run(&f.host, 2 * NSEC_PER_MSEC);
+	for (from = 1500; log.core[from] == log.core[from - 1]; from++)
+		;
+	for (i = from; i < from + 8 * 20; i++)
+		turns += log.core[i] != log.core[i - 1];
+	CHECK(turns == 20, "%u turns of 20", turns);
+	finish(&f);
+}
+
 /* What a class leaves is shared by the others as their weights say, and nothing is left over. */
 static void test_work_conserving(void)
 {
@@ -298,6 +316,7 @@ int main(int argc, char **argv)
 		{ "classes take turns of a burst each", test_turns },
 		{ "urgent starves the rest, and only while it has work", test_urgent },
 		{ "new weights act within one round", test_new_weights },
+		{ "a new burst acts from the next turns on", test_new_burst },
 		{ "what an idle class leaves goes to the others", test_work_conserving },
 		{ NULL, NULL },
 	};

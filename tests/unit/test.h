@@ -29,7 +29,7 @@ static int test_failures;
 	      "%g, wanted %g within %g %%", (double)(value), (double)(ideal), 100 * (tolerance))
 
 /* Run the tests whose names contain argv[1] (all without), and report as CI reads it. */
-static int run_tests(const struct test *tests, int argc, char **argv)
+static inline int run_tests(const struct test *tests, int argc, char **argv)
 {
 	int passed = 0, failed = 0;
 
