@@ -55,8 +55,7 @@
 #define fl_req_dispatch_ns(rq) ((rq)->io_start_time_ns)
 #define fl_req_node(rq) (&(rq)->queuelist)
 #define fl_req_of(node) list_entry(node, struct request, queuelist)
-/* elv.priv[0] is the host's, with a mark in its lowest bit: kernel/elevator.c. */
-#define fl_req_queue(rq) ((struct fl_queue *)((unsigned long)(rq)->elv.priv[0] & ~1ul))
+#define fl_req_queue(rq) ((struct fl_queue *)(rq)->elv.priv[0])
 #define fl_req_priv(rq) ((unsigned long *)&(rq)->elv.priv[1])
 #endif
 

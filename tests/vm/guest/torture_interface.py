@@ -179,6 +179,7 @@ def tunables() -> None:
             "read_lat_nsec": (1000, 10**10),
             "write_lat_nsec": (1000, 10**10),
             "prediction": (0, 2),
+            "watchdog_msec": (0, 600_000),
         }
         writable = {path.name for path in folder.iterdir() if path.stat().st_mode & 0o200}
         assert writable == {"prices", *ranges}, f"tunables: {writable}"
