@@ -23,7 +23,7 @@ WORDS = re.compile(r"(cgroup_no_v1|elevator|lockdown|module\.sig_enforce|nvme\S*
 # Of the kernel's log, what we say, and what says that something is broken, with its trace.
 LOG = re.compile(
     r"\bfairlane\b|\bBUG: |\bWARNING: |\bOops\b|\bblocked for more than\b|\bsoft lockup\b|\bstall|\bCall Trace:"
-    r"|^(\[[ .\d]+\])? ( \? )?\S+\+0x\w+/0x\w+| RIP: |\bnvme\S*: |\btask:\S+ +state:"
+    r"|\w\+0x[0-9a-f]+/0x[0-9a-f]+\b|\bnvme\S*: |\btask:\S+ +state:"
 )
 LINES = 2000  # of the log, the last
 LIMIT_S = 30.0
