@@ -182,12 +182,14 @@ static void fl_take_out(struct fl_khwq *khwq)
 
 static void fl_tell_udev(struct fl_kdev *kdev)
 {
+	struct gendisk *disk = kdev->q->disk;
 	unsigned int noio = memalloc_noio_save();
 	char place[32];
 	char *env[] = { place, NULL };
 
 	snprintf(place, sizeof(place), "FAIRLANE_LET_GO=%s", fl_place(kdev));
-	kobject_uevent_env(&disk_to_dev(kdev->q->disk)->kobj, KOBJ_CHANGE, env);
+	if (disk_live(disk)) /* else it is just being removed */
+		kobject_uevent_env(&disk_to_dev(disk)->kobj, KOBJ_CHANGE, env);
 	memalloc_noio_restore(noio);
 }
 
