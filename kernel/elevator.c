@@ -85,7 +85,8 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 		list_del_init(&rq->queuelist);
 		trace_block_rq_insert(rq);
 		if (unlikely(!fl_asks(kdev))) {
-			fl_stage(&rq->queuelist, fl_passed(hwq), fl_insert_at_head(flags));
+			list_add(&rq->queuelist, fl_insert_at_head(flags) ? fl_passed(hwq) :
+									    fl_passed(hwq)->prev);
 			continue;
 		}
 		fl_manage(rq);
