@@ -43,7 +43,7 @@ def _kernel(release: str, versions: Sequence[str], root: Path) -> Iterator[Check
     version = ".".join(release.split(".")[:2])
     known = version in versions
     todo = f"supported are {', '.join(versions)}; docs/kernels.md says how to try another one"
-    yield Check("kernel", known, release, todo, needed=False)
+    yield Check("running kernel", known, release, todo, needed=False)
     build = root / "lib/modules" / release / "build"
     detail = str(build) if build.is_dir() else f"not there for {release}"
     yield Check("headers", build.is_dir(), detail, f"apt-get install linux-headers-{release}", needed=False)

@@ -62,7 +62,7 @@ def test_of_a_host_that_has_all_each_line_is_well(tmp_path: Path) -> None:
 
 def test_what_a_bare_host_lacks_is_said_with_what_to_do(tmp_path: Path) -> None:
     found = said(tmp_path, {"sys/fs/cgroup/cgroup.controllers": "cpu"}, "5.10.0-30-amd64")
-    assert "supported are 6.1, 6.12, 7.3" in found["kernel"].todo
+    assert "supported are 6.1, 6.12, 7.3" in found["running kernel"].todo
     assert found["headers"].todo == "apt-get install linux-headers-5.10.0-30-amd64"
     assert found["kernel source"].todo == "apt-get install linux-source-5.10"
     assert "not installed for 5.10.0-30-amd64" in found["our modules"].detail
