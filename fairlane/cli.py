@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(args: argparse.Namespace) -> int:
     """Only that command's code is loaded: `fairlane run` needs none of what studies and clusters do."""
-    return int(importlib.import_module(f"fairlane.commands.{args.command}").main(args))
+    return int(importlib.import_module(f"fairlane.commands.{args.command.replace('-', '_')}").main(args))
 
 
 def _path(text: str) -> Path:
@@ -104,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
         _top,
         _why,
         _metrics,
+        _report_bug,
     ):
         add(command)
     return parser
@@ -311,3 +312,9 @@ def _why(command: Add) -> None:
 def _metrics(command: Add) -> None:
     sub = command("metrics", "Print what the schedulers count as OpenMetrics, or serve it to a Prometheus.")
     sub.add_argument("--listen", metavar="HOST:PORT", help="serve it there, such as on 127.0.0.1:9943")
+
+
+def _report_bug(command: Add) -> None:
+    sub = command("report-bug", "Write all that is known here of a scheduler that has failed to a file, for a report.")
+    sub.add_argument("--config", type=_path, default=SETTINGS, metavar="FILE", help="default: %(default)s")
+    sub.add_argument("--out", type=_path, default=Path("fairlane-bug.txt"), metavar="FILE", help="default: %(default)s")

@@ -160,7 +160,7 @@ static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
 		return;
 	if (dev->sched->virtual_time) {
 		spin_lock_irqsave(&dev->lock, flags);
-		if (kflow->attached)
+		if (kflow->attached && fl_asks(kflow->kdev))
 			dev->sched->virtual_time(&kflow->flow, &vt, &gap);
 		spin_unlock_irqrestore(&dev->lock, flags);
 		seq_printf(sf, " vtime=%llu gap=%lld", vt, gap);
@@ -175,18 +175,15 @@ static void fl_print_routed(struct seq_file *sf, struct fl_kflow *kflow)
 	}
 }
 
-static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int off)
+/* What of io.fairlane.stat all schedulers have, after the drive's number. @kflow is attached. */
+void fl_print_stat(struct seq_file *sf, struct fl_kflow *kflow)
 {
 	static const char *const ops[FL_NR_OPS] = { "r", "w", "d", "o" };
-	struct fl_kflow *kflow = fl_kflow_of(pd);
-	const char *name = fl_dev_name(pd_to_blkg(pd));
 	u64 ios[FL_NR_OPS] = {}, bytes[FL_NR_OPS] = {}, cost = 0, throttled = 0, ahead = 0;
 	u64 waited = 0, took = 0;
 	unsigned int i;
 	int op;
 
-	if (!name || !kflow->attached)
-		return 0;
 	for (i = 0; i < kflow->kdev->dev.nr_hwqs; i++) {
 		struct fl_queue *q = fl_flow_queue(&kflow->flow, i);
 
@@ -202,7 +199,6 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 		waited += atomic64_read(&q->times.waited_ns);
 		took += atomic64_read(&q->times.took_ns);
 	}
-	seq_printf(sf, "%s", name);
 	fl_print_share(sf, "wanted_pct", READ_ONCE(kflow->flow.share));
 	/* Only computed while some flow is active; afterwards nobody gets anything. */
 	fl_print_share(sf, "got_pct",
@@ -216,6 +212,17 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	seq_printf(sf, " cost=%llu throttled_usec=%llu metabytes=%llu waited_usec=%llu took_usec=%llu",
 		   cost, div_u64(throttled, NSEC_PER_USEC), ahead, div_u64(waited, NSEC_PER_USEC),
 		   div_u64(took, NSEC_PER_USEC));
+}
+
+static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int off)
+{
+	struct fl_kflow *kflow = fl_kflow_of(pd);
+	const char *name = fl_dev_name(pd_to_blkg(pd));
+
+	if (!name || !kflow->attached)
+		return 0;
+	seq_puts(sf, name);
+	fl_print_stat(sf, kflow);
 	fl_print_routed(sf, kflow);
 	seq_putc(sf, '\n');
 	return 0;

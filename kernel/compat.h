@@ -27,6 +27,9 @@
 /* Our own mark of a request: it holds places (tags.c), and elv.priv[0] says whose. */
 #define FL_RQF_PLACED ((__force req_flags_t)BIT(31))
 
+/* And another: it is staged, from insert() to dispatch() (watchdog.c). Under hwq->lock. */
+#define FL_RQF_STAGED ((__force req_flags_t)BIT(30))
+
 #ifndef RQF_USE_SCHED
 /* Requests that prepare_request() has seen, and finish_request() will see. */
 #define FL_RQF_MANAGED RQF_ELVPRIV

@@ -103,8 +103,11 @@ static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 {
 	struct fl_kdev *kdev = container_of(timer, struct fl_kdev, timer);
 	const struct fl_sched *sched = kdev->dev.sched;
-	u64 next = sched->tick ? sched->tick(&kdev->dev) : 0;
+	u64 next;
 
+	if (!fl_asks(kdev))
+		return HRTIMER_NORESTART;
+	next = sched->tick ? sched->tick(&kdev->dev) : 0;
 	fl_update_got(kdev);
 	if (next)
 		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
@@ -132,6 +135,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	kdev->q = q;
 	kdev->route = route;
 	INIT_LIST_HEAD(&kdev->node);
+	fl_watch_init(kdev);
 	fl_hrtimer_setup(&kdev->timer, fl_timer_fn, HRTIMER_MODE_REL_SOFT);
 	kdev->dev.sched = sched;
 	kdev->dev.nr_hwqs = q->nr_hw_queues;
@@ -149,6 +153,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 		if (!khwq)
 			goto err;
 		khwq->hctx = hctx;
+		INIT_LIST_HEAD(&khwq->passed);
 		khwq->hwq.dev = &kdev->dev;
 		khwq->hwq.index = i;
 		khwq->hwq.depth = q->tag_set->queue_depth;
@@ -211,6 +216,8 @@ int fl_kdev_activate(struct fl_kdev *kdev)
 	for (i = 0; !ret && i < kdev->dev.nr_hwqs; i++)
 		if (!fl_kflow_make_queue(kdev->root, i, GFP_KERNEL))
 			ret = -ENOMEM;
+	if (!ret)
+		fl_watch_begin(kdev);
 	return ret;
 }
 EXPORT_SYMBOL_GPL(fl_kdev_activate);
@@ -224,6 +231,7 @@ void fl_kdev_exit(struct fl_kdev *kdev)
 	spin_lock_irq(&fl_kdevs_lock);
 	list_del_init(&kdev->node);
 	spin_unlock_irq(&fl_kdevs_lock);
+	fl_watch_end(kdev);
 	hrtimer_cancel(&kdev->timer);
 
 	/*

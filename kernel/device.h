@@ -27,6 +27,7 @@
 #include <linux/hrtimer.h>
 #include <linux/kref.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "compat.h"
 #include "route.h"
@@ -42,6 +43,13 @@ struct fl_kdev {
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	bool dead; /* no flow may attach any more; under dev.lock */
 	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
+	/* Of watchdog.c, which says what they mean. The first two are set once, and read by every request. */
+	bool let_go;
+	bool freed;
+	const char *fault; /* why; set once */
+	u64 watchdog_msec; /* by an operator; a stale one counts until the next look */
+	unsigned int idle_looks; /* the work's */
+	struct delayed_work look;
 	/* Only of a scheduler that routes. */
 	struct fl_route *route; /* the driver's; NULL: an elevator. Set when made */
 	struct fl_kvar *vars; /* files of the scheduler's variables */
@@ -58,6 +66,9 @@ struct fl_kvar {
 
 struct fl_khwq {
 	struct blk_mq_hw_ctx *hctx;
+	/* Of watchdog.c; under hwq.lock. */
+	struct list_head passed; /* requests that go past the scheduler, in their order */
+	unsigned int taken_out; /* requests that were staged when it failed */
 	struct fl_hwq hwq; /* followed by the scheduler's data */
 };
 
@@ -119,7 +130,24 @@ void fl_tags_detach(struct fl_kdev *kdev);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_MAX_VARS 24
-#define FL_NR_ATTRS (FL_MAX_VARS + 2) /* with prices and a terminator */
+#define FL_NR_ATTRS (FL_MAX_VARS + 3) /* with watchdog_msec, prices and a terminator */
+
+void fl_kdev_fault(struct fl_kdev *kdev, const char *why);
+
+/*
+ * May an operation of the scheduler be called? Under hwq->lock, dev->lock or
+ * rcu_read_lock(), or from the timer.
+ */
+static inline bool fl_asks(const struct fl_kdev *kdev)
+{
+	return likely(!READ_ONCE(kdev->let_go));
+}
+
+/* Is @rq, of a tag that may be free, staged there? Under the lock of that hardware queue. */
+static inline bool fl_staged_on(const struct request *rq, const struct blk_mq_hw_ctx *hctx)
+{
+	return rq && (READ_ONCE(rq->rq_flags) & FL_RQF_STAGED) && READ_ONCE(rq->mq_hctx) == hctx;
+}
 
 /* The flow of @bio's cgroup, or the root's; either stays while the bio or the scheduler does. */
 static inline struct fl_kflow *fl_bio_payer(struct fl_kdev *kdev, struct bio *bio)

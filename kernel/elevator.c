@@ -20,6 +20,12 @@
 #include "device.h"
 #include FL_SCHED_FILE
 
+/* Those that go past a scheduler that has failed (watchdog.c). Changed under hwq->lock. */
+static struct list_head *fl_passed(struct fl_hwq *hwq)
+{
+	return &container_of(hwq, struct fl_khwq, hwq)->passed;
+}
+
 /* What insert() finds without a flow. Under hwq->lock. */
 static struct fl_queue *fl_charge(struct request *rq, struct fl_hwq *hwq)
 {
@@ -69,6 +75,7 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 			       fl_insert_flags flags)
 {
 	struct fl_hwq *hwq = hctx->sched_data;
+	struct fl_kdev *kdev = to_fl_kdev(hwq->dev);
 	struct request *rq, *next;
 
 	spin_lock(&hwq->lock);
@@ -76,14 +83,42 @@ static void fl_insert_requests(struct blk_mq_hw_ctx *hctx, struct list_head *lis
 		struct fl_queue *queue;
 
 		list_del_init(&rq->queuelist);
+		trace_block_rq_insert(rq);
+		if (unlikely(!fl_asks(kdev))) {
+			list_add(&rq->queuelist, fl_insert_at_head(flags) ? fl_passed(hwq) :
+									    fl_passed(hwq)->prev);
+			continue;
+		}
 		fl_manage(rq);
 		queue = fl_req_queue(rq) ?: fl_charge(rq, hwq);
-		trace_block_rq_insert(rq);
+		rq->rq_flags |= FL_RQF_STAGED;
 		FL_SCHED.insert(queue, rq, fl_insert_at_head(flags));
 	}
 	spin_unlock(&hwq->lock);
 	if (fl_may_run_here(hctx))
 		blk_mq_run_hw_queue(hctx, false);
+}
+
+/* What the scheduler gives out, if that is a request that it has; or, once it has failed, the next one. */
+static struct request *fl_next(struct fl_hwq *hwq)
+{
+	struct fl_kdev *kdev = to_fl_kdev(hwq->dev);
+	struct request *rq;
+
+	if (unlikely(!fl_asks(kdev))) {
+		rq = list_first_entry_or_null(fl_passed(hwq), struct request, queuelist);
+		if (rq)
+			list_del_init(&rq->queuelist);
+		return rq;
+	}
+	rq = FL_SCHED.dispatch(hwq);
+	if (unlikely(rq && !(rq->rq_flags & FL_RQF_STAGED))) {
+		fl_kdev_fault(kdev, "dispatch() has returned a request that is not staged");
+		return NULL;
+	}
+	if (rq)
+		rq->rq_flags &= ~FL_RQF_STAGED;
+	return rq;
 }
 
 static struct request *fl_dispatch_request(struct blk_mq_hw_ctx *hctx)
@@ -92,14 +127,18 @@ static struct request *fl_dispatch_request(struct blk_mq_hw_ctx *hctx)
 	struct request *rq;
 
 	spin_lock(&hwq->lock);
-	rq = FL_SCHED.dispatch(hwq);
+	rq = fl_next(hwq);
 	spin_unlock(&hwq->lock);
 	return rq;
 }
 
 static bool fl_has_work(struct blk_mq_hw_ctx *hctx)
 {
-	return FL_SCHED.has_work(hctx->sched_data);
+	struct fl_hwq *hwq = hctx->sched_data;
+
+	if (unlikely(!fl_asks(to_fl_kdev(hwq->dev))))
+		return !list_empty_careful(fl_passed(hwq));
+	return FL_SCHED.has_work(hwq);
 }
 
 static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int nr_segs)
@@ -117,21 +156,26 @@ static bool fl_bio_merge(struct request_queue *q, struct bio *bio, unsigned int 
 	if (list_empty(staged)) /* mostly; one that comes just now is missed */
 		return false;
 	spin_lock(&hwq->lock);
-	merged = blk_bio_list_merge(q, staged, bio, nr_segs);
+	merged = fl_asks(to_fl_kdev(hwq->dev)) && blk_bio_list_merge(q, staged, bio, nr_segs);
 	spin_unlock(&hwq->lock);
 	return merged;
 }
 
 static void fl_completed_request(struct request *rq, u64 now)
 {
-	if (FL_SCHED.complete && (rq->rq_flags & FL_RQF_MANAGED) && fl_req_queue(rq))
-		FL_SCHED.complete(fl_req_queue(rq), rq, now);
+	struct fl_queue *queue = fl_req_queue(rq);
+
+	if (FL_SCHED.complete && (rq->rq_flags & FL_RQF_MANAGED) && queue &&
+	    fl_asks(to_fl_kdev(queue->hwq->dev)))
+		FL_SCHED.complete(queue, rq, now);
 }
 
 static void fl_release(struct request *rq)
 {
-	if (FL_SCHED.release && fl_req_queue(rq))
-		FL_SCHED.release(fl_req_queue(rq), rq);
+	struct fl_queue *queue = fl_req_queue(rq);
+
+	if (FL_SCHED.release && queue && fl_asks(to_fl_kdev(queue->hwq->dev)))
+		FL_SCHED.release(queue, rq);
 }
 
 /*

@@ -24,7 +24,7 @@ void fl_kflow_detach(struct fl_kflow *kflow)
 	if (!kflow->attached)
 		return;
 	kflow->attached = false;
-	if (sched->exit_flow)
+	if (sched->exit_flow && fl_asks(kflow->kdev))
 		sched->exit_flow(&kflow->flow);
 	fl_flow_set_busy(&kflow->flow, false);
 	list_del_rcu(&kflow->flow.node);
@@ -87,7 +87,7 @@ static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int i
 	if (!queue) {
 		queue = made;
 		made = NULL;
-		if (dev->sched->init_queue)
+		if (dev->sched->init_queue && fl_asks(kflow->kdev))
 			dev->sched->init_queue(queue);
 		smp_store_release(&kflow->flow.queues[index], queue);
 	}
@@ -276,7 +276,7 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	kflow->flow.latency_ns = (u64)fl_setting_of(fb, kflow, FL_LATENCY) * NSEC_PER_USEC;
 
 	spin_lock_irqsave(&kdev->dev.lock, flags);
-	if (!kdev->dead && (!parent || parent->attached)) {
+	if (!kdev->dead && fl_asks(kdev) && (!parent || parent->attached)) {
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
@@ -374,7 +374,14 @@ EXPORT_SYMBOL_GPL(fl_policy);
 
 static int __init fl_init(void)
 {
-	return blkcg_policy_register(&fl_policy);
+	int ret = fl_failures_init();
+
+	if (ret)
+		return ret;
+	ret = blkcg_policy_register(&fl_policy);
+	if (ret)
+		fl_failures_exit();
+	return ret;
 }
 
 static void __exit fl_exit(void)
@@ -387,6 +394,7 @@ static void __exit fl_exit(void)
 	wait_event(fl_no_kflows, !atomic_read(&fl_nr_kflows));
 	rcu_barrier();
 	blkcg_policy_unregister(&fl_policy);
+	fl_failures_exit();
 }
 
 module_init(fl_init);

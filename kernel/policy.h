@@ -54,8 +54,26 @@ void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 valu
 	     struct fl_kept **spare);
 
 /* cgroup-files.c */
+void fl_print_stat(struct seq_file *sf, struct fl_kflow *kflow);
 extern struct cftype fl_cftypes[];
 extern const struct fl_range fl_ranges[FL_NR_SETTINGS];
+
+/* watchdog.c */
+#define FL_WATCHDOG_MSEC 30000 /* longer than a drive's hiccup; the kernel calls a task hung after 120 s */
+#define FL_IDLE_LOOKS 4
+
+/* Of one who sleeps. */
+struct fl_long_wait {
+	u64 since, looked; /* ns */
+	unsigned int idle;
+};
+
+bool fl_wait_over(struct fl_kdev *kdev, struct fl_long_wait *wait);
+void fl_watch_init(struct fl_kdev *kdev);
+void fl_watch_begin(struct fl_kdev *kdev);
+void fl_watch_end(struct fl_kdev *kdev);
+int fl_failures_init(void);
+void fl_failures_exit(void);
 
 /* variables.c */
 int fl_kdev_init_vars(struct fl_kdev *kdev);

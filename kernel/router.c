@@ -24,7 +24,7 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	enum fl_class class;
 
 	frq->queue = NULL;
-	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq)))
+	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq) || !fl_asks(kdev)))
 		return FL_HIGH;
 	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), rq->mq_hctx->queue_num);
 	frq->queue = queue;
@@ -36,7 +36,7 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 		smp_mb__after_atomic(); /* against fl_flows_age() */
 	}
 	spin_lock(&queue->hwq->lock);
-	class = FL_SCHED.route(queue, frq);
+	class = fl_asks(kdev) ? FL_SCHED.route(queue, frq) : FL_HIGH;
 	spin_unlock(&queue->hwq->lock);
 	return class;
 }
@@ -51,7 +51,7 @@ static void fl_routed_done(struct fl_route_rq *frq)
 {
 	if (unlikely(!frq->queue))
 		return;
-	if (FL_SCHED.complete)
+	if (FL_SCHED.complete && fl_asks(to_fl_kdev(frq->queue->hwq->dev)))
 		FL_SCHED.complete(frq->queue, frq, 0);
 	fl_routed_end(frq);
 }
@@ -60,7 +60,8 @@ static void fl_routed_undo(struct fl_route_rq *frq)
 {
 	if (!frq->queue)
 		return;
-	FL_SCHED.unroute(frq->queue, frq);
+	if (fl_asks(to_fl_kdev(frq->queue->hwq->dev)))
+		FL_SCHED.unroute(frq->queue, frq);
 	fl_routed_end(frq);
 }
 

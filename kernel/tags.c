@@ -105,26 +105,59 @@ static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 }
 
 /* Poll until @granted, for requests of the submitter's own. */
-static void fl_tags_poll(struct blk_mq_hw_ctx *hctx, struct completion *granted)
+static void fl_tags_poll(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx,
+			 struct completion *granted, struct fl_long_wait *wait)
 {
 	schedule_timeout_uninterruptible(1); /* flushes the plug, which may hold some of them */
-	while (!try_wait_for_completion(granted)) {
+	while (!try_wait_for_completion(granted) && !fl_wait_over(kdev, wait)) {
 		hctx->queue->mq_ops->poll(hctx, NULL);
 		cond_resched();
 	}
 }
 
-/* Sleep until @granted. It may wait for requests that the submitter itself has to poll for. Returns ns. */
-static u64 fl_tags_wait(struct blk_mq_hw_ctx *hctx, struct completion *granted)
+/*
+ * Sleep until @granted, or until the scheduler has failed (watchdog.c). It may wait for
+ * requests that the submitter itself has to poll for. Returns ns.
+ */
+static u64 fl_tags_wait(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx,
+			struct completion *granted)
 {
-	u64 since = ktime_get_ns();
+	struct fl_long_wait wait = { .since = ktime_get_ns() };
 
 	if (hctx->type == HCTX_TYPE_POLL)
-		fl_tags_poll(hctx, granted);
+		fl_tags_poll(kdev, hctx, granted, &wait);
 	else /* by and by, so that a low weight is not taken for a hung task */
-		while (!wait_for_completion_io_timeout(granted, HZ))
+		while (!wait_for_completion_io_timeout(granted, HZ) && !fl_wait_over(kdev, &wait))
 			;
-	return ktime_get_ns() - since;
+	return ktime_get_ns() - wait.since;
+}
+
+/* A scheduler that has failed admits everything. */
+static bool fl_tags_ask(struct fl_queue *queue, struct fl_admission *admission, u32 grown)
+{
+	bool now;
+
+	rcu_read_lock();
+	now = !fl_asks(to_fl_kdev(queue->hwq->dev)) || fl_queue_admit(queue, admission, grown);
+	rcu_read_unlock();
+	return now;
+}
+
+/*
+ * A request of @queue is done, or was not sent after all: it gives back its places, which
+ * nobody needs any more once the scheduler has failed.
+ */
+static void fl_tags_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
+{
+	struct fl_kdev *kdev = to_fl_kdev(queue->hwq->dev);
+
+	rcu_read_lock();
+	if (fl_asks(kdev)) {
+		if (kdev->dev.sched->leave)
+			kdev->dev.sched->leave(queue, op, cost, ns);
+		fl_tags_give(fl_tags_queue(queue));
+	}
+	rcu_read_unlock();
 }
 
 /* These two return for how long the bio's submitter slept, ns. */
@@ -138,12 +171,17 @@ static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		},
 		.granted = COMPLETION_INITIALIZER_ONSTACK(sleeper.granted),
 	};
+	struct fl_kdev *kdev = to_fl_kdev(queue->hwq->dev);
+	bool taken;
 
-	if (likely(fl_tags_take(&sleeper.wait)))
+	rcu_read_lock();
+	taken = !fl_asks(kdev) || fl_tags_take(&sleeper.wait);
+	rcu_read_unlock();
+	if (likely(taken))
 		return 0;
-	trace_fairlane_tag_wait(disk_devt(to_fl_kdev(queue->hwq->dev)->q->disk), queue->hwq->index,
+	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), queue->hwq->index,
 				atomic_read(&queue->own.taken));
-	return fl_tags_wait(hctx, &sleeper.granted);
+	return fl_tags_wait(kdev, hctx, &sleeper.granted);
 }
 
 static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
@@ -156,9 +194,9 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};
 
-	if (fl_queue_admit(queue, &waiting.admission, 0))
+	if (fl_tags_ask(queue, &waiting.admission, 0))
 		return 0;
-	return fl_tags_wait(hctx, &waiting.admitted);
+	return fl_tags_wait(to_fl_kdev(queue->hwq->dev), hctx, &waiting.admitted);
 }
 
 /* What @bio was admitted at. */
@@ -193,7 +231,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	u64 waited = 0;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
-	if (fl_tags_are_others(kdev) || !fl_has_elv(bio->bi_opf))
+	if (fl_tags_are_others(kdev) || !fl_has_elv(bio->bi_opf) || unlikely(!fl_asks(kdev)))
 		return;
 	if (current->plug)
 		current->plug->nr_ios = 1; /* no tag without a place */
@@ -230,9 +268,11 @@ static void fl_charge_ahead(struct fl_kdev *kdev, struct request *rq, struct bio
 	if (likely(!bio_issue_as_root_blkg(bio)))
 		return;
 	payer = fl_bio_payer(kdev, bio);
-	if (payer != kdev->root)
+	rcu_read_lock();
+	if (payer != kdev->root && fl_asks(kdev))
 		fl_queue_charge(fl_kflow_use(payer, fl_hctx_index(kdev, rq->mq_hctx)),
 				fl_opf_op(bio->bi_opf), bio->bi_iter.bi_size);
+	rcu_read_unlock();
 }
 
 static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
@@ -246,7 +286,10 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	at = fl_tags_queue(queue);
 	if (unlikely(at != taken)) {
 		fl_tags_take_anyway(at);
-		fl_tags_give(taken);
+		rcu_read_lock();
+		if (fl_asks(kdev))
+			fl_tags_give(taken);
+		rcu_read_unlock();
 	}
 	fl_charge_ahead(kdev, rq, bio);
 	/* The bios end before the request does. */
@@ -273,7 +316,7 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 			.must = true,
 		};
 
-		fl_queue_admit(rq->elv.priv[0], &grown, blk_rq_bytes(rq));
+		fl_tags_ask(rq->elv.priv[0], &grown, blk_rq_bytes(rq));
 		rq->elv.priv[1] = (void *)((uintptr_t)rq->elv.priv[1] + (uintptr_t)grown.cost);
 	}
 }
@@ -283,11 +326,8 @@ static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
 	struct fl_queue *taken = fl_tags_taken(kdev, bio);
 
-	if (!taken)
-		return;
-	if (kdev->dev.sched->leave)
-		kdev->dev.sched->leave(taken, fl_bio_op(bio), fl_bio_cost(kdev, bio), 0);
-	fl_tags_give(taken);
+	if (taken)
+		fl_tags_leave(taken, fl_bio_op(bio), fl_bio_cost(kdev, bio), 0);
 }
 
 /*
@@ -318,7 +358,6 @@ static u64 fl_tags_time(struct request *rq, struct fl_queue *queue)
 /* Any context. May come twice for a request that flushes. */
 static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 {
-	const struct fl_sched *sched = container_of(rqos, struct fl_kdev, rqos)->dev.sched;
 	struct fl_queue *queue = rq->elv.priv[0];
 	u64 ns;
 
@@ -327,10 +366,8 @@ static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 	rq->rq_flags &= ~FL_RQF_PLACED;
 	ns = fl_tags_time(rq, queue);
 	rq->elv.icq = NULL;
-	if (sched->leave)
-		sched->leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns);
+	fl_tags_leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns);
 	rq->elv.priv[0] = NULL;
-	fl_tags_give(fl_tags_queue(queue));
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }
 

@@ -9,9 +9,20 @@
 
 #include "policy.h"
 
+/* The host's own: see watchdog.c. */
+static const struct fl_var fl_watchdog_msec = {
+	.name = "watchdog_msec",
+	.max = 10 * 60 * MSEC_PER_SEC,
+};
+
+static u64 *fl_kvar_ptr(struct fl_kdev *kdev, const struct fl_var *var)
+{
+	return var == &fl_watchdog_msec ? &kdev->watchdog_msec : fl_var_ptr(&kdev->dev, var);
+}
+
 static ssize_t fl_var_show(struct fl_kdev *kdev, const struct fl_var *var, char *page)
 {
-	return sysfs_emit(page, "%llu\n", READ_ONCE(*fl_var_ptr(&kdev->dev, var)));
+	return sysfs_emit(page, "%llu\n", READ_ONCE(*fl_kvar_ptr(kdev, var)));
 }
 
 static ssize_t fl_var_store(struct fl_kdev *kdev, const struct fl_var *var, const char *page,
@@ -25,7 +36,7 @@ static ssize_t fl_var_store(struct fl_kdev *kdev, const struct fl_var *var, cons
 		return ret;
 	if (value < var->min || value > var->max)
 		return -ERANGE;
-	WRITE_ONCE(*fl_var_ptr(&kdev->dev, var), value);
+	WRITE_ONCE(*fl_kvar_ptr(kdev, var), value);
 	return count;
 }
 
@@ -83,11 +94,11 @@ static ssize_t fl_kvar_store(struct device *dev, struct device_attribute *attr, 
 			   fl_prices_store(kvar->kdev, page, count);
 }
 
-/* For a scheduler that routes: its variables, and prices, as files of the fairlane folder. */
+/* For a scheduler that routes: its variables, the host's, and prices, as files of the fairlane folder. */
 int fl_kdev_init_vars(struct fl_kdev *kdev)
 {
 	const struct fl_var *var;
-	unsigned int nr = 1, i;
+	unsigned int nr = 2, i;
 
 	for (var = kdev->dev.sched->vars; var->name; var++)
 		nr++;
@@ -100,7 +111,9 @@ int fl_kdev_init_vars(struct fl_kdev *kdev)
 		struct fl_kvar *kvar = &kdev->vars[i];
 
 		kvar->kdev = kdev;
-		kvar->var = i < nr - 1 ? &kdev->dev.sched->vars[i] : NULL;
+		kvar->var = i < nr - 2 ? &kdev->dev.sched->vars[i] :
+			    i < nr - 1 ? &fl_watchdog_msec :
+					 NULL;
 		sysfs_attr_init(&kvar->attr.attr);
 		kvar->attr.attr.name = kvar->var ? kvar->var->name : "prices";
 		kvar->attr.attr.mode = !kvar->var || fl_var_tunable(kvar->var) ? 0644 : 0444;
@@ -121,6 +134,16 @@ static ssize_t fl_elv_prices_show(struct elevator_queue *e, char *page)
 static ssize_t fl_elv_prices_store(struct elevator_queue *e, const char *page, size_t count)
 {
 	return fl_prices_store(e->elevator_data, page, count);
+}
+
+static ssize_t fl_elv_watchdog_show(struct elevator_queue *e, char *page)
+{
+	return fl_var_show(e->elevator_data, &fl_watchdog_msec, page);
+}
+
+static ssize_t fl_elv_watchdog_store(struct elevator_queue *e, const char *page, size_t count)
+{
+	return fl_var_store(e->elevator_data, &fl_watchdog_msec, page, count);
 }
 
 static ssize_t fl_elv_var_show(struct elevator_queue *e, unsigned int i, char *page)
@@ -156,7 +179,7 @@ FL_VARS(FL_VAR)
 #define FL_VAR_OPS(i) { .show = fl_show_##i, .store = fl_store_##i },
 static const struct elv_fs_entry fl_var_ops[FL_MAX_VARS] = { FL_VARS(FL_VAR_OPS) };
 
-/* Fill @attrs, which has FL_NR_ATTRS entries, with the variables of @sched and prices. */
+/* Fill @attrs, which has FL_NR_ATTRS entries, with the variables of @sched, the host's, and prices. */
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 {
 	const struct fl_var *var;
@@ -169,6 +192,8 @@ int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched)
 		attrs[i].attr.name = var->name;
 		attrs[i].attr.mode = fl_var_tunable(var) ? 0644 : 0444;
 	}
+	attrs[i++] = (struct elv_fs_entry)__ATTR(watchdog_msec, 0644, fl_elv_watchdog_show,
+						  fl_elv_watchdog_store);
 	attrs[i] = (struct elv_fs_entry)__ATTR(prices, 0644, fl_elv_prices_show,
 						fl_elv_prices_store);
 	return 0;

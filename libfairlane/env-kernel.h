@@ -13,6 +13,7 @@
 #include <linux/cache.h>
 #include <linux/container_of.h>
 #include <linux/ktime.h>
+#include <linux/ioprio.h>
 #include <linux/limits.h>
 #include <linux/list.h>
 #include <linux/log2.h>
@@ -52,12 +53,13 @@
 #define fl_req request
 #define fl_req_op(rq) fl_opf_op((rq)->cmd_flags)
 #define fl_req_bytes(rq) blk_rq_bytes(rq)
+/* Realtime, best effort, idle: 1, 2, 3. */
+#define fl_req_rank(rq) (IOPRIO_PRIO_CLASS(req_get_ioprio(rq)) ?: IOPRIO_CLASS_BE)
 #define fl_req_arrival_ns(rq) ((rq)->start_time_ns)
 #define fl_req_dispatch_ns(rq) ((rq)->io_start_time_ns)
 #define fl_req_node(rq) (&(rq)->queuelist)
 #define fl_req_of(node) list_entry(node, struct request, queuelist)
-/* elv.priv[0] is the host's, with a mark in its lowest bit: kernel/elevator.c. */
-#define fl_req_queue(rq) ((struct fl_queue *)((unsigned long)(rq)->elv.priv[0] & ~1ul))
+#define fl_req_queue(rq) ((struct fl_queue *)(rq)->elv.priv[0])
 #define fl_req_priv(rq) ((unsigned long *)&(rq)->elv.priv[1])
 #endif
 

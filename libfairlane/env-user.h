@@ -226,9 +226,10 @@ static inline void list_move_tail(struct list_head *n, struct list_head *h)
 	list_add_tail(n, h);
 }
 
-/* A request as the library's user sees it: fill the first four, leave the rest. */
+/* A request as the library's user sees it: fill the first five, leave the rest. */
 struct fl_req {
 	u8 op; /* enum fl_op */
+	u8 rank; /* among its flow's: the least goes first */
 	u32 bytes;
 	u64 arrival_ns;
 	u64 dispatch_ns;
@@ -238,6 +239,7 @@ struct fl_req {
 };
 
 #define fl_req_op(rq) ((rq)->op)
+#define fl_req_rank(rq) ((rq)->rank)
 #define fl_req_bytes(rq) ((rq)->bytes)
 #define fl_req_arrival_ns(rq) ((rq)->arrival_ns)
 #define fl_req_dispatch_ns(rq) ((rq)->dispatch_ns)

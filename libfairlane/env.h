@@ -14,6 +14,7 @@
  *   fl_req_dispatch_ns(rq)  when it was sent to the drive; 0 when not measured
  *   fl_req_node(rq)         the list_head by which a scheduler stages it
  *   fl_req_of(node)         the request of such a list_head
+ *   fl_req_rank(rq)         ionice's class: of a flow's requests, the least goes first
  *   fl_req_queue(rq)        the struct fl_queue that it was inserted into, until
  *                           it is done
  *   fl_req_priv(rq)         one unsigned long for the scheduler; 0 until it

@@ -278,11 +278,24 @@ static inline u64 fl_flow_target_ns(const struct fl_flow *flow)
 	return ns;
 }
 
-/* For insert(): add a request's @node to those that are staged in @list. */
-static inline void fl_stage(struct list_head *node, struct list_head *list, bool at_head)
+#ifdef fl_req_node /* a scheduler that stages */
+/*
+ * For insert(): add @rq to those of the same flow that are staged in @list, behind those of its
+ * rank and before those that are to go after it. So a rank (ionice's class) counts among a flow's
+ * own requests, and for nobody else. Who comes before others walks past them: past no more than
+ * the flow has tags.
+ */
+static inline void fl_stage(struct fl_req *rq, struct list_head *list, bool at_head)
 {
-	list_add(node, at_head ? list : list->prev);
+	struct list_head *after = list->prev;
+
+	if (at_head)
+		after = list;
+	while (after != list && fl_req_rank(fl_req_of(after)) > fl_req_rank(rq))
+		after = after->prev;
+	list_add(fl_req_node(rq), after);
 }
+#endif
 
 static inline void __fl_queue_account(struct fl_queue *queue, enum fl_op op, u32 bytes, u64 cost)
 {

@@ -5,24 +5,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from fairlane import proc
 from fairlane.backends import program
-from fairlane.commands.common import only_in_a_checkout, print_json
+from fairlane.commands.common import print_json
 from fairlane.errors import FairlaneError
-from fairlane.linux import competitors
+from fairlane.linux import host_checks
+from fairlane.linux.host_checks import Check
 from fairlane.pages import terminal
+from fairlane.places import INSTALLED
 from fairlane.vm import kernels, lab_kernel, qemu, supported
 
 CACHE_GIB = 3  # three kernels take 1.5 GiB, and the packages of one as much again while they are unpacked
 COMPILE_S = 30.0
-SHOWN = 3  # of a list
-CGROUPS = Path("/sys/fs/cgroup")
 TOOLS = {
     "fio": "fio",
     "qemu-system-x86_64": "qemu-system-x86",
@@ -36,19 +37,18 @@ TOOLS = {
 }
 
 
-@dataclass(frozen=True)
-class Check:
-    """One line: a thing, whether it is there, what is known of it, and what to do when it is not."""
-
-    name: str
-    ok: bool
-    detail: str
-    todo: str = ""
-    needed: bool = True  # False: only some of what fairlane does needs it
-
-
 def checks() -> Iterator[Check]:
-    """Everything that is looked at, one by one; trying KVM takes some seconds the first time."""
+    """Everything that is looked at, one by one."""
+    if not INSTALLED:
+        yield from _lab()
+    root = os.geteuid() == 0
+    todo = "run as root: only root may apply, and use --on host:DEV"
+    yield Check("root", root, "yes" if root else "no", todo, needed=False)
+    yield from host_checks.checks(platform.release(), supported.VERSIONS)
+
+
+def _lab() -> Iterator[Check]:
+    """What a checkout needs for VMs and the simulator; trying KVM takes some seconds the first time."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
     for tool, package in TOOLS.items():
@@ -80,7 +80,6 @@ def checks() -> Iterator[Check]:
     )
     yield _kvm(found)
     yield from _simulator()
-    yield from _host_backend()
 
 
 def _find(tool: str) -> str | None:
@@ -127,44 +126,7 @@ def _simulator() -> Iterator[Check]:
     yield Check("simulator", built, detail, "make -C sim", needed=False)
 
 
-def _host_backend() -> Iterator[Check]:
-    """What only `--on host:DEV` needs."""
-    root = os.geteuid() == 0
-    yield Check("root", root, "yes" if root else "no", "run as root for --on host:DEV", needed=False)
-    try:
-        controllers = (CGROUPS / "cgroup.controllers").read_text().split()
-    except OSError:
-        todo = "boot with systemd.unified_cgroup_hierarchy=1 for --on host:DEV"
-        yield Check("cgroup v2", False, f"not mounted at {CGROUPS}", todo, needed=False)
-        return
-    yield Check("cgroup v2", True, f"mounted at {CGROUPS}")
-    detail = "there" if "io" in controllers else "not in cgroup v2; it is taken by v1 or was left out of the kernel"
-    todo = "boot with cgroup_no_v1=io for --on host:DEV"
-    yield Check("cgroup io controller", "io" in controllers, detail, todo, needed=False)
-    yield from _competitors()
-
-
-def _competitors() -> Iterator[Check]:
-    """Who else sets drives and weights."""
-    rules, tuned = competitors.udev_rules(), competitors.tuned()
-    todo = "nothing has to be done while fairlane.service runs, which comes after them; else take the line out"
-    yield Check("udev's rules", not rules, _list(rules, "none writes a drive's scheduler"), todo, needed=False)
-    todo = "make a profile without elevator=, or leave such drives out of /etc/fairlane.toml"
-    yield Check("tuned", not tuned, _list(tuned, "sets no drive's scheduler"), todo, needed=False)
-    drives = competitors.io_cost(CGROUPS)
-    todo = "echo 'MAJ:MIN enable=0' > /sys/fs/cgroup/io.cost.qos, or give those drives no scheduler of ours"
-    yield Check("io.cost", not drives, _list(drives, "throttles nobody"), todo, needed=False)
-    owners = [str(path.relative_to(CGROUPS)) for path in competitors.owners(CGROUPS)]
-    yield Check("weights of others", True, _list(owners, "none is set"))
-
-
-def _list(found: Sequence[object], none: str) -> str:
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return ", ".join(map(str, found[:SHOWN])) + more if found else none
-
-
 def main(args: argparse.Namespace) -> int:
-    only_in_a_checkout("doctor")
     found = list(checks())
     if args.json:
         print_json([asdict(line) for line in found])

@@ -12,7 +12,7 @@ from pathlib import Path
 from fairlane import proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.experiment.values import offer
-from fairlane.linux import cgroups, disks, others_weights, queue, sysfs
+from fairlane.linux import cgroups, disks, failures, others_weights, queue, sysfs
 from fairlane.settings.file import CgroupRule, DriveRule, Drives, HostFile
 
 WEIGHT, LATENCY, CONTROL = "io.fairlane.weight", "io.fairlane.latency", "cgroup.subtree_control"
@@ -50,18 +50,29 @@ def make(settings: HostFile, *, load: bool) -> Plan:
     changes: list[Change] = []
     unmatched = []
     chosen: dict[str, str] = {}  # drive -> scheduler
+    failed: set[str] = set()
     for rule in settings.drives:
         matching = [device for device in drives() if _matches(device, rule.drives)]
         if not matching:
             unmatched.append(f"{rule.where('')}: no drive has {rule.drives}")
         for device in matching:
-            if device not in chosen:
-                chosen[device] = rule.scheduler
-                changes += _of_drive(rule, device, load=load)
+            if device in chosen:
+                continue
+            chosen[device] = rule.scheduler
+            if failures.given_up(device, rule.scheduler) and (now := _scheduler(device, {})) != rule.scheduler:
+                chosen[device] = now
+                failed.add(device)
+                file = queue.scheduler_file(device, place_of(rule.scheduler))
+                unmatched.append(
+                    f"{rule.where('scheduler')}: {rule.scheduler} has failed on {device} (fairlane report-bug);"
+                    f" to have it again, write {rule.scheduler} to {file}"
+                )
+                continue
+            changes += _of_drive(rule, device, load=load)
     if settings.cgroups:
         mount = cgroups.find_mount()
         _need_files(mount, settings.cgroups[0], load=load)
-        found = _Cgroups(mount, chosen)
+        found = _Cgroups(mount, chosen, failed)
         for each in settings.cgroups:
             if not found.add(each):
                 unmatched.append(f"{each.where('path')}: no cgroup matches {each.path}")
@@ -201,8 +212,8 @@ def _glob(mount: Path, pattern: str) -> list[Path]:
 class _Cgroups:
     """What is to be in the cgroups' files; what was said first counts."""
 
-    def __init__(self, mount: Path, chosen: dict[str, str]) -> None:
-        self.mount, self.chosen = mount, chosen
+    def __init__(self, mount: Path, chosen: dict[str, str], failed: set[str]) -> None:
+        self.mount, self.chosen, self.failed = mount, chosen, failed  # failed: drives that do without their scheduler
         self.wanted: dict[tuple[Path, str, str], tuple[str, CgroupRule]] = {}  # cgroup, file, key -> value, why
 
     def add(self, rule: CgroupRule) -> bool:
@@ -219,7 +230,7 @@ class _Cgroups:
     def _numbers(self, rule: CgroupRule, which: Drives) -> Iterator[str]:
         """MAJ:MIN of the drives that it is for."""
         for device in drives():
-            if not _matches(device, which):
+            if device in self.failed or not _matches(device, which):
                 continue
             if _scheduler(device, self.chosen) not in schedulers.NAMES:
                 raise FairlaneError(

@@ -29,6 +29,7 @@ BAD = re.compile(
             r"\b(scheduling while atomic|sleeping function called)\b",
             r"\bSlab corruption\b|\bObject already free\b|\bRedzone overwritten\b|\bPoison overwritten\b",
             r"\bDEADLOCK\b",
+            r"\bfairlane: \S+: \S+ has failed: ",  # kernel/watchdog.c
             r"^unreferenced object 0x",  # kmemleak's, which guest.py puts at the end
         )
     )

@@ -318,7 +318,7 @@ def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
         say(f"building the modules for {kernel.release}")
         stamp.unlink(missing_ok=True)
         argv = ["make", "-C", str(ROOT / "kernel"), f"KDIR={kernel.headers}", f"BLOCK={kernel.block_src}", f"OUT={out}"]
-        argv += ["WERROR=1", "EXAMPLES=1"]
+        argv += ["WERROR=1", "EXAMPLES=1", "TESTS=1"]
         # Under our own make, what its caller was told (-k, -j's job server) is not meant for this one.
         env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
         env["PATH"] = f"{kernel.tools / 'usr/bin'}:{env.get('PATH', os.defpath)}"
@@ -331,7 +331,7 @@ def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
 
 def _sources_digest(kernel: Kernel) -> str:
     digest = hashlib.sha256(str(kernel.headers).encode())
-    for folder in ("kernel", "libfairlane", "ssd"):
+    for folder in ("kernel", "libfairlane", "ssd", "tests/vm/schedulers"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and (path.suffix in (".c", ".h", ".sh") or path.name in ("Makefile", "Kbuild")):
                 digest.update(str(path.relative_to(ROOT)).encode())

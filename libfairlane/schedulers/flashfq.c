@@ -305,7 +305,7 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	bool activate = fl_flow_touch(queue), kick = false;
 	unsigned long flags;
 
-	fl_stage(fl_req_node(rq), &fq->rqs, at_head);
+	fl_stage(rq, &fq->rqs, at_head);
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	if (activate) {
 		fl_flow_set_busy(queue->flow, true);

@@ -487,7 +487,7 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
-	fl_stage(fl_req_node(rq), &kq->rqs[op], at_head);
+	fl_stage(rq, &kq->rqs[op], at_head);
 	if (list_empty(&kq->ready[op]) && !queue->throttled)
 		list_add_tail(&kq->ready[op], &khq->fresh[op]);
 }

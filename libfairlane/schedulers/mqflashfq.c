@@ -538,7 +538,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	WRITE_ONCE(mhq->inserted, mhq->inserted + 1);
 	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_time(mq)->in)))
 		mf_activate(mf, mhq, queue->flow);
-	fl_stage(fl_req_node(rq), rqs, at_head);
+	fl_stage(rq, rqs, at_head);
 	if (list_empty(&mq->ready)) {
 		mq->time = mf_time(mq);
 		mf_sort_in(mhq, mq, fl_sampled_vt(mq->time));

@@ -391,7 +391,7 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 			     &to_mq_flow(queue->flow)->finish);
 		*fl_req_priv(rq) = 0;
 	}
-	fl_stage(fl_req_node(rq), &mq->rqs, at_head);
+	fl_stage(rq, &mq->rqs, at_head);
 	if (!first)
 		return;
 	mq_tag(md, mq);

@@ -36,7 +36,7 @@ static void rr_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
-	fl_stage(fl_req_node(rq), &rrq->staged, at_head);
+	fl_stage(rq, &rrq->staged, at_head);
 	if (at_head) { /* the drive would not take it: its turn is not over */
 		list_move(&rrq->turn, turns);
 		return;

@@ -24,9 +24,11 @@ def test_a_udev_rule_that_writes_a_scheduler_is_found(tmp_path: Path) -> None:
     assert competitors.udev_rules((etc, lib)) == [etc / "60-io.rules", lib / "63-lib.rules"]
 
 
-def test_our_own_rule_writes_none() -> None:
-    text = (ROOT / "packaging" / "udev" / competitors.OURS).read_text()
-    assert not competitors.SCHEDULER.search(text)
+def test_our_own_rule_writes_none_where_ours_has_failed_and_nothing_else() -> None:
+    lines = (ROOT / "packaging" / "udev" / competitors.OURS).read_text().splitlines()
+    writes = [line for line in lines if competitors.SCHEDULER.search(line)]
+    assert len(writes) == 1
+    assert 'ENV{FAIRLANE_LET_GO}=="queue"' in writes[0] and writes[0].endswith('ATTR{queue/scheduler}="none"')
 
 
 def test_tuned_is_followed_to_the_profile_that_sets_it(tmp_path: Path) -> None:

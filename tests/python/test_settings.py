@@ -16,7 +16,7 @@ import pytest
 
 from fairlane import cli, proc
 from fairlane.errors import FairlaneError
-from fairlane.linux import cgroups, disks, others_weights, sysfs
+from fairlane.linux import cgroups, disks, failures, others_weights, sysfs
 from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled
 from fairlane.places import ROOT
 from fairlane.settings import apply, plan, watch
@@ -376,6 +376,37 @@ def test_of_several_that_match_the_first_counts(kernel: Kernel, tmp_path: Path) 
     assert "[kyber-fairness]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
     weights = {path.parent.name: path.read_text() for path in kernel.mount.rglob(plan.WEIGHT)}
     assert weights["a.service"] == "default 300\n" and weights["web.slice"] == "default 9\n"
+
+
+def test_a_scheduler_that_has_failed_on_a_drive_is_not_chosen_there_again(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "failures"
+    monkeypatch.setattr(failures, "KEPT", kept)
+    text = (
+        DRIVE + "[drive.variables]\nperiod_nsec = 50000000\n" + CGROUP + 'drive = { name = "nvme0n1" }\nweight = 20\n'
+    )
+    assert run(tmp_path, text) == 0
+    kept.write_text(
+        "drive nvme0n1 number 259:0 diskseq 2590 place queue scheduler kyber-fairness at 1\nreason it is lost\n"
+    )
+    assert run(tmp_path, text, "--dry-run") == 0, "while it is still chosen, all goes past it"
+    scheduler = kernel.block / "nvme0n1/queue/scheduler"
+    kernel.write(scheduler, "none")  # as udev's rule does
+    before = kernel.said()
+    capsys.readouterr()
+    assert run(tmp_path, text) == 0
+    assert kernel.said() == before
+    said = capsys.readouterr().out
+    assert (
+        "fairlane.toml:3: kyber-fairness has failed on nvme0n1" in said
+        and f"write kyber-fairness to {scheduler}" in said
+    )
+    assert run(tmp_path, DRIVE.replace("kyber-fairness", "mq-deadline")) == 0, "another scheduler is not concerned"
+    assert "[mq-deadline]" in scheduler.read_text()
+    kernel.write(scheduler, "kyber-fairness")  # by hand
+    assert run(tmp_path, text) == 0
+    assert "50000000" in (kernel.block / "nvme0n1/queue/iosched/period_nsec").read_text()
 
 
 def test_a_drive_is_found_by_its_wwid(kernel: Kernel, tmp_path: Path) -> None:

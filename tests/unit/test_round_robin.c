@@ -79,7 +79,40 @@ static void test_a_request_that_the_drive_did_not_take_is_next_again(void)
 	fl_dev_destroy(dev);
 }
 
+static void test_a_rank_counts_within_a_flow_and_not_beside_others(void)
+{
+	static const u8 ranks[] = { 2, 3, 1, 2, 3, 1 }, order[] = { 2, 5, 0, 3, 1, 4 };
+	const struct fl_host host = { .run = nothing, .kick = nothing_to_tick };
+	struct fl_dev *dev = fl_dev_create(&fl_round_robin, 1, &host);
+	struct fl_flow *flow = fl_flow_create(dev, NULL, 100);
+	struct fl_flow *other = fl_flow_create(dev, NULL, 100);
+	struct fl_req rqs[ARRAY_SIZE(ranks)] = {}, others[ARRAY_SIZE(ranks)] = {};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(ranks); i++) {
+		rqs[i] = (struct fl_req){ .bytes = 4096, .rank = ranks[i] };
+		others[i] = (struct fl_req){ .bytes = 4096, .rank = 3 };
+		fl_submit(dev, 0, flow, &rqs[i]);
+		fl_submit(dev, 0, other, &others[i]);
+	}
+	for (i = 0; i < ARRAY_SIZE(ranks); i++) {
+		CHECK(fl_next(dev, 0) == &rqs[order[i]], "%u: the least rank, in order of arrival", i);
+		CHECK(fl_next(dev, 0) == &others[i], "%u: the other flow has its turns", i);
+		if (!i) { /* the drive did not take the other one's after all */
+			fl_requeue(&others[0]);
+			CHECK(fl_next(dev, 0) == &others[0], "next again");
+		}
+	}
+	for (i = 0; i < ARRAY_SIZE(ranks); i++) {
+		fl_done(&rqs[i]);
+		fl_done(&others[i]);
+	}
+	fl_dev_destroy(dev);
+}
+
 static const struct test tests[] = {
+	{ "a rank counts within a flow and not beside others",
+	  test_a_rank_counts_within_a_flow_and_not_beside_others },
 	{ "a request that the drive did not take is next again",
 	  test_a_request_that_the_drive_did_not_take_is_next_again },
 	{ "flows send as many requests as each other", test_flows_send_as_many_requests_as_each_other },

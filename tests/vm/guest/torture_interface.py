@@ -13,6 +13,7 @@ from pathlib import Path
 import kit
 from kit import OURS, Cgroup, Fio
 
+from fairlane import proc
 from fairlane.vm.guest import CGROUPS
 
 
@@ -171,6 +172,27 @@ def statistics() -> None:
         cgroup.remove()
 
 
+def ioniced() -> None:
+    """Of one cgroup's requests, realtime ones need not wait for all that are staged, as best-effort ones do."""
+    with kit.drive(completion_nsec=5_000_000, submit_queues=1, hw_queue_depth=1) as disk:
+        kit.queue(disk, "nr_requests").write_text("64")
+        cgroup = Cgroup(100)
+        flood = Fio(disk, cgroup, ioengine="libaio", iodepth=24, rw="randread")
+        kit.wait_flow(disk, "under the flood", requests=100)
+        with kit.readers_of(disk, [cgroup, cgroup]) as readers:
+            for reader, number in zip(readers, ("1", "2"), strict=True):
+                proc.output(["ionice", "-c", number, "-p", str(reader.pid)], what="ionice", limit_s=kit.LIMIT_S)
+            kit.wait_all_read(readers, "both get on")
+            before = [reader.done() for reader in readers]
+            kit.wait_for(lambda: readers[0].done() >= before[0] + 60, "the realtime one gets on")
+            realtime, other = (reader.done() - old for reader, old in zip(readers, before, strict=True))
+            print("requests of the realtime reader, and of the other:", realtime, other)
+            assert realtime > 3 * other, f"{realtime} and {other}"
+            kit.wait_all_read(readers, "both get on")
+        flood.stop()
+        cgroup.remove()
+
+
 def tunables() -> None:
     with kit.drive(completion_nsec=2_000_000) as disk:
         folder = kit.variables(disk)
@@ -179,6 +201,7 @@ def tunables() -> None:
             "read_lat_nsec": (1000, 10**10),
             "write_lat_nsec": (1000, 10**10),
             "prediction": (0, 2),
+            "watchdog_msec": (0, 600_000),
         }
         writable = {path.name for path in folder.iterdir() if path.stat().st_mode & 0o200}
         assert writable == {"prices", *ranges}, f"tunables: {writable}"
@@ -325,6 +348,7 @@ kit.sections(
     weights_of_others,
     latencies,
     a_weight_counts_at_once,
+    ioniced,
     statistics,
     tunables,
     prices,
