@@ -4,6 +4,7 @@
 # make demo      boot Linux, load our scheduler, compare it with every other one
 # make test      all tests but the long ones; test-unit, test-sim, test-python and test-vm are its parts
 # make modules   the kernel modules, for the kernels that make test boots, without running anything
+# make deb      Debian packages, in build/deb; SUFFIX=+1 is appended to their version
 # make lint      what is checked without running it: style, types, and who imports whom
 # make help      this list
 # make clean     remove what was built here (the kernel cache stays)
@@ -19,7 +20,7 @@ APT := fio qemu-system-x86 busybox-static file kmod gcc make flex bison bc xz-ut
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo test test-unit test-sim test-python test-vm sim modules lint clean
+.PHONY: help setup demo test test-unit test-sim test-python test-vm sim modules deb lint clean
 
 setup: $(READY)
 
@@ -56,6 +57,17 @@ demo: $(READY)
 
 modules: $(READY)
 	$(BIN)/python -m fairlane.vm.kernels
+
+# Of what git knows of this folder. `apt-get build-dep ./packaging` installs what it takes.
+deb:
+	rm -rf build/deb
+	mkdir -p build/deb/source
+	git ls-files -z | tar -c --null -T - | tar -x -C build/deb/source
+	mv build/deb/source/packaging/debian build/deb/source
+	sed -i '1s/)/$(SUFFIX))/' build/deb/source/debian/changelog
+	@# With the distribution's own Python and tools.
+	cd build/deb/source && PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage -b -us -uc
+	rm -rf build/deb/source
 
 # On both of two CPUs; a file's tests on one of them, as they share what they made.
 BOTH := -n 2 --dist loadfile

@@ -28,6 +28,7 @@ KERNEL_DEFAULT = f"{qemu.KERNEL}, or {lab_kernel.LAB.name} when --knobs names on
 CLUSTER = "a Dask scheduler's, such as tcp://host:8786, whose workers simulate; default: all cores of this machine"
 BENCH_ON = "where, and on which drive (vm:zssd has queues of several priorities, for d2fq); default: %(default)s"
 BENCH_PRICES = "the drive's price list; default: the one in profiles/prices, or else one that is measured first"
+LAB = "install it, or use the project's wheel or a checkout, which bring all that is for the lab"
 Add = Callable[[str, str], argparse.ArgumentParser]
 
 
@@ -45,6 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except OSError as error:
         print(f"fairlane: {_said(error)}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("fairlane"):
+            raise
+        print(f"fairlane {args.command}: needs the Python package {error.name}; {LAB}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fairlane: interrupted; everything that was started is ended and undone", file=sys.stderr)

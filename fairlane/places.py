@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Where things are in the project's folder, or in what a wheel carries of it."""
+"""Where things are in the project's folder, or in what a wheel or a package carries of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ PACKAGE = Path(__file__).resolve().parent
 CARRIED = PACKAGE / "carried"
 INSTALLED = CARRIED.is_dir()
 
-SIMULATOR_ONLY = "an installed wheel carries the simulator only; use a checkout of the project (README.md says how)"
+SIMULATOR_ONLY = (
+    "what is installed has the simulator and the commands for a host, but nothing for VMs; use a checkout of the"
+    " project (README.md says how)"
+)
 
 ROOT = CARRIED if INSTALLED else PACKAGE.parent
 CODE = CARRIED / "code.json"  # schedulers.code() as it was when the wheel was built

@@ -9,8 +9,11 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from socket import AF_INET, AF_INET6
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app
 
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups, contention, stat_files, watching
@@ -32,9 +35,11 @@ def main(args: argparse.Namespace) -> int:
     waits = Waits(mount)
     served = Metrics(waits.read, stat_files.drives, waits.so_far)
     try:
-        server, thread = start_http_server(port, host, metrics.registry(served))
+        server = make_server(host, port, make_wsgi_app(metrics.registry(served)), Server.of(host), Quiet)
     except OSError as error:
         raise FairlaneError(f"--listen {args.listen}: {error.strerror}; give another address or port") from error
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
     print(f"fairlane metrics: http://{host}:{server.server_port}/metrics", file=sys.stderr, flush=True)
     try:
         waits.watch()
@@ -49,6 +54,22 @@ def address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise FairlaneError(f"--listen {text}: must be HOST:PORT, such as 127.0.0.1:9943")
     return host.strip("[]"), int(port)
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    """A thread for each request. Debian 12's prometheus_client has one, too, but nobody could end it."""
+
+    daemon_threads = True
+
+    @classmethod
+    def of(cls, host: str) -> type[Server]:
+        cls.address_family = AF_INET6 if ":" in host else AF_INET
+        return cls
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 class Waits:

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from inotify_simple import INotify, flags
-
-from fairlane.linux import others_weights
+from fairlane.linux import inotify, others_weights
+from fairlane.linux.inotify import Inotify
 from fairlane.settings.plan import CONTROL
 
 QUIET_S = 0.2  # changes often come several at a time
@@ -29,7 +28,7 @@ SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 def rounds(mount: Path) -> Iterator[bool]:
     """Yields at once, and then whenever there is something to do; True: also read the file again. Ends by SIGTERM."""
     with ExitStack() as stack:
-        notices = stack.enter_context(INotify(nonblocking=True))
+        notices = stack.enter_context(Inotify())
         asked, ask = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, asked)
         stack.callback(os.close, ask)
@@ -45,8 +44,8 @@ def rounds(mount: Path) -> Iterator[bool]:
             signals = _read(asked)
             if signals & {signal.SIGTERM, signal.SIGINT}:
                 return
-            events = notices.read(timeout=0)
-            new = [event for event in events if event.mask & (flags.CREATE | flags.Q_OVERFLOW)]
+            events = notices.read()
+            new = [event for event in events if event.mask & (inotify.CREATE | inotify.Q_OVERFLOW)]
             if new:
                 _watch(notices, mount)
             if new or signals or any(event.name in WRITTEN for event in events):
@@ -67,8 +66,8 @@ def _read(pipe: int) -> set[int]:
     return set()
 
 
-def _watch(notices: INotify, mount: Path) -> None:
+def _watch(notices: Inotify, mount: Path) -> None:
     """Each cgroup; those that are watched already stay so. What is made while we look, is seen or told of."""
     for cgroup in (mount, *others_weights.tree(mount)):
         with suppress(FileNotFoundError):
-            notices.add_watch(cgroup, flags.CREATE | flags.MODIFY | flags.ONLYDIR)
+            notices.add_watch(cgroup, inotify.CREATE | inotify.MODIFY | inotify.ONLYDIR)

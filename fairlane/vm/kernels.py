@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -177,7 +176,7 @@ def _unpack(kernel: Kernel, debs: Path, say: Say) -> None:
     for deb in sorted(debs.glob("*.deb")):
         say(f"unpacking {deb.name.split('_')[0]}")
         if deb.name.startswith("linux-source-"):
-            extract_block_headers(deb, kernel.block_src)
+            extract_block_headers(deb, kernel.root)
         else:
             proc.output(["dpkg-deb", "-x", deb, kernel.root], what=f"unpacking {deb.name}", limit_s=UNPACK_S)
         deb.unlink()
@@ -203,32 +202,10 @@ def _put_where_it_used_to_be(kernel: Kernel) -> None:
         (wanted / kernel.release / "vmlinuz").rename(kernel.vmlinuz)
 
 
-def extract_block_headers(deb: Path, into: Path) -> None:
-    """block/*.h out of the tarball in a linux-source package, read as a stream and no further than needed."""
-    into.mkdir(parents=True)
-    with proc.group(["dpkg-deb", "--fsys-tarfile", deb]) as process:
-        assert process.stdout
-        try:
-            with tarfile.open(fileobj=process.stdout, mode="r|") as package:
-                source = next(member for member in package if member.name.endswith(".tar.xz"))
-                with tarfile.open(fileobj=package.extractfile(source), mode="r|xz") as kernel:
-                    _copy_block_headers(kernel, into)
-        except (StopIteration, tarfile.TarError, EOFError) as error:
-            raise FairlaneError(f"{deb.name}: holds no kernel source that can be read ({error})") from error
-    if not any(into.iterdir()):
-        raise FairlaneError(f"{deb.name}: holds no block/*.h")
-
-
-def _copy_block_headers(kernel: tarfile.TarFile, into: Path) -> None:
-    for member in kernel:
-        parts = Path(member.name).parts
-        inside = len(parts) > 1 and parts[1] == "block"
-        if inside and len(parts) == 3 and parts[2].endswith(".h"):
-            file = kernel.extractfile(member)
-            if file:
-                (into / parts[2]).write_bytes(file.read())
-        elif not inside and any(into.iterdir()):
-            return  # a folder's files come together, so there are no more
+def extract_block_headers(deb: Path, root: Path) -> None:
+    """block/*.h, and the Makefile that says of which version they are, out of the tarball in a linux-source package."""
+    argv = [ROOT / "kernel" / "block-headers.sh", deb, root]
+    proc.output(argv, what="unpacking the block layer's headers", limit_s=UNPACK_S)
 
 
 def relocate_headers(headers: Path, root: Path) -> None:

@@ -107,7 +107,7 @@ def own_lists(folder: Path, suites: tuple[str, ...], say: Say) -> Apt:
     lists, cache, sources = folder / "lists", folder / "cache", folder / "sources.list"
     (lists / "partial").mkdir(parents=True)
     (cache / "archives" / "partial").mkdir(parents=True)
-    sources.write_text(other_suites(_archives(), suites))
+    sources.write_text(other_suites(archives(), suites))
     where = {"State::lists": lists, "Cache": cache, "Etc::sourcelist": sources, "Etc::sourceparts": "/dev/null"}
     options = [word for name, path in where.items() for word in ("-o", f"Dir::{name}={path}")]
     apt = Apt((*options, "-o", "APT::Sandbox::User="))
@@ -128,7 +128,7 @@ def with_dependencies(apt: Apt, package: str, temp: Path, options: tuple[str, ..
     return re.findall(r"^Inst (\S+) \((\S+) ", plan, re.MULTILINE)
 
 
-def _archives() -> list[tuple[str, str]]:
+def archives() -> list[tuple[str, str]]:
     """Address and suite of all that apt's sources name that has Debian's component main."""
     argv = ["apt-get", "-q", "update", "--print-uris"]
     text = proc.output(argv, what="asking apt for its sources", limit_s=60)

@@ -110,18 +110,17 @@ def source_package(folder: Path, names: list[str]) -> Path:
 
 
 def test_only_the_block_layers_headers_are_taken(tmp_path: Path) -> None:
-    names = ["arch/x.h", "block/elevator.h", "block/blk.c", "block/partitions/check.h", "block/blk-mq.h", "certs/y.h"]
-    into = tmp_path / "block"
-    kernels.extract_block_headers(source_package(tmp_path, names), into)
-    assert {path.name: path.read_text() for path in into.iterdir()} == {
-        "elevator.h": "block/elevator.h",
-        "blk-mq.h": "block/blk-mq.h",
-    }
+    wanted = ["Makefile", "block/elevator.h", "block/blk-mq.h"]
+    names = ["arch/x.h", "arch/Makefile", "block/blk.c", "block/partitions/check.h", "certs/y.h", *wanted]
+    root = tmp_path / "root"
+    kernels.extract_block_headers(source_package(tmp_path, names), root)
+    found = [path for path in root.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(root)): path.read_text() for path in found} == {name: name for name in wanted}
 
 
 def test_a_source_package_without_them_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match=r"holds no block/\*\.h"):
-        kernels.extract_block_headers(source_package(tmp_path, ["arch/x.h"]), tmp_path / "block")
+        kernels.extract_block_headers(source_package(tmp_path, ["arch/x.h"]), tmp_path / "root")
 
 
 @pytest.fixture

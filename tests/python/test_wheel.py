@@ -57,7 +57,7 @@ def test_an_installed_wheel_simulates_as_the_checkout_does(tmp_path: Path) -> No
     for words in (["demo"], ["bench", "--on", "vm"]):
         done = ran(fairlane, *words, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert "an installed wheel carries the simulator only; use a checkout" in done.stderr
+        assert "nothing for VMs; use a checkout of the project" in done.stderr
 
 
 def test_the_manifest_is_a_cluster_whose_scheduler_and_workers_have_the_same_wheel() -> None:

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`make deb`'s packages on Debian 12 and 13: installed, booted with systemd, booted again, kernel and packages updated,
+purged.
+
+Root: an image is made by mmdebstrap from where this machine gets its own packages, mounted, and apt runs in it. DKMS
+builds there, at this machine's speed; what is booted under QEMU has the modules. All mounts are in a namespace of their
+own, and gone however this ends.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlane import proc
+from fairlane.places import ROOT
+from fairlane.settings import file
+from fairlane.vm import dmesg, kernels, packages, qemu
+
+TOOLS = ("mmdebstrap", "dpkg-buildpackage", "mke2fs", "qemu-system-x86_64")
+IMAGE_BYTES = 8 << 30
+STEP_S, VM_S = 3600.0, 7200.0
+DRIVE_BYTES, DRIVE_QUEUES = 1 << 30, 4
+DRIVE_IOPS = 400  # what a busy machine's emulated CPU can do, too
+WITHIN = 0.01
+
+# Debian's base, what a load needs, and an initrd that an emulated CPU unpacks fast.
+INCLUDE = ("systemd-sysv", "udev", "dbus", "initramfs-tools", "zstd", "fio", "ca-certificates")
+UNIT = """[Unit]
+After=multi-user.target fairlane.service
+[Service]
+Type=exec
+ExecStart=/usr/bin/python3 /root/host.py
+[Install]
+WantedBy=multi-user.target
+"""
+SETUP = """
+printf 'MODULES=list\\n' > /etc/initramfs-tools/conf.d/small
+printf 'virtio_pci\\nvirtio_blk\\next4\\n' >> /etc/initramfs-tools/modules
+printf '/dev/vda / ext4 defaults 0 1\\n' > /etc/fstab
+ln -sf /etc/systemd/system/host.service /etc/systemd/system/multi-user.target.wants/host.service
+systemctl mask apt-daily.timer apt-daily-upgrade.timer
+apt-get -q update
+"""
+ENTER = """
+mount -o loop "$1" "$2"
+mount -t proc proc "$2/proc"
+mount --rbind /dev "$2/dev"
+cp /etc/resolv.conf "$2/etc/resolv.conf"
+exec chroot "$2" sh -ec "$3"
+"""
+INSTALL = "apt-get -q install -y --no-install-recommends"
+
+# What a machine writes for itself as it runs, and other packages as they are set up.
+OF_OTHERS = (
+    *("/var/log/*", "/var/cache/*", "/var/lib/apt/*", "/var/lib/dpkg/*", "/var/lib/systemd/*", "/var/lib/dkms/mok.*"),
+    *("/root/*", "/tmp/*", "/run/*", "/boot/initrd.img-*", "/lib/modules/*/modules.*", "*/__pycache__*"),
+    *("/etc/alternatives/*", "/etc/ld.so.cache", "/var/lib/*/catalog/*", "/var/lib/python/*", "/var/tmp/*"),
+)
+
+
+def test_the_packages_have_the_projects_version_and_the_example_is_a_good_one() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (ROOT / "packaging" / "debian" / "changelog").read_text().startswith(f"fairlane ({version}) ")
+    settings = file.load(ROOT / "packaging" / "fairlane.toml")
+    assert settings.drives and settings.cgroups
+
+
+@pytest.fixture(scope="session")
+def debs() -> Iterator[tuple[Path, Path]]:
+    """Two folders of packages; the second's have a higher version."""
+    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    if os.geteuid() or missing:
+        pytest.fail(f"this test is for root, with {', '.join(TOOLS)} installed (missing: {missing})")
+    with tempfile.TemporaryDirectory(dir=kernels.cache_dir(), prefix="packages-") as temp:
+        folders = Path(temp, "first"), Path(temp, "second")
+        for folder, suffix in zip(folders, ("", "+1"), strict=True):
+            proc.output(["make", "-C", ROOT, "deb", f"SUFFIX={suffix}"], what="make deb", limit_s=STEP_S)
+            shutil.copytree(ROOT / "build" / "deb", folder)
+        yield folders
+
+
+@dataclass(frozen=True)
+class Host:
+    """An image with a Debian in it. Between two boots, commands run in it."""
+
+    folder: Path
+
+    @property
+    def image(self) -> Path:
+        return self.folder / "image"
+
+    @property
+    def mount(self) -> Path:
+        return self.folder / "mount"
+
+    def make(self, suite: str) -> None:
+        self.mount.mkdir()
+        with self.image.open("wb") as image:
+            image.truncate(IMAGE_BYTES)
+        proc.output(["mke2fs", "-q", "-t", "ext4", self.image], what="making a file system", limit_s=STEP_S)
+        sources = self.folder / "sources.list"
+        sources.write_text(packages.other_suites(packages.archives(), (suite, f"{suite}-security")))
+        bootstrap = ["mmdebstrap", "--mode=root", "--variant=apt", f"--include={','.join(INCLUDE)}", suite]
+        script = 'mount -o loop "$0" "$1"; dir=$1; sources=$2; shift 2; exec "$@" "$dir" "$sources"'
+        self._apart(script, str(self.image), str(self.mount), str(sources), *bootstrap)
+
+    def set_up(self) -> None:
+        for path, text in (
+            ("/etc/systemd/system/host.service", UNIT),
+            ("/etc/fairlane.toml", '[[drive]]\nname = "nvme*"\nscheduler = "kyber-fairness"\n'),
+            ("/root/host.py", (Path(__file__).parent / "guest" / "host.py").read_text()),
+        ):
+            self.write(path, text)
+        self.run(SETUP)
+
+    def run(self, script: str) -> str:
+        return self._apart(ENTER, "sh", str(self.image), str(self.mount), script)
+
+    def write(self, path: str, text: str) -> None:
+        self.run(f"cat > {path} <<'END_OF_FILE'\n{text}END_OF_FILE\n")
+
+    def copy(self, source: Path, target: str) -> None:
+        """Into the image."""
+        self._apart(
+            'mount -o loop "$0" "$1"; cp -r "$2" "$1/$3"', str(self.image), str(self.mount), str(source), target
+        )
+
+    def _apart(self, script: str, *args: str) -> str:
+        argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script, *args]
+        env = {
+            **os.environ,
+            "DEBIAN_FRONTEND": "noninteractive",
+            "LC_ALL": "C",
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+        return proc.output(argv, what="in the image", limit_s=STEP_S, env=env)
+
+    def releases(self, series: str) -> list[str]:
+        """Of Debian's ordinary kernels, oldest first."""
+        names = self.run(f"apt-cache pkgnames linux-image-{series}.").split()
+        pattern = rf"linux-image-({re.escape(series)}\.\d+(?:-\d+)?(?:\+deb[\d.]+)?-amd64)"
+        return sorted((match[1] for name in names if (match := re.fullmatch(pattern, name))), key=packages.natural)
+
+    def paths(self) -> set[str]:
+        return {merged(path) for path in self.run("find / -xdev").splitlines()}
+
+    def owned(self) -> set[str]:
+        return {merged(path) for path in self.run("cat /var/lib/dpkg/info/*.list").splitlines()}
+
+    def boot(self, release: str, *steps: str) -> list[dict[str, Any]]:
+        """What the guest found in each boot."""
+        boot = self.folder / "boot"
+        shutil.rmtree(boot, ignore_errors=True)
+        script = 'mount -o loop "$0" "$1"; mkdir "$2"; cp "$1/boot/vmlinuz-$3" "$1/boot/initrd.img-$3" "$2"'
+        self._apart(script, str(self.image), str(self.mount), str(boot), release)
+        self.run("rm -f /root/found.json")
+        accel = qemu.known_accel() or "tcg"
+        line = f"root=/dev/vda rw console=ttyS0 systemd.show_status=0 loglevel=5 fairlane.test={','.join(steps)}"
+        argv = ["qemu-system-x86_64", "-accel", accel, "-smp", "2", "-m", "1G", "-nic", "none", "-display", "none"]
+        argv += ["-kernel", str(boot / f"vmlinuz-{release}"), "-initrd", str(boot / f"initrd.img-{release}")]
+        argv += ["-append", f"{line} tsc=reliable clocksource=tsc" if accel == "tcg" else line]
+        argv += ["-drive", f"file={self.image},if=virtio,format=raw,cache=unsafe", "-serial", "stdio"]
+        console: list[str] = []
+        with (
+            qemu.nvme_drive(DRIVE_BYTES, DRIVE_QUEUES, DRIVE_IOPS) as (options, fds),
+            proc.group([*argv, *options], pass_fds=fds, merge=True) as process,
+        ):
+            end = time.monotonic() + VM_S
+            proc.lines(process, lambda text, _err: console.append(text), lambda: end)
+        found: list[dict[str, Any]] = json.loads(self.run("cat /root/found.json"))
+        assert len(found) == len(steps) and not any("failed" in each for each in found), "\n".join(
+            each.get("failed", "") for each in found
+        ) + "\n".join(console[-40:])
+        return found
+
+
+def merged(path: str) -> str:
+    """/usr/lib is /lib, and so on."""
+    return re.sub(r"^/usr/(lib|lib64|bin|sbin)(?=/|$)", r"/\1", path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("suite", "series"), [("bookworm", "6.1"), ("trixie", "6.12")])
+def test_installed_booted_updated_and_purged(suite: str, series: str, debs: tuple[Path, Path]) -> None:
+    with tempfile.TemporaryDirectory(dir=kernels.cache_dir(), prefix="host-") as temp:
+        host = Host(Path(temp))
+        host.make(suite)
+        lifetime(host, series, *debs)
+
+
+def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
+    host.set_up()
+    old, new = host.releases(series)[-2:]
+    host.run(f"{INSTALL} linux-image-{old} linux-headers-{old}")
+    before = host.paths()
+
+    # The block headers of a kernel that is not the newest are fetched.
+    installed(host, first, old)
+    without_a_source_it_stops_with_a_sentence(host, old)
+    for found in host.boot(old, "shares", "shares"):
+        as_weighted(found, old, first)
+
+    host.run(f"{INSTALL} linux-image-amd64 linux-headers-amd64 linux-source")
+    assert modules(host, new) == modules(host, old), "a new kernel has them, too"
+    installed(host, second, old, new)
+    shared, purged = host.boot(new, "shares", "purge")
+    as_weighted(shared, new, second)
+    assert "[none]" in purged["scheduler"]
+    assert not [name for name in purged["modules"] if name in {each.replace("-", "_") for each in NAMES}]
+    assert not dmesg.bad(purged["log"])
+    left = host.paths() - before
+    assert not [path for path in left if "fairlane" in path and not path.startswith(("/var/log/", "/root/"))]
+    unowned = sorted(left - host.owned())
+    assert not [path for path in unowned if not any(fnmatch.fnmatch(path, pattern) for pattern in OF_OTHERS)]
+
+
+NAMES = tuple(name.removesuffix(".ko") for name in kernels.MODULES)
+
+
+def modules(host: Host, release: str) -> list[str]:
+    """Ours, that modprobe finds for it."""
+    there = host.run(f"cd /lib/modules/{release}/updates/dkms 2>/dev/null && ls || true").split()
+    return sorted(name.split(".")[0] for name in there)
+
+
+def installed(host: Host, debs: Path, *releases: str) -> None:
+    """Once more with the same command it is an upgrade."""
+    host.run("rm -rf /root/debs")
+    host.copy(debs, "root/debs")
+    said = host.run(f"{INSTALL} /root/debs/fairlane_*.deb /root/debs/fairlane-dkms_*.deb")
+    for release in releases:
+        assert {"fairlane", "kyber-fairness", "fairlane-qos", "vssd"} <= set(modules(host, release)), said
+    assert host.run("dpkg-query -W -f '${Version} ' fairlane fairlane-dkms").split() == 2 * [version(debs)]
+
+
+def version(debs: Path) -> str:
+    return next(debs.glob("fairlane-dkms_*.deb")).name.split("_")[1]
+
+
+def without_a_source_it_stops_with_a_sentence(host: Host, release: str) -> None:
+    script = f"""
+rm -rf /tmp/build && cp -r /usr/src/fairlane-* /tmp/build && cd /tmp/build
+echo 'Dir::State::Lists "/nonexistent";' > /tmp/apt.conf
+APT_CONFIG=/tmp/apt.conf ./build {release} /lib/modules/{release}/build 2>&1 || echo failed
+rm -rf /tmp/build /tmp/apt.conf
+"""
+    *_, said, status = host.run(script).splitlines()
+    assert status == "failed"
+    assert said.startswith("fairlane-dkms: the block headers of Linux "), said
+
+
+def as_weighted(found: dict[str, Any], release: str, debs: Path) -> None:
+    print(found["release"], found["shares"], f"{found['requests_per_s']:.0f} requests/s", *found["why"], sep="\n")
+    assert found["release"] == release
+    assert f"/{release}/updates/dkms/" in found["module"]
+    assert version(debs) in found["packages"]
+    wanted = {"gold": 0.5, "silver": 0.3, "bronze": 0.2}
+    assert found["shares"] == pytest.approx(wanted, abs=WITHIN)
+    assert any("bronze" in line for line in found["why"])
+    assert any(line.startswith("fairlane_read_bytes_total{") for line in found["metrics"])
+    [sentence] = found["demo"]
+    assert sentence.startswith("fairlane: fairlane demo: ") and "use a checkout" in sentence
+    assert not dmesg.bad(found["log"])
