@@ -45,7 +45,7 @@ class Inotify:
 
     def read(self) -> list[Event]:
         """All that has happened since; none is no error."""
-        events = []
+        events: list[Event] = []
         while True:
             try:
                 data = os.read(self._fd, BUFFER)

@@ -39,7 +39,7 @@ def rounds(mount: Path) -> Iterator[bool]:
         _watch(notices, mount)
         yield True
         while True:
-            select.select([notices, asked], [], [])
+            select.select([notices.fileno(), asked], [], [])
             time.sleep(QUIET_S)
             signals = _read(asked)
             if signals & {signal.SIGTERM, signal.SIGINT}:

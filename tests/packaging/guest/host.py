@@ -53,7 +53,9 @@ def wait_for(look: Callable[[], bool], what: str) -> None:
 
 
 def scheduler() -> str:
-    return Path("/sys/block", DRIVE, "queue", "scheduler").read_text().strip()
+    """Udev may find the drive long after the services are up."""
+    file = Path("/sys/block", DRIVE, "queue", "scheduler")
+    return file.read_text().strip() if file.exists() else ""
 
 
 def shares(found: dict[str, Any]) -> None:
