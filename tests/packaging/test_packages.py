@@ -155,7 +155,8 @@ class Host:
         return sorted((match[1] for name in names if (match := re.fullmatch(pattern, name))), key=packages.natural)
 
     def paths(self) -> set[str]:
-        return {merged(path) for path in self.run("find / -xdev").splitlines()}
+        """All but what update-alternatives makes for other packages."""
+        return {merged(path) for path in self.run("find / -xdev -not -lname '/etc/alternatives/*'").splitlines()}
 
     def owned(self) -> set[str]:
         return {merged(path) for path in self.run("cat /var/lib/dpkg/info/*.list").splitlines()}
