@@ -12,8 +12,7 @@
  *
  * A drive serves whoever has most in it. So who has all of its requests in the drive, and gets a half of
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
- * gets less than a quarter: a tenant that sends one request at a time, mostly; and who has, on
- * average, less than half of the requests that it has at most: what holds it up is elsewhere.
+ * gets less than a quarter: a tenant that sends one request at a time, mostly.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -39,8 +38,6 @@ struct fl_progress {
 struct fl_behind { /* of a flow, when it was last counted anew */
 	struct fl_progress own, all;
 	u64 looked_ns; /* when it was last looked at */
-	u64 looks, has; /* how often since then, and its requests in all of these looks */
-	u64 most; /* requests that it had at a time */
 };
 
 /* What @flow did, and how many requests it has: in the drive, or waiting. */
@@ -79,16 +76,9 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
 	b->looked_ns = now_ns;
-	b->looks++;
-	b->has += has;
-	b->most = max_t(u64, b->most, has);
 	if (stale || !has || requests > FL_BEHIND_ANEW) {
 		b->own = p;
 		b->all = all;
-		b->looks = 1;
-		b->has = has;
-		if (requests > FL_BEHIND_ANEW)
-			b->most = max_t(u64, has, b->most - b->most / 8);
 	}
 	if (stale || !has || got >= due)
 		return 0;
@@ -99,8 +89,6 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 		return 0;
 	if (all.cost - b->all.cost < in_drive)
 		return in_drive; /* some of what is in the drive was sent before */
-	if (2 * b->has < b->most * b->looks)
-		return 1; /* what holds it up is elsewhere */
 	return max_t(u64, mul_u64_u64_div_u64(in_drive, got, due), 1);
 }
 

@@ -75,6 +75,7 @@ struct fl_knee_look {
 struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
+	s64 got; /* what somebody got of its due when the level was lowered last; 0: that is long ago */
 	bool searching, again; /* its pair is measured once more */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
@@ -138,31 +139,41 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 	k->spread = FL_KNEE_SPREAD_MAX / 2;
 }
 
-/* The ceiling, if with more than @fits in the drive somebody does not get its share. 0, or @level: there is none. */
-static inline s64 fl_knee_below(s64 fits, s64 level)
+/* Nobody is known who does not get its share. */
+static inline void fl_knee_unknown(struct fl_knee *k)
 {
-	return fits && fits < level ? max_t(s64, fits - fits / FL_KNEE_MARGIN, 1) : FL_KNEE_MOST;
+	k->ceiling = FL_KNEE_MOST;
+	k->got = 0;
 }
 
 /*
- * The ceiling is not above @ceiling. A search that began without knowing begins again there. Else it is
- * a matter of steps, but for a level that is far off, if @far_too. True if the level has changed.
+ * With more than @fits in the drive somebody does not get its share; 0, or @level: nobody. The ceiling is
+ * a little below. Of @level, it gets @fits: so much of its due. True if that is less by half than when
+ * it was lowered last: else lower is no help, what holds it up is elsewhere.
  */
-static inline bool fl_knee_lower(struct fl_knee *k, s64 ceiling, bool far_too)
+static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 level)
+{
+	s64 got, lacked = FL_KNEE_ONE - k->got;
+
+	if (!fits || fits >= level)
+		return false;
+	got = div64_s64(fits * FL_KNEE_ONE, level);
+	if (k->got && 2 * (FL_KNEE_ONE - got) > lacked)
+		return false;
+	k->got = got;
+	k->ceiling = min_t(s64, k->ceiling, max_t(s64, fits - fits / FL_KNEE_MARGIN, 1));
+	return true;
+}
+
+/* The same in a search. One that began without knowing begins again at the ceiling. True if it does. */
+static inline bool fl_knee_lower(struct fl_knee *k, s64 fits)
 {
 	s64 level = fl_knee_level(k);
 	bool known = level > k->ceiling;
 
-	k->ceiling = min_t(s64, k->ceiling, ceiling);
-	if (k->searching && !known && level > ceiling) {
-		fl_knee_search(k, level, 0);
-		return true;
-	}
-	if (k->searching || !far_too || level <= ceiling + ceiling / 2)
+	if (!fl_knee_fits(k, fits, level) || known || level <= k->ceiling)
 		return false;
-	__fl_knee_forget(k);
-	__fl_knee_begin_window(k, false);
-	k->middle = div64_s64(ceiling * FL_KNEE_ONE, FL_KNEE_ONE + k->spread);
+	fl_knee_search(k, level, 0);
 	return true;
 }
 

@@ -88,9 +88,10 @@
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
-/* Pressing: for each late request so much, against one for each in time. */
+/* Pressing: for each late request so much, against one for each in time; and of who is behind, per tick. */
 #define FA_TIMELY 99
 #define FA_PRESS_MAX (8 * FA_TIMELY)
+#define FA_PRESS_BEHIND (FA_PRESS_MAX / 4)
 #define FA_PRESS_EASE (FA_PRESS_MAX / 64)
 
 /* Siblings: the flows below one, and its own requests. Under dev->lock but for vt. */
@@ -143,8 +144,7 @@ struct fa_hwq {
 struct fa_count {
 	u64 done[2], all; /* reads, and all others; all that were sent */
 	u64 judged; /* see fa_hwq */
-	u64 cost, requests; /* in the drive */
-	u64 tags; /* of those that are in use */
+	u64 cost, requests, tags; /* in the drive; tags of its hardware queues that are in use */
 };
 
 struct fa_dev {
@@ -617,8 +617,7 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
 {
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
-	u64 judged = now->judged - fa->last.judged;
-	u32 late = judged >> 32, timely = judged;
+	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
 	/* a search begins with as much as there is, so that nobody waits at first; but one may be very dear */
 	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE), fits = 0;
 
@@ -627,28 +626,28 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	if (waited || (fa->tight && fa->knee.searching) ||
 	    (atomic_read(&fa->nr_waiting) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	fa->press += (s64)FA_TIMELY * late - timely - FA_PRESS_EASE;
 	begins = !fa->tight && several && now->requests > FA_LEAST && again;
 	if (fa->tight || begins)
 		fits = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					     fa->since_ns, fa->tick_ns, fa->tight);
 	begins = begins && (late || fits);
-	if (fa->tight) {
-		moved = fl_knee_lower(&fa->knee, fl_knee_below(fits, level), again);
-		if (fa->knee.searching)
-			fa->begin_ns = fa->tick_ns + fa->again_ns;
-		else if (waited && !fits && fa->press <= 0 && again)
+	fa->press += (s64)FA_TIMELY * late - (u32)judged + (fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE);
+	if (fa->tight && fa->knee.searching) {
+		moved = fl_knee_lower(&fa->knee, fits);
+		fa->begin_ns = fa->tick_ns + fa->again_ns;
+	} else if (fa->tight) {
+		if (waited && fa->press <= 0 && again)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
-		begins = fa->press >= FA_PRESS_MAX && !fa->knee.searching && again;
+		begins = fa->press >= FA_PRESS_MAX && again;
 	} else if (begins) {
-		fa->knee.ceiling = fl_knee_below(fits, level);
+		fl_knee_unknown(&fa->knee);
+		fl_knee_fits(&fa->knee, fits, level);
 		fa->full_ns = fa->tick_ns;
 	}
-	if (begins)
-		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0);
 	if (begins || moved)
 		fa->since_ns = fa->tick_ns + 1;
-	if (begins || (moved && !fa->knee.searching)) {
+	if (begins) {
+		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
@@ -736,6 +735,7 @@ static void fa_init_dev(struct fl_dev *dev)
 	struct fa_dev *fa = to_fa_dev(dev);
 
 	INIT_LIST_HEAD(&fa->credited);
+	fl_knee_unknown(&fa->knee);
 	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0);
 	fa->again_ns = FA_AGAIN_MIN_NS;
 	fa->moment_ns = FA_MOMENT_FIRST_NS;
