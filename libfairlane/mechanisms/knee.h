@@ -32,7 +32,8 @@
  *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
  *   it seems to do more by cost, or by number, if somebody else gets more of it.
  * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
- *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice.
+ *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice,
+ *   unless that is plain: when a drive that is being filled had little in it at first.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
@@ -58,6 +59,7 @@
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
 #define FL_KNEE_PAIRS_MIN 2
 #define FL_KNEE_PAIRS_MAX 8
+#define FL_KNEE_PLAIN (FL_KNEE_ONE / 2)
 #define FL_KNEE_MARGIN 8
 #define FL_KNEE_RISE 16 /* the ceiling by one in so many, in so many requests */
 #define FL_KNEE_RISE_REQUESTS 4096
@@ -227,7 +229,7 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
 	s64 error2 = 0, slope = __fl_knee_slope(k, &error2), upper = __fl_knee_upper(k);
 	int way = slope > __fl_knee_enough(k, upper, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH)) ? 1 : -1;
-	bool turns = way == -k->way || (way > 0 && !k->way);
+	bool turns = way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN);
 	int i;
 
 	__fl_knee_forget(k);
