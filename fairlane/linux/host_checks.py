@@ -60,7 +60,7 @@ def _kernel(release: str, versions: Sequence[str], root: Path) -> Iterator[Check
 
 def _signing(files: list[Path], loaded: bool, root: Path) -> Check:
     """Whether the kernel takes only modules that somebody whom it trusts has signed, and so ours."""
-    lockdown = (sysfs.said(root / "sys/kernel/security/lockdown") or "").partition("[")[2].partition("]")[0]
+    lockdown = sysfs.chosen(sysfs.said(root / "sys/kernel/security/lockdown") or "")
     why = []
     if sysfs.said(root / "sys/module/module/parameters/sig_enforce") == "Y":
         why.append("module.sig_enforce")
@@ -124,7 +124,7 @@ def _competitors(root: Path) -> Iterator[Check]:
     costly = competitors.io_cost(mount)
     todo = "echo 'MAJ:MIN enable=0' > /sys/fs/cgroup/io.cost.qos, or give those drives no scheduler of ours"
     yield Check("io.cost", not costly, _list(costly, "throttles nobody"), todo, needed=False)
-    bfq = [device for device in _devices(root) if "[bfq]" in (sysfs.said(_queue(root, device, "scheduler")) or "")]
+    bfq = [each for each in _devices(root) if sysfs.chosen(sysfs.said(_queue(root, each, "scheduler")) or "") == "bfq"]
     todo = "name those drives in /etc/fairlane.toml, or leave them to BFQ: it goes by io.bfq.weight, not by ours"
     yield Check("bfq", not bfq, _list(bfq, "no drive has it"), todo, needed=False)
     owners = [str(path.relative_to(mount)) for path in competitors.owners(mount)]
@@ -162,7 +162,7 @@ def _drives(release: str, root: Path) -> Iterator[Check]:
         chosen = [
             name
             for place in ("queue", "fairlane")
-            if (name := (sysfs.said(folder / place / "scheduler") or "").partition("[")[2].partition("]")[0])
+            if (name := sysfs.chosen(sysfs.said(folder / place / "scheduler") or ""))
         ]
         scheduler = next((name for name in chosen if name != "none"), "none")
         detail = f"{model}, {queues} hardware queues, {scheduler}"

@@ -23,7 +23,7 @@ def schedulers(device: str, place: str = QUEUE) -> list[str]:
 
 
 def current_scheduler(device: str, place: str = QUEUE) -> str:
-    return scheduler_file(device, place).read_text().partition("[")[2].partition("]")[0]
+    return sysfs.chosen(scheduler_file(device, place).read_text())
 
 
 def tunables(device: str) -> dict[str, str]:

@@ -25,6 +25,11 @@ def said(path: Path) -> str | None:
         return None
 
 
+def chosen(said: str) -> str:
+    """Of all that is possible, what is in brackets: "none" of "[none] bfq"; "" if nothing is."""
+    return said.partition("[")[2].partition("]")[0]
+
+
 def line_of(file: Path, number: str) -> str | None:
     """What a cgroup file says about the device, or None."""
     for line in file.read_text().splitlines():

@@ -173,7 +173,7 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits)
 	s64 level = fl_knee_level(k);
 	bool known = level > k->ceiling;
 
-	if (!fl_knee_fits(k, fits, level) || known || level <= k->ceiling)
+	if (!fl_knee_fits(k, fits, level) || known)
 		return false;
 	fl_knee_search(k, level, 0);
 	return true;
@@ -195,7 +195,7 @@ static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
 
 /*
  * A pair is complete. What is the slope, and its error, squared? That of reads, or of all others, does
- * not count if they are a sixteenth of all.
+ * not count if they are a sixteenth of all, or less.
  */
 static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 {

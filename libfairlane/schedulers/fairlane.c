@@ -172,7 +172,7 @@ struct fa_dev {
 	struct fa_count last; /* of the last tick */
 	u64 last_limited;
 	struct fl_progress all; /* of all, since ever */
-	u64 begin_ns, again_ns, aged_ns; /* when it may search again, and how long until the next time; by tick() */
+	u64 begin_ns, again_ns, aged_ns; /* when to search again, how long until then; when flows were aged */
 	u64 budget, middle; /* a tunable, and what is shown of the knee */
 };
 

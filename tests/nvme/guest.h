@@ -73,10 +73,7 @@ static inline void guest_interrupt(void *ctx, unsigned int vector)
 
 static inline u64 guest_random(struct guest *g)
 {
-	g->random ^= g->random << 13;
-	g->random ^= g->random >> 7;
-	g->random ^= g->random << 17;
-	return g->random;
+	return next_random(&g->random);
 }
 
 /* @bytes of memory that are zeroes, at the beginning of a page, and in one piece. */

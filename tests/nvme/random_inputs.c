@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "test.h"
+
 #define MADE 500
 #define MAX 4096
 
@@ -17,10 +19,7 @@ static uint64_t state = 88172645463325252ull;
 
 static uint32_t below(uint32_t n)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (uint32_t)((unsigned __int128)state * n >> 64);
+	return (uint32_t)((unsigned __int128)next_random(&state) * n >> 64);
 }
 
 static size_t load(const char *path, uint8_t *data)

@@ -21,10 +21,7 @@ struct host {
 
 static inline u64 host_random(struct host *h)
 {
-	h->random ^= h->random << 13;
-	h->random ^= h->random >> 7;
-	h->random ^= h->random << 17;
-	return h->random;
+	return next_random(&h->random);
 }
 
 /* 0..n-1 */

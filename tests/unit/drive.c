@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 #include "drive.h"
+#include "test.h"
 
 #include <stdlib.h>
 
@@ -152,10 +153,7 @@ void drive_families(struct drive *d, struct tenant **t, unsigned int depth)
 
 static unsigned int percent(struct tenant *t)
 {
-	t->rng ^= t->rng << 13;
-	t->rng ^= t->rng >> 7;
-	t->rng ^= t->rng << 17;
-	return t->rng % 100;
+	return next_random(&t->rng) % 100;
 }
 
 void drive_start(struct drive *d)

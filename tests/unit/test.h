@@ -3,6 +3,7 @@
 #ifndef TEST_H
 #define TEST_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,15 @@ static int test_failures;
 #define CHECK_NEAR(value, ideal, tolerance)                                                       \
 	CHECK((value) >= (ideal) * (1 - (tolerance)) && (value) <= (ideal) * (1 + (tolerance)),   \
 	      "%g, wanted %g within %g %%", (double)(value), (double)(ideal), 100 * (tolerance))
+
+/* The same numbers in each run (xorshift64); *@state is not 0. */
+static inline uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
 
 /* Run the tests whose names contain argv[1] (all without), and report as CI reads it. */
 static inline int run_tests(const struct test *tests, int argc, char **argv)

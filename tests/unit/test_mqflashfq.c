@@ -447,10 +447,7 @@ static void test_idling_forgives_no_debt(void)
 
 static u64 random_below(u64 *state, u64 n)
 {
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state % n;
+	return next_random(state) % n;
 }
 
 struct pool {

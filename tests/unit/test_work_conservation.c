@@ -76,10 +76,7 @@ static double mean_middle; /* geometric, over the last let_go_for() */
 
 static double noise(double most)
 {
-	rng ^= rng << 13;
-	rng ^= rng >> 7;
-	rng ^= rng << 17;
-	return most * ((double)(rng % 2001) / 1000 - 1);
+	return most * ((double)(next_random(&rng) % 2001) / 1000 - 1);
 }
 
 static double rate_of(const struct model *m, double in_drive)
