@@ -526,7 +526,7 @@ static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 		d2f->limited_for = D2_LIMITED_FOR;
 	if (d2f->limited && (slow || !--d2f->limited_periods))
 		d2_set_limited(d2, d2f, false);
-	d2f->moved = vt - d2f->seen_vt;
+	d2f->moved = max_t(s64, vt - d2f->seen_vt, 0); /* less: what it had sent before was not taken */
 	d2f->unhindered = d2f->whole && !slow;
 	if (d2f->whole && !d2f->limited) {
 		if (!p->max || ahead > p->max_ahead) {

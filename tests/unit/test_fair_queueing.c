@@ -343,6 +343,42 @@ static void test_what_the_drive_did_not_take_is_not_charged(void)
 	drive_exit(&d);
 }
 
+static void sends(struct fl_flow *flow, unsigned int requests)
+{
+	struct fl_req rq;
+
+	while (requests--) {
+		rq = (struct fl_req){ .op = FL_READ, .bytes = 4096 };
+		fl_route(d.dev, 0, flow, &rq);
+		fl_done(&rq);
+	}
+}
+
+/* The last request of one that is far ahead is not taken, a while after it was sent. */
+static void test_what_the_drive_did_not_take_is_no_pace(void)
+{
+	struct fl_req first, kept = { .op = FL_READ, .bytes = 4096 }, late = kept;
+	struct fl_flow *ahead, *behind;
+	u64 ratio;
+
+	ahead = two_flows(&first);
+	behind = fl_req_queue(&first)->flow;
+	fl_route(d.dev, 0, ahead, &kept);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	sends(ahead, 200);
+	fl_route(d.dev, 0, ahead, &late);
+	sends(behind, 20);
+	drive_run(&d, NSEC_PER_SEC);
+	ratio = drive_var(&d, "hl_ratio");
+	fl_requeue(&late);
+	sends(behind, 20);
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK(drive_var(&d, "hl_ratio") <= ratio, "%lu, from %lu", drive_var(&d, "hl_ratio"), ratio);
+	fl_done(&kept);
+	fl_done(&first);
+	drive_exit(&d);
+}
+
 static void test_a_fixed_ratio_stays_and_may_be_unfair(void)
 {
 	four_tenants(&fl_d2fq);
@@ -569,6 +605,7 @@ static const struct test tests[] = {
 	  test_a_burst_counts_before_any_of_it_is_done },
 	{ "d2fq: what the drive did not take is not charged",
 	  test_what_the_drive_did_not_take_is_not_charged },
+	{ "d2fq: what the drive did not take is no pace", test_what_the_drive_did_not_take_is_no_pace },
 	{ "d2fq: a fixed H/L ratio stays, and may be unfair",
 	  test_a_fixed_ratio_stays_and_may_be_unfair },
 	{ "d2fq: every request is counted in its class", test_every_request_is_in_a_class },
