@@ -185,7 +185,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	unsigned int i;
 	int op;
 
-	if (!name || !kflow->attached)
+	if (!name || !READ_ONCE(kflow->attached))
 		return 0;
 	for (i = 0; i < kflow->kdev->dev.nr_hwqs; i++) {
 		struct fl_queue *q = fl_flow_queue(&kflow->flow, i);
@@ -236,7 +236,7 @@ static u64 fl_prfill_histogram(struct seq_file *sf, struct blkg_policy_data *pd,
 	const char *name = fl_dev_name(pd_to_blkg(pd));
 	unsigned int index, i;
 
-	if (!name || !kflow->attached)
+	if (!name || !READ_ONCE(kflow->attached))
 		return 0;
 	seq_puts(sf, name);
 	for (index = 0; index < FL_NR_TIMES; index++) {

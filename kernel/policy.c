@@ -23,7 +23,7 @@ void fl_kflow_detach(struct fl_kflow *kflow)
 	lockdep_assert_held(&kflow->kdev->dev.lock);
 	if (!kflow->attached)
 		return;
-	kflow->attached = false;
+	WRITE_ONCE(kflow->attached, false);
 	if (sched->exit_flow)
 		sched->exit_flow(&kflow->flow);
 	fl_flow_set_busy(&kflow->flow, false);
@@ -280,7 +280,7 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
-		kflow->attached = true;
+		WRITE_ONCE(kflow->attached, true);
 		if (!blkg->parent)
 			kdev->root = kflow;
 	}
