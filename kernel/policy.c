@@ -40,6 +40,28 @@ static void fl_kflow_free(struct fl_kflow *kflow)
 	kfree(kflow);
 }
 
+/* A flow on @kdev, which may be NULL; NULL: out of memory. */
+static struct fl_kflow *fl_kflow_alloc(struct fl_kdev *kdev, gfp_t gfp)
+{
+	size_t size = kdev ? kdev->dev.sched->flow_size : sizeof(struct fl_flow);
+	struct fl_kflow *kflow = kzalloc(offsetof(struct fl_kflow, flow) + size, gfp);
+
+	if (!kflow)
+		return NULL;
+	kflow->kdev = kdev;
+	memset32(kflow->own, FL_NOT_SET, FL_NR_SETTINGS);
+	INIT_LIST_HEAD(&kflow->flow.node);
+	if (!kdev)
+		return kflow;
+	kflow->flow.dev = &kdev->dev;
+	kflow->retry = jiffies;
+	kflow->flow.queues = kcalloc(kdev->dev.nr_hwqs, sizeof(kflow->flow.queues[0]), gfp);
+	if (kflow->flow.queues)
+		return kflow;
+	kfree(kflow);
+	return NULL;
+}
+
 static void fl_kflow_free_rcu(struct rcu_head *rcu)
 {
 	struct fl_kflow *kflow = container_of(rcu, struct fl_kflow, rcu);
@@ -217,37 +239,20 @@ static void fl_recall(struct fl_blkcg *fb, const struct gendisk *disk, struct fl
  * The block layer calls this when a cgroup issues its first I/O to the device,
  * maybe from where it may not sleep. If it fails, the cgroup's I/O goes to the
  * flow of its nearest ancestor, and the block layer tries again with the next one.
- * So it is small: a flow's queues are made when they are used.
+ * So it is small: a flow's queues are made when they are used. It is charged as they are,
+ * and for the same reason made uncharged if need be.
  */
 static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 {
 	struct fl_kdev *kdev = fl_kdev_get(fl_pd_alloc_queue);
-	const struct fl_sched *sched = kdev ? kdev->dev.sched : NULL;
-	struct fl_kflow *kflow;
+	struct fl_kflow *kflow = fl_kflow_alloc(kdev, gfp | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 
-	gfp |= __GFP_ACCOUNT;
-	kflow = kzalloc(offsetof(struct fl_kflow, flow) +
-				(sched ? sched->flow_size : sizeof(struct fl_flow)),
-			gfp);
 	if (!kflow)
-		goto err_put;
-	kflow->kdev = kdev;
-	memset32(kflow->own, FL_NOT_SET, FL_NR_SETTINGS);
-	INIT_LIST_HEAD(&kflow->flow.node);
-	if (kdev) {
-		kflow->flow.dev = &kdev->dev;
-		kflow->retry = jiffies;
-		kflow->flow.queues =
-			kcalloc(kdev->dev.nr_hwqs, sizeof(kflow->flow.queues[0]), gfp);
-		if (!kflow->flow.queues)
-			goto err_free;
+		kflow = fl_kflow_alloc(kdev, gfp);
+	if (kflow) {
+		atomic_inc(&fl_nr_kflows);
+		return &kflow->pd;
 	}
-	atomic_inc(&fl_nr_kflows);
-	return &kflow->pd;
-
-err_free:
-	fl_kflow_free(kflow);
-err_put:
 	if (kdev)
 		fl_kdev_put(kdev);
 	return NULL;
