@@ -57,6 +57,7 @@ static int fl_set_default(struct blkcg *blkcg, enum fl_setting setting, const ch
 static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf)
 {
 	struct fl_kept *spare = kmalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
+	struct gendisk *first = NULL; /* the disk, if this is the first that is set for it */
 	struct blkg_conf_ctx ctx;
 	struct fl_kflow *kflow;
 	bool prepared;
@@ -83,10 +84,18 @@ static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf
 	fl_keep(fl_blkcg_of(blkcg), ctx.blkg->q->disk->diskseq, setting, value, &spare);
 	fl_kflow_update(kflow);
 	spin_unlock(&blkcg->lock);
+	if (!spare) {
+		first = ctx.blkg->q->disk;
+		get_device(disk_to_dev(first));
+	}
 	ret = 0;
 out:
 	fl_conf_exit(&ctx, prepared);
 	kfree(spare);
+	if (first) {
+		fl_forget_gone(fl_blkcg_of(blkcg), first);
+		put_device(disk_to_dev(first));
+	}
 	return ret;
 }
 

@@ -5,7 +5,9 @@
  */
 #include <linux/kernel.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/wait.h>
 
 #include "policy.h"
@@ -190,6 +192,12 @@ u32 fl_setting_of(const struct fl_blkcg *fb, const struct fl_kflow *kflow, enum 
 	return fl_ranges[setting].def;
 }
 
+static void fl_drop_kept(struct fl_kept *kept)
+{
+	list_del(&kept->node);
+	kfree(kept);
+}
+
 static struct fl_kept *fl_find_kept(struct fl_blkcg *fb, u64 diskseq)
 {
 	struct fl_kept *kept;
@@ -200,7 +208,7 @@ static struct fl_kept *fl_find_kept(struct fl_blkcg *fb, u64 diskseq)
 	return NULL;
 }
 
-/* Keep what was set for a disk. @spare is used, and then NULL, if the disk is a new one. */
+/* Keep what was set for a disk, while anything is. @spare is used, and then NULL, if nothing was. */
 void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 value,
 	     struct fl_kept **spare)
 {
@@ -209,15 +217,54 @@ void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 valu
 
 	spin_lock_irqsave(&fb->lock, flags);
 	kept = fl_find_kept(fb, diskseq);
-	if (!kept) {
+	if (!kept && value != FL_NOT_SET) {
 		kept = *spare;
 		*spare = NULL;
 		kept->diskseq = diskseq;
 		memset32(kept->own, FL_NOT_SET, FL_NR_SETTINGS);
 		list_add(&kept->node, &fb->kept);
 	}
-	kept->own[setting] = value;
+	if (kept) {
+		kept->gone = false;
+		kept->own[setting] = value;
+		if (!memchr_inv(kept->own, 0xff, sizeof(kept->own)))
+			fl_drop_kept(kept);
+	}
 	spin_unlock_irqrestore(&fb->lock, flags);
+}
+
+/*
+ * Drop what is kept for disks that are gone. Called when something is kept for another one,
+ * @disk: so there is never more than there are disks, and that. The caller has a reference
+ * to it. May sleep.
+ */
+void fl_forget_gone(struct fl_blkcg *fb, struct gendisk *disk)
+{
+	static DEFINE_MUTEX(lock); /* two at once would mark for each other */
+	struct class_dev_iter disks;
+	struct fl_kept *kept, *next;
+	struct device *dev;
+
+	mutex_lock(&lock);
+	spin_lock_irq(&fb->lock);
+	list_for_each_entry(kept, &fb->kept, node)
+		kept->gone = true;
+	spin_unlock_irq(&fb->lock);
+	class_dev_iter_init(&disks, disk_to_dev(disk)->class, NULL, NULL);
+	while ((dev = class_dev_iter_next(&disks))) {
+		spin_lock_irq(&fb->lock);
+		kept = fl_find_kept(fb, dev_to_disk(dev)->diskseq);
+		if (kept)
+			kept->gone = false;
+		spin_unlock_irq(&fb->lock);
+	}
+	class_dev_iter_exit(&disks);
+	spin_lock_irq(&fb->lock);
+	list_for_each_entry_safe(kept, next, &fb->kept, node)
+		if (kept->gone)
+			fl_drop_kept(kept);
+	spin_unlock_irq(&fb->lock);
+	mutex_unlock(&lock);
 }
 
 /* The disk has a scheduler of ours again: what was set for it counts again. */
@@ -362,7 +409,7 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
 	struct fl_kept *kept, *next;
 
 	list_for_each_entry_safe(kept, next, &fb->kept, node)
-		kfree(kept);
+		fl_drop_kept(kept);
 	kfree(fb);
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import kit
 from kit import OURS, Cgroup, Fio
 
+from fairlane import proc
 from fairlane.vm.guest import CGROUPS
 
 
@@ -139,6 +141,38 @@ def a_weight_counts_at_once() -> None:
             shares(75)  # what was set for the drive counts again
         a.remove()
         b.remove()
+
+
+def what_was_set_for_drives_that_are_gone() -> None:
+    """It is forgotten: however many drives come and go, Linux holds no more of it than there are drives."""
+    proc.modprobe("loop")
+    tracing, cgroup = kit.tracing(), Cgroup()
+    events = [tracing / "events/kmem" / name / "enable" for name in ("kmalloc", "kfree")]
+    (tracing / "set_event_pid").write_text(str(os.getpid()))
+    (tracing / "trace").write_text("")
+    drives = set()
+    for turn in range(12):
+        with kit.loop_device(1 << 20) as disk:
+            kit.set_scheduler(disk, OURS)
+            drives.add(Path("/sys/block", disk, "diskseq").read_text())
+            number = Path("/sys/block", disk, "dev").read_text().strip()
+            # Nothing is set yet, but the cgroup's flow is made.
+            assert refused(cgroup.file("weight"), f"{number} 0") == errno.ERANGE
+            for event in events:
+                event.write_text("1")
+            cgroup.file("weight").write_text(f"{number} {1 + turn}")
+            for event in events:
+                event.write_text("0")
+            assert f"{number} {1 + turn}\n" in cgroup.file("weight").read_text()
+            kit.set_scheduler(disk, "none")
+    assert len(drives) == 12, f"not all are new ones: {drives}"
+    (tracing / "set_event_pid").write_text("")
+    ours = [line for line in (tracing / "trace").read_text().splitlines() if "[fairlane]" in line]
+    taken, given = (sum(f" {name}: " in line for line in ours) for name in ("kmalloc", "kfree"))
+    assert taken >= 12, f"what is kept was not seen: {ours}"
+    assert taken - given <= 1, f"{taken} times memory was taken, and {given} times given back"
+    cgroup.remove()
+    kit.all_given_back()
 
 
 def statistics() -> None:
@@ -325,6 +359,7 @@ kit.sections(
     weights_of_others,
     latencies,
     a_weight_counts_at_once,
+    what_was_set_for_drives_that_are_gone,
     statistics,
     tunables,
     prices,
