@@ -34,7 +34,7 @@ VERSIONS = supported.VERSIONS
 SCHEDULERS = ("fairlane.ko", *(f"{each.module}.ko" for each in schedulers.SCHEDULERS))
 MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
 UNPACK_S = 300
-BUILD_S = 300
+BUILD_S = 1800  # as in lab_kernel.py
 
 CHECKERS = ("kasan", "kcsan")  # what in a release's name says that this kernel checks itself, see lab_kernel.py
 SLOWER = 6  # than others such a kernel may be, where there is a limit to a wait
