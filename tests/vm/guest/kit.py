@@ -155,6 +155,7 @@ def tracing() -> Path:
 @contextlib.contextmanager
 def loop_device(size: int) -> Iterator[str]:
     """A loop device on a new file; each time a new drive to Linux, though mostly of the same name."""
+    proc.modprobe("loop")
     with tempfile.TemporaryFile(dir="/dev/shm") as file:
         file.truncate(size)
         path = proc.output(["losetup", "--find"], what="losetup", limit_s=LIMIT_S).strip()
