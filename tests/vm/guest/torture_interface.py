@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -188,9 +189,11 @@ def a_tenant_at_its_memory_limit() -> None:
             assert os.read(ready[0], 1), "the reader is ready"
             full, current = cgroup.path / "memory.max", cgroup.path / "memory.current"
 
+            full.write_text(str(int(current.read_text()) - 64 * kit.BLOCK))  # what its CPUs keep for it goes, soon
+
             def squeezed(full: Path = full, current: Path = current) -> bool:
-                full.write_text(str(int(current.read_text()) - 64 * kit.BLOCK))  # what is kept for its CPUs goes first
                 full.write_text(current.read_text())
+                time.sleep(0.1)
                 return full.read_text() == current.read_text()
 
             kit.wait_for(squeezed, "it has all that it may")
