@@ -57,6 +57,7 @@ static int fl_set_default(struct blkcg *blkcg, enum fl_setting setting, const ch
 static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf)
 {
 	struct fl_kept *spare = kmalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
+	struct gendisk *first = NULL; /* the disk, if this is the first that is set for it */
 	struct blkg_conf_ctx ctx;
 	struct fl_kflow *kflow;
 	bool prepared;
@@ -83,10 +84,18 @@ static int fl_set_device(struct blkcg *blkcg, enum fl_setting setting, char *buf
 	fl_keep(fl_blkcg_of(blkcg), ctx.blkg->q->disk->diskseq, setting, value, &spare);
 	fl_kflow_update(kflow);
 	spin_unlock(&blkcg->lock);
+	if (!spare) {
+		first = ctx.blkg->q->disk;
+		get_device(disk_to_dev(first));
+	}
 	ret = 0;
 out:
 	fl_conf_exit(&ctx, prepared);
 	kfree(spare);
+	if (first) {
+		fl_forget_gone(fl_blkcg_of(blkcg), first);
+		put_device(disk_to_dev(first));
+	}
 	return ret;
 }
 
@@ -219,7 +228,7 @@ static u64 fl_prfill_stat(struct seq_file *sf, struct blkg_policy_data *pd, int 
 	struct fl_kflow *kflow = fl_kflow_of(pd);
 	const char *name = fl_dev_name(pd_to_blkg(pd));
 
-	if (!name || !kflow->attached)
+	if (!name || !READ_ONCE(kflow->attached))
 		return 0;
 	seq_puts(sf, name);
 	fl_print_stat(sf, kflow);
@@ -243,7 +252,7 @@ static u64 fl_prfill_histogram(struct seq_file *sf, struct blkg_policy_data *pd,
 	const char *name = fl_dev_name(pd_to_blkg(pd));
 	unsigned int index, i;
 
-	if (!name || !kflow->attached)
+	if (!name || !READ_ONCE(kflow->attached))
 		return 0;
 	seq_puts(sf, name);
 	for (index = 0; index < FL_NR_TIMES; index++) {

@@ -86,7 +86,9 @@ enum fl_setting {
 struct fl_kflow {
 	struct blkg_policy_data pd;
 	struct fl_kdev *kdev; /* NULL: made for a queue that just lost its elevator */
-	bool attached; /* under dev.lock; read by I/O, which excludes detaching (frozen queue) */
+	/* Written under dev.lock; I/O reads it, which excludes detaching (frozen queue). Of what is shown,
+	 * a stale one adds a line, or leaves one out. */
+	bool attached;
 	u32 own[FL_NR_SETTINGS]; /* MAJ:MIN N, or FL_NOT_SET. Written under blkcg->lock */
 	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */

@@ -5,7 +5,9 @@
  */
 #include <linux/kernel.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/wait.h>
 
 #include "policy.h"
@@ -23,7 +25,7 @@ void fl_kflow_detach(struct fl_kflow *kflow)
 	lockdep_assert_held(&kflow->kdev->dev.lock);
 	if (!kflow->attached)
 		return;
-	kflow->attached = false;
+	WRITE_ONCE(kflow->attached, false);
 	if (sched->exit_flow && fl_asks(kflow->kdev))
 		sched->exit_flow(&kflow->flow);
 	fl_flow_set_busy(&kflow->flow, false);
@@ -38,6 +40,28 @@ static void fl_kflow_free(struct fl_kflow *kflow)
 		kfree(kflow->flow.queues[i]);
 	kfree(kflow->flow.queues);
 	kfree(kflow);
+}
+
+/* A flow on @kdev, which may be NULL; NULL: out of memory. */
+static struct fl_kflow *fl_kflow_alloc(struct fl_kdev *kdev, gfp_t gfp)
+{
+	size_t size = kdev ? kdev->dev.sched->flow_size : sizeof(struct fl_flow);
+	struct fl_kflow *kflow = kzalloc(offsetof(struct fl_kflow, flow) + size, gfp);
+
+	if (!kflow)
+		return NULL;
+	kflow->kdev = kdev;
+	memset32(kflow->own, FL_NOT_SET, FL_NR_SETTINGS);
+	INIT_LIST_HEAD(&kflow->flow.node);
+	if (!kdev)
+		return kflow;
+	kflow->flow.dev = &kdev->dev;
+	kflow->retry = jiffies;
+	kflow->flow.queues = kcalloc(kdev->dev.nr_hwqs, sizeof(kflow->flow.queues[0]), gfp);
+	if (kflow->flow.queues)
+		return kflow;
+	kfree(kflow);
+	return NULL;
 }
 
 static void fl_kflow_free_rcu(struct rcu_head *rcu)
@@ -168,6 +192,12 @@ u32 fl_setting_of(const struct fl_blkcg *fb, const struct fl_kflow *kflow, enum 
 	return fl_ranges[setting].def;
 }
 
+static void fl_drop_kept(struct fl_kept *kept)
+{
+	list_del(&kept->node);
+	kfree(kept);
+}
+
 static struct fl_kept *fl_find_kept(struct fl_blkcg *fb, u64 diskseq)
 {
 	struct fl_kept *kept;
@@ -178,7 +208,7 @@ static struct fl_kept *fl_find_kept(struct fl_blkcg *fb, u64 diskseq)
 	return NULL;
 }
 
-/* Keep what was set for a disk. @spare is used, and then NULL, if the disk is a new one. */
+/* Keep what was set for a disk, while anything is. @spare is used, and then NULL, if nothing was. */
 void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 value,
 	     struct fl_kept **spare)
 {
@@ -187,15 +217,54 @@ void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 valu
 
 	spin_lock_irqsave(&fb->lock, flags);
 	kept = fl_find_kept(fb, diskseq);
-	if (!kept) {
+	if (!kept && value != FL_NOT_SET) {
 		kept = *spare;
 		*spare = NULL;
 		kept->diskseq = diskseq;
 		memset32(kept->own, FL_NOT_SET, FL_NR_SETTINGS);
 		list_add(&kept->node, &fb->kept);
 	}
-	kept->own[setting] = value;
+	if (kept) {
+		kept->gone = false;
+		kept->own[setting] = value;
+		if (!memchr_inv(kept->own, 0xff, sizeof(kept->own)))
+			fl_drop_kept(kept);
+	}
 	spin_unlock_irqrestore(&fb->lock, flags);
+}
+
+/*
+ * Drop what is kept for disks that are gone. Called when something is kept for another one,
+ * @disk: so there is never more than there are disks, and that. The caller has a reference
+ * to it. May sleep.
+ */
+void fl_forget_gone(struct fl_blkcg *fb, struct gendisk *disk)
+{
+	static DEFINE_MUTEX(lock); /* two at once would mark for each other */
+	struct class_dev_iter disks;
+	struct fl_kept *kept, *next;
+	struct device *dev;
+
+	mutex_lock(&lock);
+	spin_lock_irq(&fb->lock);
+	list_for_each_entry(kept, &fb->kept, node)
+		kept->gone = true;
+	spin_unlock_irq(&fb->lock);
+	class_dev_iter_init(&disks, disk_to_dev(disk)->class, NULL, NULL);
+	while ((dev = class_dev_iter_next(&disks))) {
+		spin_lock_irq(&fb->lock);
+		kept = fl_find_kept(fb, dev_to_disk(dev)->diskseq);
+		if (kept)
+			kept->gone = false;
+		spin_unlock_irq(&fb->lock);
+	}
+	class_dev_iter_exit(&disks);
+	spin_lock_irq(&fb->lock);
+	list_for_each_entry_safe(kept, next, &fb->kept, node)
+		if (kept->gone)
+			fl_drop_kept(kept);
+	spin_unlock_irq(&fb->lock);
+	mutex_unlock(&lock);
 }
 
 /* The disk has a scheduler of ours again: what was set for it counts again. */
@@ -217,37 +286,20 @@ static void fl_recall(struct fl_blkcg *fb, const struct gendisk *disk, struct fl
  * The block layer calls this when a cgroup issues its first I/O to the device,
  * maybe from where it may not sleep. If it fails, the cgroup's I/O goes to the
  * flow of its nearest ancestor, and the block layer tries again with the next one.
- * So it is small: a flow's queues are made when they are used.
+ * So it is small: a flow's queues are made when they are used. It is charged as they are,
+ * and for the same reason made uncharged if need be.
  */
 static struct blkg_policy_data *fl_pd_alloc(FL_PD_ALLOC_ARGS)
 {
 	struct fl_kdev *kdev = fl_kdev_get(fl_pd_alloc_queue);
-	const struct fl_sched *sched = kdev ? kdev->dev.sched : NULL;
-	struct fl_kflow *kflow;
+	struct fl_kflow *kflow = fl_kflow_alloc(kdev, gfp | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 
-	gfp |= __GFP_ACCOUNT;
-	kflow = kzalloc(offsetof(struct fl_kflow, flow) +
-				(sched ? sched->flow_size : sizeof(struct fl_flow)),
-			gfp);
 	if (!kflow)
-		goto err_put;
-	kflow->kdev = kdev;
-	memset32(kflow->own, FL_NOT_SET, FL_NR_SETTINGS);
-	INIT_LIST_HEAD(&kflow->flow.node);
-	if (kdev) {
-		kflow->flow.dev = &kdev->dev;
-		kflow->retry = jiffies;
-		kflow->flow.queues =
-			kcalloc(kdev->dev.nr_hwqs, sizeof(kflow->flow.queues[0]), gfp);
-		if (!kflow->flow.queues)
-			goto err_free;
+		kflow = fl_kflow_alloc(kdev, gfp);
+	if (kflow) {
+		atomic_inc(&fl_nr_kflows);
+		return &kflow->pd;
 	}
-	atomic_inc(&fl_nr_kflows);
-	return &kflow->pd;
-
-err_free:
-	fl_kflow_free(kflow);
-err_put:
 	if (kdev)
 		fl_kdev_put(kdev);
 	return NULL;
@@ -280,7 +332,7 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
-		kflow->attached = true;
+		WRITE_ONCE(kflow->attached, true);
 		if (!blkg->parent)
 			kdev->root = kflow;
 	}
@@ -357,7 +409,7 @@ static void fl_cpd_free(struct blkcg_policy_data *cpd)
 	struct fl_kept *kept, *next;
 
 	list_for_each_entry_safe(kept, next, &fb->kept, node)
-		kfree(kept);
+		fl_drop_kept(kept);
 	kfree(fb);
 }
 

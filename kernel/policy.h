@@ -15,13 +15,14 @@ struct fl_blkcg {
 
 /*
  * What a cgroup's files set for one disk. The flow goes with the disk's scheduler; this
- * stays, for the next one, until it is unset or the cgroup is gone. A disk that comes
- * back is another one.
+ * stays, for the next one, while any of it is set, until the cgroup is gone, or the disk:
+ * see fl_forget_gone(). A disk that comes back is another one.
  */
 struct fl_kept {
 	struct list_head node; /* in fl_blkcg.kept */
 	u64 diskseq;
 	u32 own[FL_NR_SETTINGS]; /* or FL_NOT_SET */
+	bool gone; /* not found yet, by who looks just now for disks that are gone */
 };
 
 static inline struct fl_blkcg *fl_blkcg_of(struct blkcg *blkcg)
@@ -52,6 +53,7 @@ u32 fl_setting_of(const struct fl_blkcg *fb, const struct fl_kflow *kflow, enum 
 void fl_kflow_update(struct fl_kflow *kflow);
 void fl_keep(struct fl_blkcg *fb, u64 diskseq, enum fl_setting setting, u32 value,
 	     struct fl_kept **spare);
+void fl_forget_gone(struct fl_blkcg *fb, struct gendisk *disk);
 
 /* cgroup-files.c */
 void fl_print_stat(struct seq_file *sf, struct fl_kflow *kflow);

@@ -33,7 +33,7 @@ static void fl_route_clear(struct fl_route *route)
 	noio = fl_freeze_and_lock(q);
 	router->detach(route);
 	fl_unlock_and_unfreeze(q, noio);
-	route->router = NULL;
+	WRITE_ONCE(route->router, NULL);
 	module_put(router->owner);
 }
 
@@ -52,7 +52,7 @@ static int fl_route_set(struct fl_route *route, const struct fl_router *router)
 		module_put(router->owner);
 		return ret;
 	}
-	route->router = router;
+	WRITE_ONCE(route->router, router);
 	ret = sysfs_merge_group(&disk_to_dev(route->disk)->kobj, router->files(route));
 	if (ret)
 		fl_route_clear(route);

@@ -66,7 +66,7 @@ struct fl_route_ops {
 };
 
 struct fl_route {
-	/* The scheduler's; written while the queue is frozen. */
+	/* The scheduler's; written while the queue is frozen. A driver may ask, at any time, whether there is a start. */
 	enum fl_class (*start)(struct fl_route *route, struct request *rq, struct fl_route_rq *frq);
 	void (*done)(struct fl_route_rq *frq);
 	void (*undo)(struct fl_route_rq *frq);
@@ -75,7 +75,7 @@ struct fl_route {
 	struct gendisk *disk;
 	const struct fl_route_ops *ops;
 	struct mutex lock; /* for what follows */
-	const struct fl_router *router; /* NULL: none */
+	const struct fl_router *router; /* NULL: none. Also read without, to be shown */
 	bool gone; /* unregistered */
 
 	struct device_attribute file; /* scheduler, */

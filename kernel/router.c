@@ -91,7 +91,7 @@ static int fl_routed_attach(struct fl_route *route)
 		fl_wbt_off(q, NULL);
 	route->data = kdev;
 	if (FL_SCHED.route) {
-		route->start = fl_routed_start;
+		WRITE_ONCE(route->start, fl_routed_start);
 		route->done = fl_routed_done;
 		route->undo = fl_routed_undo;
 	}
@@ -103,7 +103,7 @@ static void fl_routed_detach(struct fl_route *route)
 	struct fl_kdev *kdev = route->data;
 	struct request_queue *q = kdev->q;
 
-	route->start = NULL;
+	WRITE_ONCE(route->start, NULL);
 	route->done = NULL;
 	route->undo = NULL;
 	route->data = NULL;

@@ -70,7 +70,7 @@ static void fl_tags_update(struct fl_hwq *hwq, struct blk_mq_hw_ctx *hctx)
 	struct blk_mq_tags *tags = hctx->sched_tags ?: hctx->tags;
 	unsigned int nr = tags->bitmap_tags.sb.depth;
 
-	if (unlikely(hwq->tags != nr))
+	if (unlikely(READ_ONCE(hwq->tags) != nr))
 		WRITE_ONCE(hwq->tags, nr);
 }
 

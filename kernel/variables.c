@@ -4,7 +4,6 @@
  * queue/iosched/ for an elevator, in fairlane/ for a scheduler that routes.
  */
 #include <linux/kernel.h>
-#include <linux/mutex.h>
 #include <linux/slab.h>
 
 #include "policy.h"
@@ -20,9 +19,15 @@ static u64 *fl_kvar_ptr(struct fl_kdev *kdev, const struct fl_var *var)
 	return var == &fl_watchdog_msec ? &kdev->watchdog_msec : fl_var_ptr(&kdev->dev, var);
 }
 
+/* Counters are written under dev->lock, some in several steps; others, and tunables, with WRITE_ONCE(). */
 static ssize_t fl_var_show(struct fl_kdev *kdev, const struct fl_var *var, char *page)
 {
-	return sysfs_emit(page, "%llu\n", READ_ONCE(*fl_kvar_ptr(kdev, var)));
+	u64 value;
+
+	spin_lock_irq(&kdev->dev.lock);
+	value = READ_ONCE(*fl_kvar_ptr(kdev, var));
+	spin_unlock_irq(&kdev->dev.lock);
+	return sysfs_emit(page, "%llu\n", value);
 }
 
 static ssize_t fl_var_store(struct fl_kdev *kdev, const struct fl_var *var, const char *page,
@@ -43,22 +48,23 @@ static ssize_t fl_var_store(struct fl_kdev *kdev, const struct fl_var *var, cons
 /*
  * prices: the price list, as fl_prices_parse() takes it. Replaced while the
  * queue is frozen, with no request in flight, so that each is charged and given
- * back at the same prices. Two may have it frozen at once, and a reader need not.
+ * back at the same prices. Under dev->lock: two may have the queue frozen at once, and
+ * a tick or a reader need not.
  */
-static DEFINE_MUTEX(fl_prices_lock);
-
 static ssize_t fl_prices_show(struct fl_kdev *kdev, char *page)
 {
+	struct fl_prices prices;
 	int op, i, len = 0;
 
-	mutex_lock(&fl_prices_lock);
+	spin_lock_irq(&kdev->dev.lock);
+	prices = kdev->dev.prices;
+	spin_unlock_irq(&kdev->dev.lock);
 	for (op = FL_READ; op <= FL_WRITE; op++) {
 		len += sysfs_emit_at(page, len, "%s", op == FL_READ ? "read" : "write");
 		for (i = 0; i < FL_PRICE_SIZES; i++)
-			len += sysfs_emit_at(page, len, " %u", kdev->dev.prices.price[op][i]);
+			len += sysfs_emit_at(page, len, " %u", prices.price[op][i]);
 		len += sysfs_emit_at(page, len, "\n");
 	}
-	mutex_unlock(&fl_prices_lock);
 	return len;
 }
 
@@ -70,9 +76,9 @@ static ssize_t fl_prices_store(struct fl_kdev *kdev, const char *page, size_t co
 	if (!fl_prices_parse(&prices, page))
 		return -EINVAL;
 	noio = fl_freeze(kdev->q);
-	mutex_lock(&fl_prices_lock);
+	spin_lock_irq(&kdev->dev.lock);
 	kdev->dev.prices = prices;
-	mutex_unlock(&fl_prices_lock);
+	spin_unlock_irq(&kdev->dev.lock);
 	fl_unfreeze(kdev->q, noio);
 	return count;
 }

@@ -62,7 +62,8 @@ struct fl_dev {
 	const struct fl_sched *sched;
 	unsigned int nr_hwqs;
 	struct fl_hwq **hwqs; /* nr_hwqs of them */
-	struct fl_prices prices; /* may change while no request exists: do not cache costs */
+	/* May change while no request exists, under lock: do not cache costs. */
+	struct fl_prices prices;
 	/* Written by the slow path. */
 	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct list_head flows; /* fl_flow.node; parents come first; under lock */
@@ -154,7 +155,10 @@ struct fl_admission {
  */
 void fl_admitted(struct fl_admission *admission);
 
-/* A named number that an operator sees: a tunable when min < max, else a counter. */
+/*
+ * A named number that an operator sees: a tunable when min < max, written at any time by
+ * WRITE_ONCE(), else a counter, written under dev->lock, or by WRITE_ONCE().
+ */
 struct fl_var {
 	const char *name, *unit, *help;
 	size_t offset; /* of a u64 in the scheduler's device data */

@@ -425,5 +425,12 @@ bool fl_set(struct fl_dev *dev, const char *name, u64 value)
 
 bool fl_set_prices(struct fl_dev *dev, const char *text)
 {
-	return fl_prices_parse(&dev->prices, text);
+	struct fl_prices prices;
+
+	if (!fl_prices_parse(&prices, text))
+		return false;
+	spin_lock(&dev->lock); /* against ticks */
+	dev->prices = prices;
+	spin_unlock(&dev->lock);
+	return true;
 }

@@ -184,6 +184,9 @@ def _command(
         # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
         command.append("--disable-kvm")
         kernel_args += ["tsc=reliable", "clocksource=tsc"]
+    if kernels.checks(kernel.release):
+        # A busy machine may give a CPU of the guest's nothing for longer than the usual 20 s. 120 s is the most.
+        kernel_args.append("watchdog_thresh=60")
     command += [f"--kopt={arg}" for arg in kernel_args]
     return [*command, *(["--qemu-opts", *qemu_opts] if qemu_opts else [])]
 

@@ -69,10 +69,11 @@ struct vssd {
 	spinlock_t lock ____cacheline_aligned_in_smp; /* for all that follows */
 	struct ssd *ssd;
 	struct hrtimer timer;
-	u64 now; /* the model's clock: never goes back */
+	u64 now; /* the model's clock: never goes back; sysfs may show an old one */
 	u64 armed; /* the time of the event that the timer was last set to */
 	unsigned int in_model; /* commands submitted and not returned */
-	unsigned int weights[SSD_NR_CLASSES]; /* of WRR; that of SSD_URGENT is not used */
+	/* Of WRR; that of SSD_URGENT is not used; sysfs may show an old one. */
+	unsigned int weights[SSD_NR_CLASSES];
 	bool rush; /* the drive is going: see above */
 };
 
@@ -132,11 +133,11 @@ static u64 vssd_now(struct vssd *vssd)
 {
 	u64 real = ktime_get_ns() - vssd->epoch_ns, next;
 
-	vssd->now = max(vssd->now, div_u64(real, vssd->params.time_scale));
+	WRITE_ONCE(vssd->now, max(vssd->now, div_u64(real, vssd->params.time_scale)));
 	if (vssd->rush) {
 		next = ssd_next_ns(vssd->ssd);
 		if (next != SSD_NEVER)
-			vssd->now = max(vssd->now, next);
+			WRITE_ONCE(vssd->now, max(vssd->now, next));
 	}
 	return vssd->now;
 }
@@ -353,8 +354,11 @@ VSSD_SHOW(memory_used_bytes, "%llu", (u64)READ_ONCE(vssd->store.nr_pages) << PAG
 
 static void vssd_set_weights(struct vssd *vssd, const unsigned int weights[SSD_NR_CLASSES])
 {
+	int class;
+
 	lockdep_assert_held(&vssd->lock);
-	memcpy(vssd->weights, weights, sizeof(vssd->weights));
+	for (class = 0; class < SSD_NR_CLASSES; class++)
+		WRITE_ONCE(vssd->weights[class], weights[class]);
 	ssd_set_weights(vssd->ssd, weights[SSD_HIGH], weights[SSD_MEDIUM], weights[SSD_LOW]);
 }
 

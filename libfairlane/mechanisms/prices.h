@@ -13,8 +13,9 @@
  * `fairlane calibrate` measures a price list.
  *
  * A drive's prices change only while no request exists. So a request costs the
- * same whenever its cost is computed, and nothing here needs a lock. The kernel
- * freezes the queue for the change; a user of the library stops its requests.
+ * same whenever its cost is computed, and needs no lock. The kernel freezes the queue
+ * for the change; a user of the library stops its requests. A tick, which may come
+ * meanwhile, looks at them under dev->lock.
  */
 #ifndef FAIRLANE_PRICES_H
 #define FAIRLANE_PRICES_H

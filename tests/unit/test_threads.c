@@ -222,9 +222,32 @@ static void test_flashfq(void)
 	fl_dev_destroy(dev);
 }
 
+/* kyber-fairness asks, once a period, whether they are the default ones. */
+static void test_prices_change_while_it_ticks(void)
+{
+	static const char list[] = "read 1 2 3 4 5 6 7 8 9 10 11 12\nwrite 1 2 3 4 5 6 7 8 9 10 11 12\n";
+	struct fl_host host = { .run = run, .kick = kick };
+	u64 refills = 0;
+	pthread_t thread;
+
+	atomic_set(&stop, 0);
+	dev = fl_dev_create(&fl_kyber_fairness, 1, &host);
+	fl_set(dev, "period_nsec", NSEC_PER_MSEC);
+	pthread_create(&thread, NULL, ticker, NULL);
+	while (refills < 100) { /* 16 to a period, if the ticker is not late */
+		CHECK(fl_set_prices(dev, list), "refused");
+		sched_yield();
+		fl_get(dev, "refills_period", &refills);
+	}
+	atomic_set(&stop, 1);
+	pthread_join(thread, NULL);
+	fl_dev_destroy(dev);
+}
+
 static const struct test tests[] = {
 	{ "kyber-fairness: threads do everything at once", test_kyber_fairness },
 	{ "flashfq: threads do everything at once", test_flashfq },
+	{ "kyber-fairness: prices change while it ticks", test_prices_change_while_it_ticks },
 	{ "all others that stage: threads do everything at once", test_others },
 	{}
 };

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import json
 import mmap
@@ -38,6 +39,7 @@ OTHERS = ("none", "kyber", "bfq", "mq-deadline")
 CHECKED = checks(os.uname().release)  # the kernel checks itself, and does a sixth of what it would do otherwise
 LIMIT_S = 180.0 * (2 if CHECKED else 1)  # of a hang: a busy machine takes its time
 BLOCK = 4096
+LOOP_SET_FD, LOOP_CLR_FD = 0x4C00, 0x4C01
 # Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
 TIMED = {"size": 1 << 30, "bs": 512, "queue_mode": 2, "irqmode": 2, "submit_queues": 2, "hw_queue_depth": 16}
 ON_VSSD = os.environ.get("FAIRLANE_TORTURED_DRIVE") == "vssd"
@@ -140,6 +142,30 @@ def counts(disk: str) -> dict[str, int]:
     """Requests that the drive has completed, by kind."""
     fields = [int(field) for field in Path("/sys/block", disk, "stat").read_text().split()]
     return {"reads": fields[0], "writes": fields[4], "discards": fields[11], "flushes": fields[15]}
+
+
+def tracing() -> Path:
+    """The folder of tracefs."""
+    path = Path("/sys/kernel/tracing")
+    if not (path / "events").exists():
+        proc.output(["mount", "-t", "tracefs", "none", path], what="mounting tracefs", limit_s=LIMIT_S)
+    return path
+
+
+@contextlib.contextmanager
+def loop_device(size: int) -> Iterator[str]:
+    """A loop device on a new file; each time a new drive to Linux, though mostly of the same name."""
+    proc.modprobe("loop")
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        file.truncate(size)
+        path = proc.output(["losetup", "--find"], what="losetup", limit_s=LIMIT_S).strip()
+        fd = os.open(path, os.O_RDWR)
+        try:
+            fcntl.ioctl(fd, LOOP_SET_FD, file.fileno())
+            yield Path(path).name
+            fcntl.ioctl(fd, LOOP_CLR_FD)
+        finally:
+            os.close(fd)
 
 
 def in_flight(disk: str) -> int:

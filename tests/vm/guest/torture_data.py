@@ -139,9 +139,7 @@ def file_system_with_writeback() -> None:
 
 def requeues_and_shared_tags() -> None:
     """A SCSI drive that refuses commands now and then, so that they are requeued; tags for all queues together."""
-    tracing = Path("/sys/kernel/tracing")
-    if not (tracing / "events").exists():
-        run("mount", "-t", "tracefs", "none", tracing)
+    tracing = kit.tracing()
     proc.modprobe("sd_mod")
     for shared in (0, 1):
         before = {path.name for path in Path("/sys/block").iterdir()}

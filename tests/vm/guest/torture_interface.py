@@ -6,9 +6,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import mmap
+import os
 import threading
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import kit
 from kit import OURS, Cgroup, Fio
@@ -140,6 +145,87 @@ def a_weight_counts_at_once() -> None:
             shares(75)  # what was set for the drive counts again
         a.remove()
         b.remove()
+
+
+def what_was_set_for_drives_that_are_gone() -> None:
+    """It is forgotten: however many drives come and go, Linux holds no more of it than there are drives."""
+    tracing, cgroup = kit.tracing(), Cgroup()
+    events = [tracing / "events/kmem" / name / "enable" for name in ("kmalloc", "kfree")]
+    (tracing / "set_event_pid").write_text(str(os.getpid()))
+    (tracing / "trace").write_text("")
+    drives = set()
+    for turn in range(12):
+        with kit.loop_device(1 << 20) as disk:
+            kit.set_scheduler(disk, OURS)
+            drives.add(Path("/sys/block", disk, "diskseq").read_text())
+            number = Path("/sys/block", disk, "dev").read_text().strip()
+            # Nothing is set yet, but the cgroup's flow is made.
+            assert refused(cgroup.file("weight"), f"{number} 0") == errno.ERANGE
+            for event in events:
+                event.write_text("1")
+            cgroup.file("weight").write_text(f"{number} {1 + turn}")
+            for event in events:
+                event.write_text("0")
+            assert f"{number} {1 + turn}\n" in cgroup.file("weight").read_text()
+            kit.set_scheduler(disk, "none")
+    assert len(drives) == 12, f"not all are new ones: {drives}"
+    (tracing / "set_event_pid").write_text("")
+    ours = [line for line in (tracing / "trace").read_text().splitlines() if "[fairlane]" in line]
+    taken, given = (sum(f" {name}: " in line for line in ours) for name in ("kmalloc", "kfree"))
+    assert taken >= 12, f"what is kept was not seen: {ours}"
+    assert taken - given <= 1, f"{taken} times memory was taken, and {given} times given back"
+    cgroup.remove()
+    kit.all_given_back()
+
+
+def a_tenant_at_its_memory_limit() -> None:
+    """Its first request is its own, though there is no memory left to charge it for what that takes."""
+    (CGROUPS / "cgroup.subtree_control").write_text("+memory")
+    with kit.drive(completion_nsec=100_000) as disk, kit.loop_device(64 << 20) as other:
+        for _ in range(3):
+            cgroup, ready, go = Cgroup(), os.pipe(), os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                reads_when_told(cgroup, [f"/dev/{other}", f"/dev/{disk}"], ready[1], go[0])
+            assert os.read(ready[0], 1), "the reader is ready"
+            full, current = cgroup.path / "memory.max", cgroup.path / "memory.current"
+
+            full.write_text(str(int(current.read_text()) - 64 * kit.BLOCK))  # what its CPUs keep for it goes, soon
+
+            def squeezed(full: Path = full, current: Path = current) -> bool:
+                full.write_text(current.read_text())
+                time.sleep(0.1)
+                return full.read_text() == current.read_text()
+
+            kit.wait_for(squeezed, "it has all that it may")
+            os.write(go[1], b"1")
+            assert kit.exit_code(pid, "the reader ends") == 0
+            assert cgroup.requests(disk) == 1, "what it read is its parent's"
+            for end in (*ready, *go):
+                os.close(end)
+            cgroup.remove()
+    kit.all_given_back()
+
+
+def reads_when_told(cgroup: Cgroup, drives: list[str], ready: int, go: int) -> NoReturn:
+    """A block of the first drive, and a part of that into memory; and when told to, a block of the second one."""
+    status = 1
+    try:
+        (cgroup.path / "cgroup.procs").write_text("0")
+        buffer = mmap.mmap(-1, kit.BLOCK)
+        direct = [os.open(drive, os.O_RDONLY | os.O_DIRECT) for drive in drives]
+        os.preadv(direct[0], [buffer], 0)
+        with Path(drives[0]).open("rb") as file:
+            for _ in range(64):
+                file.read(1 << 16)
+        os.write(ready, b"1")
+        os.read(go, 1)
+        os.preadv(direct[1], [buffer], 0)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def statistics() -> None:
@@ -349,6 +435,8 @@ kit.sections(
     latencies,
     a_weight_counts_at_once,
     ioniced,
+    what_was_set_for_drives_that_are_gone,
+    a_tenant_at_its_memory_limit,
     statistics,
     tunables,
     prices,
