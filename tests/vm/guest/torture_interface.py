@@ -21,6 +21,8 @@ from kit import OURS, Cgroup, Fio
 from fairlane import proc
 from fairlane.vm.guest import CGROUPS
 
+READS = 100 if kit.BRIEFLY else 200  # of whom tags are left for
+
 
 def refused(path: Path, text: str) -> int:
     """The errno with which the file refuses the text; 0 when it takes it."""
@@ -399,12 +401,12 @@ def throttled_tenant_leaves_tags() -> None:
     with kit.drive(completion_nsec=4_000_000, hw_queue_depth=4) as disk:
         kit.queue(disk, "nr_requests").write_text("32")
         throttled, heavy, little = Cgroup(1), Cgroup(1000), Cgroup(1000)
-        alone_ms, _ = waits_of_a_slow_reader(disk, little, 50)
+        alone_ms, _ = waits_of_a_slow_reader(disk, little, READS // 4)
         deep = {"ioengine": "libaio", "iodepth": 256, "rw": "randread", "numjobs": 2}
         fios = [Fio(disk, cgroup, **deep) for cgroup in (throttled, heavy)]
         kit.wait_for(lambda: throttled.stat(disk).get("throttled_usec", 0) > 100_000, "the light one is throttled")
         before = [cgroup.requests(disk) for cgroup in (throttled, heavy)]
-        median_ms, p95_ms = waits_of_a_slow_reader(disk, little, 200)
+        median_ms, p95_ms = waits_of_a_slow_reader(disk, little, READS)
         print(f"latency: median {median_ms:.1f} ms, p95 {p95_ms:.1f} ms; alone {alone_ms:.1f} ms")
         got = [cgroup.requests(disk) - old for cgroup, old in zip((throttled, heavy), before, strict=True)]
         print(f"requests meanwhile: throttled {got[0]}, heavy {got[1]}")
