@@ -12,8 +12,7 @@ from pathlib import Path
 
 from fairlane import __version__, proc
 from fairlane.errors import FairlaneError
-from fairlane.linux import failures, queue, sysfs
-from fairlane.settings import plan
+from fairlane.linux import disks, failures, queue, sysfs
 
 MODULES = Path("/sys/module")
 COMMAND_LINE = Path("/proc/cmdline")
@@ -71,7 +70,7 @@ def _kept() -> list[str]:
 
 
 def _drives() -> Iterator[str]:
-    for device in plan.drives():
+    for device in disks.schedulable(sysfs.SYS_BLOCK):
         folder = sysfs.SYS_BLOCK / device
         model = sysfs.said(folder / "device" / "model") or "of no model"
         has = [

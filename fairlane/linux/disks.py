@@ -16,7 +16,14 @@ from fairlane.experiment.model import Scenario
 from fairlane.linux import sysfs
 from fairlane.linux.made_drives import NVME_SERIAL
 
+STAND_INS = ("loop", "ram", "zram", "nbd", "sr", "fd")  # what only plays a drive, or is none for our schedulers
 HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last is null_blk as our VM names it on 6.12
+
+
+def schedulable(folder: Path) -> list[str]:
+    """The drives in /sys/block, or in another folder like it, that can have a scheduler; no stand-ins."""
+    names = sorted(path.parent.parent.name for path in folder.glob("*/queue/nr_requests"))
+    return [name for name in names if not name.startswith(STAND_INS)]
 
 
 def describe(device: str) -> dict[str, Any]:

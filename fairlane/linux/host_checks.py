@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane.linux import competitors, failures, sysfs
+from fairlane.linux import competitors, disks, failures, sysfs
 
 SHOWN = 3  # of a list
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"  # the last of its bytes
@@ -124,7 +124,11 @@ def _competitors(root: Path) -> Iterator[Check]:
     costly = competitors.io_cost(mount)
     todo = "echo 'MAJ:MIN enable=0' > /sys/fs/cgroup/io.cost.qos, or give those drives no scheduler of ours"
     yield Check("io.cost", not costly, _list(costly, "throttles nobody"), todo, needed=False)
-    bfq = [each for each in _devices(root) if sysfs.chosen(sysfs.said(_queue(root, each, "scheduler")) or "") == "bfq"]
+    bfq = [
+        each
+        for each in disks.schedulable(root / "sys/block")
+        if sysfs.chosen(sysfs.said(_queue(root, each, "scheduler")) or "") == "bfq"
+    ]
     todo = "name those drives in /etc/fairlane.toml, or leave them to BFQ: it goes by io.bfq.weight, not by ours"
     yield Check("bfq", not bfq, _list(bfq, "no drive has it"), todo, needed=False)
     owners = [str(path.relative_to(mount)) for path in competitors.owners(mount)]
@@ -143,19 +147,13 @@ def _list(found: Sequence[object], none: str) -> str:
 # --- Drives ---
 
 
-def _devices(root: Path) -> list[str]:
-    """Those that can have a scheduler, without what only plays a drive."""
-    names = sorted(path.parent.parent.name for path in (root / "sys/block").glob("*/queue/nr_requests"))
-    return [name for name in names if not name.startswith(("loop", "ram", "zram", "nbd", "sr", "fd"))]
-
-
 def _queue(root: Path, device: str, name: str) -> Path:
     return root / "sys/block" / device / "queue" / name
 
 
 def _drives(release: str, root: Path) -> Iterator[Check]:
     failed = {each.device: each for each in failures.read(root / "proc/fairlane")}
-    for device in _devices(root):
+    for device in disks.schedulable(root / "sys/block"):
         folder = root / "sys/block" / device
         model = sysfs.said(folder / "device/model") or "no model"
         queues = len(list((folder / "mq").glob("*")))

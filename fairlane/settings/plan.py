@@ -52,7 +52,7 @@ def make(settings: HostFile, *, load: bool) -> Plan:
     chosen: dict[str, str] = {}  # drive -> scheduler
     failed: set[str] = set()
     for rule in settings.drives:
-        matching = [device for device in drives() if _matches(device, rule.drives)]
+        matching = [device for device in disks.schedulable(sysfs.SYS_BLOCK) if _matches(device, rule.drives)]
         if not matching:
             unmatched.append(f"{rule.where('')}: no drive has {rule.drives}")
         for device in matching:
@@ -86,7 +86,11 @@ def others(chosen: Mapping[str, str]) -> Iterator[Change]:
         mount = cgroups.find_mount()
     except FairlaneError:  # drives alone need no cgroups
         return
-    ours = {sysfs.device_number(device) for device in drives() if _scheduler(device, chosen) in schedulers.NAMES}
+    ours = {
+        sysfs.device_number(device)
+        for device in disks.schedulable(sysfs.SYS_BLOCK)
+        if _scheduler(device, chosen) in schedulers.NAMES
+    }
     for cgroup, weights in others_weights.wanted(mount).items():
         file = cgroup / others_weights.FALLBACK
         said = {"default": others_weights.DEFAULT} | others_weights.said(file)
@@ -96,11 +100,6 @@ def others(chosen: Mapping[str, str]) -> Iterator[Change]:
 
 
 # --- Drives ---
-
-
-def drives() -> list[str]:
-    """Those that can have a scheduler."""
-    return sorted(path.parent.parent.name for path in sysfs.SYS_BLOCK.glob("*/queue/nr_requests"))
 
 
 def _matches(device: str, which: Drives) -> bool:
@@ -229,7 +228,7 @@ class _Cgroups:
 
     def _numbers(self, rule: CgroupRule, which: Drives) -> Iterator[str]:
         """MAJ:MIN of the drives that it is for."""
-        for device in drives():
+        for device in disks.schedulable(sysfs.SYS_BLOCK):
             if device in self.failed or not _matches(device, which):
                 continue
             if _scheduler(device, self.chosen) not in schedulers.NAMES:

@@ -164,6 +164,17 @@ def run(tmp_path: Path, text: str, *args: str) -> int:
     return cli.main(["apply", "--config", str(tmp_path / "fairlane.toml"), *args])
 
 
+# --- Which drives ---
+
+
+def test_a_pattern_for_all_drives_leaves_alone_what_only_plays_one(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.drive("loop0", "7:0", "", "[none] mq-deadline kyber-fairness")
+    assert run(tmp_path, '[[drive]]\nname = "*"\nscheduler = "kyber-fairness"\n') == 0
+    chosen = {path.name: (path / "queue/scheduler").read_text() for path in kernel.block.iterdir()}
+    assert "[kyber-fairness]" in chosen["nvme0n1"] and "[kyber-fairness]" in chosen["vda"]
+    assert "[none]" in chosen["loop0"]
+
+
 # --- What is wrong with a file ---
 
 DRIVE = '[[drive]]\nname = "nvme0n1"\nscheduler = "kyber-fairness"\n'
