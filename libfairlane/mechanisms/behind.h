@@ -12,7 +12,8 @@
  *
  * A drive serves whoever has most in it. So who has all of its requests in the drive, and gets a half of
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
- * gets less than a quarter: a tenant that sends one request at a time, mostly.
+ * gets less than a quarter: a tenant that sends one request at a time, mostly. Whom the scheduler keeps
+ * waiting is not behind for want of requests in the drive.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -28,6 +29,7 @@
 #define FL_BEHIND_ROOTS 6
 #define FL_BEHIND_PART_FINE 16
 #define FL_BEHIND_ROOTS_FINE 3
+#define FL_BEHIND_ONE 1024
 #define FL_BEHIND_ANEW 4096 /* after so many requests that are due it is counted anew */
 
 /* Sums since ever; only differences matter. */
@@ -38,6 +40,14 @@ struct fl_progress {
 struct fl_behind { /* of a flow, when it was last counted anew */
 	struct fl_progress own, all;
 	u64 looked_ns; /* when it was last looked at */
+	u32 waiting; /* requests that the scheduler keeps waiting; the scheduler's */
+	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE */
+};
+
+/* Of all that were looked at. */
+struct fl_behind_all {
+	u64 fits; /* with so much in the drive nobody would be behind; 0: nobody is */
+	bool wait; /* all that have requests are kept waiting */
 };
 
 /* What @flow did, and how many requests it has: in the drive, or waiting. */
@@ -62,10 +72,10 @@ static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
 
 /*
  * Is @flow, of which @b is, behind since @since_ns? If so, how much in the drive, of @in_drive, would
- * fit? Else 0. @all: what all sent.
+ * fit? Else 0. @all: what all sent. *@wants: it has requests.
  */
 static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
-			       u64 since_ns, u64 now_ns, bool fine)
+			       u64 since_ns, u64 now_ns, bool fine, bool *wants)
 {
 	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
 	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
@@ -76,11 +86,16 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
 	b->looked_ns = now_ns;
-	if (stale || !has || requests > FL_BEHIND_ANEW) {
+	*wants = has;
+	if (stale)
+		b->waits = 0;
+	b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
+	stale = stale || !has || 2 * b->waits > FL_BEHIND_ONE;
+	if (stale || requests > FL_BEHIND_ANEW) {
 		b->own = p;
 		b->all = all;
 	}
-	if (stale || !has || got >= due)
+	if (stale || got >= due)
 		return 0;
 	lacks = mul_u64_u64_div_u64(due - got, requests, due);
 	if (fine)
@@ -94,31 +109,35 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 
 /*
  * Is some active flow behind since @since_ns or later? If so, how much in the drive, of @in_drive, would
- * fit for all of them? Else 0. Each has a struct fl_behind @offset into it. With @hope those that are
+ * fit for all of them? Each has a struct fl_behind @offset into it. With @hope those that are
  * without do not count, and it is looked at finely; else for them it is @in_drive.
  */
-static inline u64 fl_somebody_is_behind(struct fl_dev *dev, size_t offset, struct fl_progress all, u64 in_drive,
-					u64 since_ns, u64 now_ns, bool hope)
+static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, size_t offset,
+							 struct fl_progress all, u64 in_drive, u64 since_ns,
+							 u64 now_ns, bool hope)
 {
 	struct list_head *active = &dev->active, *first = active->next;
+	struct fl_behind_all found = { .wait = true }; /* until one is found that is not kept waiting */
 	unsigned int queues = 0;
-	u64 least = 0;
 
 	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
 		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
 		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
-		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope);
+		bool wants;
+		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &wants);
 
+		if (wants && 2 * b->waits <= FL_BEHIND_ONE)
+			found.wait = false;
 		if (fits && 4 * fits < in_drive)
 			fits = hope ? 0 : in_drive;
-		if (fits && (!least || fits < least))
-			least = fits;
+		if (fits && (!found.fits || fits < found.fits))
+			found.fits = fits;
 		list_move_tail(&flow->active_node, active);
 		if (active->next == first)
 			break;
 		queues += dev->nr_hwqs;
 	}
-	return least;
+	return found;
 }
 
 #endif

@@ -77,6 +77,8 @@ struct fl_knee_look {
 struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
+	bool guess; /* it is from before anybody was kept waiting */
+	s64 grown; /* the level grows to what it is to be by no more than is done */
 	s64 got; /* what somebody got of its due when the level was lowered last; 0: that is long ago */
 	bool searching, again; /* its pair is measured once more */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
@@ -93,10 +95,10 @@ static inline s64 __fl_knee_upper(const struct fl_knee *k)
 	return k->middle + k->middle * k->spread / FL_KNEE_ONE;
 }
 
-/* How much may be in the drive now; cost. */
+/* How much may be in the drive now; cost. Grown at once, all that is new would be whose that sends first. */
 static inline s64 fl_knee_level(const struct fl_knee *k)
 {
-	return k->up ? __fl_knee_upper(k) : k->middle - k->middle * k->spread / FL_KNEE_ONE;
+	return min_t(s64, k->grown, k->up ? __fl_knee_upper(k) : k->middle - k->middle * k->spread / FL_KNEE_ONE);
 }
 
 /* What is known of other levels does not count. */
@@ -117,6 +119,7 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 /* Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. */
 static inline void fl_knee_search(struct fl_knee *k, s64 level, int way)
 {
+	k->grown = level;
 	if (k->ceiling < level) {
 		level = k->ceiling;
 		way = 0;
@@ -145,6 +148,7 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 static inline void fl_knee_unknown(struct fl_knee *k)
 {
 	k->ceiling = FL_KNEE_MOST;
+	k->guess = false;
 	k->got = 0;
 }
 
@@ -163,16 +167,32 @@ static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 level)
 	if (k->got && 2 * (FL_KNEE_ONE - got) > lacked)
 		return false;
 	k->got = got;
+	k->guess = false;
 	k->ceiling = min_t(s64, k->ceiling, max_t(s64, fits - fits / FL_KNEE_MARGIN, 1));
 	return true;
 }
 
-/* The same in a search. One that began without knowing begins again at the ceiling. True if it does. */
-static inline bool fl_knee_lower(struct fl_knee *k, s64 fits)
+/*
+ * The same when nobody was kept waiting yet, and so nobody knows how much more each has to send, or whether
+ * all have begun.
+ */
+static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 level)
+{
+	fl_knee_unknown(k);
+	k->guess = fl_knee_fits(k, fits, level);
+}
+
+/*
+ * The same in a search. One that began without knowing begins again at the ceiling. True if it does.
+ * @all_wait: all are kept waiting, so it would be no help to anybody; a guess was wrong.
+ */
+static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 {
 	s64 level = fl_knee_level(k);
 	bool known = level > k->ceiling;
 
+	if (all_wait && k->guess)
+		fl_knee_unknown(k);
 	if (!fl_knee_fits(k, fits, level) || known)
 		return false;
 	fl_knee_search(k, level, 0);
@@ -312,6 +332,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	struct fl_knee_look *w = &k->window;
 	int i;
 
+	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
 	w->ns += look->ns;
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		w->done[i] += look->done[i];

@@ -55,9 +55,7 @@
  *		requests miss in the drive: they press
  *
  * Both have a limit, which is the knee's: nobody starves the others. And a target gives no
- * share: who is ahead waits here, target or not.
- *
- * dev->lock is taken only where somebody waits, and by ticks.
+ * share: who is ahead waits here, target or not. dev->lock is taken only where somebody waits, and by ticks.
  */
 #include "../mechanisms/activity.h"
 #include "../mechanisms/behind.h"
@@ -433,6 +431,7 @@ static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
 	struct fl_admission *a = list_first_entry(&f->waiting, struct fl_admission, node);
 
 	list_del_init(&a->node);
+	f->behind.waiting--;
 	atomic_dec(&fa->nr_waiting);
 	fa->let_go += fa_counted(a->cost);
 	fl_admitted(a);
@@ -529,6 +528,7 @@ static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a
 
 	spin_lock_irqsave(&fa->dev.lock, flags);
 	list_add_tail(&a->node, &f->waiting);
+	f->behind.waiting++;
 	atomic_inc(&fa->nr_waiting);
 	fa->waits++;
 	fa->limited++;
@@ -616,10 +616,11 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 /* Is the drive to be kept from becoming fuller? */
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
 {
+	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
 	/* a search begins with as much as there is, so that nobody waits at first; but one may be very dear */
-	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE), fits = 0;
+	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE);
 
 	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
 		fa->done_ns = fa->tick_ns;
@@ -628,20 +629,19 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 		fa->full_ns = fa->tick_ns;
 	begins = !fa->tight && several && now->requests > FA_LEAST && again;
 	if (fa->tight || begins)
-		fits = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
-					     fa->since_ns, fa->tick_ns, fa->tight);
-	begins = begins && (late || fits);
-	fa->press += (s64)FA_TIMELY * late - (u32)judged + (fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE);
+		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
+					       fa->since_ns, fa->tick_ns, fa->tight);
+	begins = begins && (late || behind.fits);
+	fa->press += (s64)FA_TIMELY * late - (u32)judged + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE);
 	if (fa->tight && fa->knee.searching) {
-		moved = fl_knee_lower(&fa->knee, fits);
+		moved = fl_knee_lower(&fa->knee, behind.fits, behind.wait);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
 		if (waited && fa->press <= 0 && again)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
 		begins = fa->press >= FA_PRESS_MAX && again;
 	} else if (begins) {
-		fl_knee_unknown(&fa->knee);
-		fl_knee_fits(&fa->knee, fits, level);
+		fl_knee_guess(&fa->knee, behind.fits, level);
 		fa->full_ns = fa->tick_ns;
 	}
 	if (begins || moved)
