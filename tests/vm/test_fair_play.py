@@ -29,8 +29,8 @@ SETTINGS = {
     "kyber": 1 + 2,
     "bfq": 1 + 1 + 4,
     "io.max": 1 + 4,
-    "io.cost": 1 + 2 + 4,
 }
+IO_COST = 1 + 2 + 4
 LAB = {"io.latency": 1 + 4, "io.prio.class": 1 + 3 + 4}
 
 
@@ -47,7 +47,15 @@ def test_what_a_knob_is_set_to_took_effect_under_load(tmp_path: Path) -> None:
     assert config["kyber"]["read_lat_nsec"] == 2_000_000 * SCALE
     assert config["mq-deadline"]["read_expire"] == 500 * SCALE
     assert config["bfq"]["low_latency"] == 0
-    seen = next(run.counters["io.cost"] for run in found.runs if run.knob == "io.cost")
+
+
+@pytest.mark.long  # its model is measured
+def test_so_did_io_cost_s_model(tmp_path: Path) -> None:
+    found = run(["io.cost"], tmp_path)
+    assert found.unavailable == {}
+    (one,) = found.runs
+    seen = one.counters["io.cost"]
+    assert one.counters["settings_read_back"] == IO_COST
     assert (seen["vrate"]["low"], seen["vrate"]["high"]) == (100, 100), "it neither began elsewhere nor moved"
     assert all(used > 0 for used in seen["usage_us"].values())
 
@@ -58,7 +66,7 @@ def test_so_did_latency_targets_for_io_cost(tmp_path: Path) -> None:
     assert found.unavailable == {}
     (one,) = found.runs
     seen = one.counters["io.cost"]
-    assert one.counters["settings_read_back"] == SETTINGS["io.cost"]
+    assert one.counters["settings_read_back"] == IO_COST
     assert seen["range"] == [50, 150]
     assert all(used > 0 for used in seen["usage_us"].values())
     assert "rpct=99.00" in found.config["io.cost-qos"]["io.cost.qos"]

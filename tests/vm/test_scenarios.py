@@ -38,7 +38,7 @@ ALSO_SIMULATED = ("fig4-seqread",)  # on a modelled SSD, so that the simulator m
 RUNS = 3
 LONG = (
     *("cpu-bound", "fig1-p4500", "fig4-randread", "fig4-randwrite", "fig4-seqwrite", "fig6", "fig6-p4500", "gc-starts"),
-    *("heavy-limited", "heavy-qd1", "hierarchy", "idle-return", "pinned", "qd1", "qd256"),
+    *("heavy-limited", "heavy-qd1", "hierarchy", "idle-return", "nvme", "pinned", "qd1", "qd256"),
     *("mqflashfq/vm-weights", "mqflashfq/vm-directions", "mqflashfq/vm-sizes"),
     # D2FQ needs CPU time for its shares, which a busy machine does not give it: docs/papers/d2fq.md.
     *("d2fq/vm", "d2fq/vm-cpu-bound"),

@@ -64,11 +64,11 @@ CHECKED = {
 }
 SMOKE = "smoke:null,null-immediate,qemu-nvme"
 # What is not long: a boot each, with as much in it as fits, as a boot takes as long as several of them. Of those that
-# differ little from others, each once. `fairlane` is beside the elevator; d2fq has modules reloaded under such ones.
+# differ little from others, each once.
 BRIEFLY = {
     "data-interface": ("data", "interface"),
-    "smoke-d2fq": (SMOKE, "route"),
-    "tags-vssd": ("tags", "vssd"),
+    "smoke-d2fq": (SMOKE, "route:what_an_operator_sees,switched_over_and_over,data_and_flushes"),
+    "tags-vssd": ("tags", "vssd:shown_values,memory_bound,verified_under_every_scheduler,removed_under_load"),
     "smoke-mqflashfq-fairlane": (
         SMOKE,
         "@mqflashfq",
