@@ -17,6 +17,8 @@ def main(args: argparse.Namespace) -> int:
     if args.watch and args.dry_run:
         raise FairlaneError("--watch with --dry-run: there would be nothing to watch for; give one of them")
     settings = file.load(args.config)
+    if not settings.drives and not settings.cgroups:
+        print(f"fairlane: {args.config} names no drive and no cgroup, so there is nothing to do", file=sys.stderr)
     if args.dry_run:
         found = plan.make(settings, load=False)
         _show(found, args.json)

@@ -295,6 +295,12 @@ def test_what_is_wrong_is_said_by_line_and_nothing_is_changed(
     assert not (tmp_path / "run" / apply.STATE).exists()
 
 
+def test_a_file_that_names_nothing_is_said(tmp_path: Path, kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "# nothing yet\n") == 0
+    assert "fairlane.toml names no drive and no cgroup, so there is nothing to do" in capsys.readouterr().err
+    assert kernel.writes == 0
+
+
 def test_a_file_that_is_not_there_is_said(tmp_path: Path, kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["apply", "--config", str(tmp_path / "none.toml")]) == 2
     assert "none.toml: cannot be read as fairlane's settings: No such file" in capsys.readouterr().err
