@@ -254,7 +254,10 @@ void fl_charge(struct fl_flow *flow, unsigned int index, enum fl_op op, u32 byte
 
 static struct fl_queue *fl_begin(unsigned int index, struct fl_flow *flow, struct fl_req *rq)
 {
-	struct fl_queue *queue = fl_flow_use(flow, index);
+	struct fl_queue *queue = fl_flow_queue(flow, index);
+
+	if (unlikely(!queue))
+		queue = fl_flow_use(flow, index);
 
 	rq->queue = queue;
 	rq->priv = 0;

@@ -87,6 +87,9 @@ static inline u64 fl_cost(const struct fl_prices *p, enum fl_op op, u32 bytes)
 	unsigned long parts = bytes >> 9;
 	u64 sum;
 
+	/* As a rule a request is a read or a write of one part. No price is 0, or above the most. */
+	if (likely(op <= FL_WRITE && parts - 1 < (1ul << FL_PRICE_SIZES) - 1 && !(parts & (parts - 1))))
+		return price[__ffs(parts)];
 	if (op == FL_OTHER)
 		return price[0];
 	sum = (u64)(parts >> FL_PRICE_SIZES) * 2 * price[FL_PRICE_SIZES - 1];

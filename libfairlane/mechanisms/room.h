@@ -132,11 +132,7 @@ static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_
 	}
 }
 
-/*
- * Is there room for another request? If not, the hardware queue is run as soon as there
- * is. @first: before those that asked without. Under hwq->lock.
- */
-static inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bool first)
+static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bool first)
 {
 	unsigned long flags;
 	bool found = false;
@@ -169,6 +165,19 @@ static inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bo
 	return found;
 }
 
+/*
+ * Is there room for another request? If not, the hardware queue is run as soon as there
+ * is. @first: before those that asked without. Under hwq->lock.
+ */
+static __always_inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bool first)
+{
+	/* As a rule the part has some, and did not wait for it. */
+	if (likely(atomic64_read(&room->part) > 0 && !READ_ONCE(limit->loose) &&
+		   !READ_ONCE(room->waiting) && atomic64_read(&limit->pool) >= 0))
+		return true;
+	return __fl_limit_ask(limit, room, first);
+}
+
 static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *room)
 {
 	return fl_limit_ask(limit, room, false);
@@ -178,12 +187,12 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 static inline bool __fl_room_passes_over(const struct fl_limit *limit, const struct fl_room *room,
 					 u64 cost)
 {
-	return (s64)cost > READ_ONCE(limit->batch) && !READ_ONCE(limit->loose) &&
+	return cost > 1 && !READ_ONCE(limit->loose) && (s64)cost > READ_ONCE(limit->batch) &&
 	       !atomic64_read(&room->part) && !READ_ONCE(room->woken);
 }
 
 /* A request of @cost is sent to the drive. Under hwq->lock. */
-static inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u64 cost)
+static __always_inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u64 cost)
 {
 	WRITE_ONCE(room->last, cost);
 	if (unlikely(READ_ONCE(room->woken)))
@@ -195,47 +204,49 @@ static inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u
 		__fl_room_give(limit, room);
 }
 
-/* Give @cost back. Returns whether the pool has it; else it stays in the part. */
-static inline bool __fl_limit_give_back(struct fl_limit *limit, struct fl_room *room, u64 cost)
-{
-	s64 part;
-
-	if (__fl_room_passes_over(limit, room, cost)) {
-		atomic64_add(cost, &limit->pool);
-		return true;
-	}
-	part = atomic64_add_return(cost, &room->part);
-	/* That was a full barrier: see the top of this file. */
-	if (part <= 0)
-		return false;
-	if (!atomic_read(&limit->nr_waiting) &&
-	    (READ_ONCE(limit->loose) ||
-	     (part <= READ_ONCE(limit->batch) && atomic64_read(&limit->pool) >= 0)))
-		return false;
-	/*
-	 * If it was handed some, that is its own: its dispatch() is about to come. If it came, and
-	 * waits again, there may be nobody else to give back what the pool lacks.
-	 */
-	if (READ_ONCE(room->waiting))
-		atomic64_add(atomic64_xchg(&room->part, 0), &limit->pool);
-	else
-		__fl_room_give(limit, room);
-	return true;
-}
-
-/* It is no longer there. Any context, no lock. */
-static inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u64 cost)
+/* The pool has more than it had. If somebody waits for that, it is handed over. */
+static inline void __fl_limit_offer(struct fl_limit *limit)
 {
 	unsigned long flags;
 
-	if (!__fl_limit_give_back(limit, room, cost))
-		return;
-	smp_mb__after_atomic(); /* again */
+	smp_mb__after_atomic(); /* again: see the top of this file */
 	if (likely(!atomic_read(&limit->nr_waiting)) || atomic64_read(&limit->pool) <= 0)
 		return;
 	spin_lock_irqsave(&limit->lock, flags);
 	__fl_limit_hand_over(limit, NULL);
 	spin_unlock_irqrestore(&limit->lock, flags);
+}
+
+/*
+ * What was given back goes to the pool. If @room was handed some, that is its own: its
+ * dispatch() is about to come. If it came, and waits again, there may be nobody else to
+ * give back what the pool lacks.
+ */
+static inline void __fl_limit_return(struct fl_limit *limit, struct fl_room *room)
+{
+	if (READ_ONCE(room->waiting))
+		atomic64_add(atomic64_xchg(&room->part, 0), &limit->pool);
+	else
+		__fl_room_give(limit, room);
+	__fl_limit_offer(limit);
+}
+
+/* It is no longer there. Any context, no lock. */
+static __always_inline void fl_limit_done(struct fl_limit *limit, struct fl_room *room, u64 cost)
+{
+	s64 part;
+
+	if (__fl_room_passes_over(limit, room, cost)) {
+		atomic64_add(cost, &limit->pool);
+		__fl_limit_offer(limit);
+		return;
+	}
+	part = atomic64_add_return(cost, &room->part);
+	/* That was a full barrier: see the top of this file. */
+	if (part > 0 && (atomic_read(&limit->nr_waiting) ||
+			 (!READ_ONCE(limit->loose) &&
+			  (part > READ_ONCE(limit->batch) || atomic64_read(&limit->pool) < 0))))
+		__fl_limit_return(limit, room);
 }
 
 /*

@@ -111,6 +111,7 @@ struct ff_dev {
 	/* All under dev->lock, except that has_work() reads the first two. */
 	u64 in_service; /* and counter */
 	unsigned int kept; /* places in service */
+	unsigned int askable; /* hardware queues with something staged that are not asked */
 	/* ff_flow.node, by vt: with requests staged; with all in service, or anticipated to have some. */
 	struct list_head backlogged, waiting;
 	u64 finish; /* the largest finish tag of all that was served */
@@ -248,6 +249,16 @@ static void ff_update_shares(struct ff_dev *ff)
 	ff->limit = nr * READ_ONCE(ff->throttle_nsec);
 }
 
+/* @fhq has so many staged, and is asked to dispatch, or not. Under dev->lock. */
+static void ff_set(struct ff_dev *ff, struct ff_hwq *fhq, unsigned int staged, bool asked)
+{
+	ff->askable -= fhq->staged && !fhq->asked;
+	ff->askable += staged && !asked;
+	WRITE_ONCE(ff->kept, ff->kept + asked - fhq->asked);
+	WRITE_ONCE(fhq->staged, staged);
+	WRITE_ONCE(fhq->asked, asked);
+}
+
 /* ---- Arrival ------------------------------------------------------------------ */
 
 /* @ffl is at @vt now, not after a dispatch. Under dev->lock. */
@@ -320,7 +331,7 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	else
 		ffl->staged++;
 	fq->staged++;
-	WRITE_ONCE(fhq->staged, fhq->staged + 1);
+	ff_set(ff, fhq, fhq->staged + 1, fhq->asked);
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 	if (kick)
 		fl_dev_kick(&ff->dev);
@@ -342,16 +353,19 @@ static bool ff_room(struct ff_dev *ff)
 /* Ask a hardware queue to dispatch that has requests of @ffl and was not asked yet. False: none. */
 static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 {
-	unsigned int nr = ff->dev.nr_hwqs, i, index = ff->next_hwq;
+	unsigned int nr = ff->dev.nr_hwqs, index = ff->next_hwq, left;
 
-	for (i = 0; i < nr; i++, index = index + 1 < nr ? index + 1 : 0) {
+	for (left = ff->askable; left; index = index + 1 < nr ? index + 1 : 0) {
 		struct ff_hwq *fhq = to_ff_hwq(ff->dev.hwqs[index]);
-		struct ff_queue *fq = ff_flow_queue(ffl, index);
+		struct ff_queue *fq;
 
-		if (!fq || !fq->staged || fhq->asked)
+		if (fhq->asked || !fhq->staged)
 			continue;
-		WRITE_ONCE(fhq->asked, true);
-		WRITE_ONCE(ff->kept, ff->kept + 1);
+		left--;
+		fq = ff_flow_queue(ffl, index);
+		if (!fq || !fq->staged)
+			continue;
+		ff_set(ff, fhq, fhq->staged, true);
 		ff->next_hwq = index + 1 < nr ? index + 1 : 0;
 		ff->asks++;
 		fl_hwq_run(&fhq->hwq);
@@ -367,6 +381,7 @@ static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 static struct ff_queue *ff_next(struct ff_dev *ff, struct ff_hwq *fhq)
 {
 	struct ff_flow *last = ff_last(ff), *ffl;
+	bool self = fhq->staged; /* it counts as askable */
 
 	list_for_each_entry(ffl, &ff->backlogged, node) {
 		struct ff_queue *fq = ff_flow_queue(ffl, fhq->hwq.index);
@@ -375,7 +390,8 @@ static struct ff_queue *ff_next(struct ff_dev *ff, struct ff_hwq *fhq)
 			return NULL;
 		if (fq && fq->staged)
 			return fq;
-		ff_ask(ff, ffl);
+		if (ff->askable > self)
+			ff_ask(ff, ffl);
 	}
 	return NULL;
 }
@@ -390,6 +406,11 @@ static void ff_ask_on(struct ff_dev *ff)
 
 	ff->throttled = false;
 	list_for_each_entry(ffl, &ff->backlogged, node) {
+		if (!ff->askable) { /* is the one that is furthest ahead too far? */
+			if (ff_room(ff))
+				ff_throttle(ff, list_entry(ff->backlogged.prev, struct ff_flow, node), last);
+			return;
+		}
 		do
 			if (!ff_room(ff) || ff_throttle(ff, ffl, last))
 				return;
@@ -423,7 +444,7 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	ffl->staged--;
 	ff_sort_in(ff, ffl);
 	fq->staged--;
-	WRITE_ONCE(fhq->staged, fhq->staged - 1);
+	ff_set(ff, fhq, fhq->staged - 1, fhq->asked);
 	ffl->in_service++;
 	WRITE_ONCE(ff->in_service, ff->in_service + 1);
 	return cost;
@@ -439,10 +460,8 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 	u64 cost = 0;
 
 	spin_lock_irqsave(&ff->dev.lock, flags);
-	if (fhq->asked) {
-		WRITE_ONCE(fhq->asked, false);
-		WRITE_ONCE(ff->kept, ff->kept - 1);
-	}
+	if (fhq->asked)
+		ff_set(ff, fhq, fhq->staged, false);
 	fq = ff_next(ff, fhq);
 	if (fq) {
 		rq = fl_req_of(fq->rqs.next);

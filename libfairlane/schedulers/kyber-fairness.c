@@ -104,14 +104,15 @@ static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
 
 struct kf_queue {
 	struct fl_queue q;
-	/* All under hwq->lock; unthrottled_ns is read without. */
-	struct list_head rqs[FL_NR_OPS]; /* staged */
-	struct list_head ready[FL_NR_OPS]; /* in kf_hwq.fresh or .ready, when staged and not throttled */
-	struct list_head throttled; /* in kf_hwq.throttled */
-	s64 balance; /* tokens drawn and not used; below zero: what its last request cost more */
+	/* All under hwq->lock; unthrottled_ns is read without. What a read touches is on one line. */
+	s64 balance ____cacheline_aligned_in_smp; /* tokens drawn and not used; below zero: owed */
+	u64 throttled_since_ns, unthrottled_ns; /* the last throttling: from, to */
 	bool in_advance; /* the tokens are of the next round */
-	u64 throttled_since_ns;
-	u64 unthrottled_ns; /* end of the last throttling */
+	struct kf_domain {
+		struct list_head rqs; /* staged */
+		struct list_head ready; /* in kf_hwq.fresh or .ready, when staged and not throttled */
+	} domain[FL_NR_OPS];
+	struct list_head throttled; /* in kf_hwq.throttled */
 };
 
 struct kf_flow {
@@ -326,7 +327,7 @@ static void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
 	int op;
 
 	for (op = 0; op < FL_NR_OPS; op++)
-		list_del_init(&kq->ready[op]);
+		list_del_init(&kq->domain[op].ready);
 	list_add_tail(&kq->throttled, &khq->throttled);
 	kq->throttled_since_ns = fl_now_ns();
 	WRITE_ONCE(kq->q.throttled, true);
@@ -350,8 +351,8 @@ static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
 	list_for_each_entry_safe(kq, next, &khq->throttled, throttled) {
 		list_del_init(&kq->throttled);
 		for (op = 0; op < FL_NR_OPS; op++)
-			if (!list_empty(&kq->rqs[op]))
-				list_add_tail(&kq->ready[op], &khq->ready[op]);
+			if (!list_empty(&kq->domain[op].rqs))
+				list_add_tail(&kq->domain[op].ready, &khq->ready[op]);
 		WRITE_ONCE(kq->q.throttled_ns,
 			   kq->q.throttled_ns + (now - kq->throttled_since_ns));
 		WRITE_ONCE(khq->throttled_ns,
@@ -388,16 +389,17 @@ static u64 kf_price(struct kf_dev *kf, enum fl_op op, u32 bytes)
 
 static struct kf_queue *kf_next_queue(struct kf_hwq *khq, enum fl_op op)
 {
-	struct list_head *turns = &khq->fresh[op];
+	struct list_head *turns = list_empty(&khq->fresh[op]) ? &khq->ready[op] : &khq->fresh[op];
+	struct kf_domain *first = list_entry(turns->next, struct kf_domain, ready);
 
-	if (list_empty(turns))
-		turns = &khq->ready[op];
-	return list_empty(turns) ? NULL : container_of(turns->next - op, struct kf_queue, ready[0]);
+	return list_empty(turns) ? NULL : container_of(first - op, struct kf_queue, domain[0]);
 }
 
 static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 {
 	enum fl_op op = khq->domain;
+	struct fl_limit *depth = &kf->kyber.depth[op];
+	struct fl_room *room = &khq->kyber.domain[op].room;
 	struct kf_queue *kq;
 	struct fl_req *rq;
 	u64 cost;
@@ -409,29 +411,28 @@ static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
 			kf_unthrottle(kf, khq);
 			continue;
 		}
-		if (!fl_limit_ask(&kf->kyber.depth[op], &khq->kyber.domain[op].room,
-				  !list_empty(&khq->fresh[op])))
+		if (!fl_limit_ask(depth, room, !list_empty(&khq->fresh[op])))
 			return NULL;
-		rq = fl_req_of(kq->rqs[op].next);
+		rq = fl_req_of(kq->domain[op].rqs.next);
 		list_del_init(fl_req_node(rq));
 		cost = kf_price(kf, op, fl_req_bytes(rq));
 		*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
 		fl_tokens_pay(kq->q.flow, &kq->balance, cost);
-		fl_limit_sent(&kf->kyber.depth[op], &khq->kyber.domain[op].room, 1);
+		fl_limit_sent(depth, room, 1);
 		fl_limit_sent(&kf->floor.limit, &khq->room, cost);
 		if (unlikely(kq->in_advance))
 			fl_floor_release(&kf->floor);
 		fl_queue_account(&kq->q, rq, cost);
-		if (list_empty(&kq->rqs[op]))
-			list_del_init(&kq->ready[op]);
+		if (list_empty(&kq->domain[op].rqs))
+			list_del_init(&kq->domain[op].ready);
 		else if (kq->balance <= 0)
-			list_move_tail(&kq->ready[op], &khq->ready[op]);
+			list_move_tail(&kq->domain[op].ready, &khq->ready[op]);
 		khq->batching++;
 		WRITE_ONCE(khq->sent, khq->sent + 1);
 		WRITE_ONCE(khq->sent_cost, khq->sent_cost + cost);
 		return rq;
 	}
-	fl_limit_pass_on(&kf->kyber.depth[op], &khq->kyber.domain[op].room);
+	fl_limit_pass_on(depth, room);
 	return NULL;
 }
 
@@ -442,7 +443,6 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 	struct kf_hwq *khq = to_kf_hwq(hwq);
 	struct fl_req *rq = NULL;
 	bool ready = false;
-	int i;
 
 	kf_unthrottle(kf, khq);
 	if (khq->batching < kf_batch[khq->domain])
@@ -451,16 +451,16 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 		return rq;
 	do {
 		khq->batching = 0;
-		for (i = 0; !rq && i < FL_NR_OPS; i++) {
+		for (int i = 0; i < FL_NR_OPS; i++) {
 			khq->domain = (khq->domain + 1) % FL_NR_OPS;
 			rq = kf_dispatch_domain(kf, khq);
-			if (kf_next_queue(khq, khq->domain))
-				ready = true;
+			if (rq)
+				return rq;
+			ready |= kf_next_queue(khq, khq->domain) != NULL;
 		}
-	} while (!rq && !ready && kf_drive_runs_dry(kf, khq));
-	if (!rq)
-		fl_limit_pass_on(&kf->floor.limit, &khq->room);
-	return rq;
+	} while (!ready && kf_drive_runs_dry(kf, khq));
+	fl_limit_pass_on(&kf->floor.limit, &khq->room);
+	return NULL;
 }
 
 static bool kf_has_work(struct fl_hwq *hwq)
@@ -487,9 +487,9 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	if (fl_flow_touch(queue))
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
-	fl_stage(rq, &kq->rqs[op], at_head);
-	if (list_empty(&kq->ready[op]) && !queue->throttled)
-		list_add_tail(&kq->ready[op], &khq->fresh[op]);
+	fl_stage(rq, &kq->domain[op].rqs, at_head);
+	if (list_empty(&kq->domain[op].ready) && !queue->throttled)
+		list_add_tail(&kq->domain[op].ready, &khq->fresh[op]);
 }
 
 /* Debt, if it has no tokens. */
@@ -500,7 +500,7 @@ static void kf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 static struct list_head *kf_merge_list(struct fl_queue *queue, enum fl_op op)
 {
-	return &to_kf_queue(queue)->rqs[op];
+	return &to_kf_queue(queue)->domain[op].rqs;
 }
 
 /* ---- Completion ------------------------------------------------------- */
@@ -638,8 +638,8 @@ static void kf_init_queue(struct fl_queue *queue)
 
 	INIT_LIST_HEAD(&kq->throttled);
 	for (op = 0; op < FL_NR_OPS; op++) {
-		INIT_LIST_HEAD(&kq->rqs[op]);
-		INIT_LIST_HEAD(&kq->ready[op]);
+		INIT_LIST_HEAD(&kq->domain[op].rqs);
+		INIT_LIST_HEAD(&kq->domain[op].ready);
 	}
 }
 

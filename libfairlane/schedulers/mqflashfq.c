@@ -108,11 +108,11 @@ enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 /* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
 struct mf_queue {
 	struct fl_queue q;
-	struct list_head ready; /* in mf_hwq.ready, when something is queued */
+	struct list_head ready ____cacheline_aligned_in_smp; /* in mf_hwq.ready, when something is queued */
 	u64 key; /* its virtual time when it was sorted in: it has not become less */
 	struct fl_sampled *time; /* the cgroup's or the core's */
-	struct fl_rw rw; /* RQ and WQ */
 	u64 budget; /* drawn and not spent, in virtual time */
+	struct fl_rw rw; /* RQ and WQ */
 	struct fl_slot *waits_for; /* the sample that it was ahead of; NULL: none */
 	u64 held_since_ns; /* 0: not held */
 };
@@ -323,16 +323,14 @@ static struct mf_queue *mf_queue_of(struct list_head *ready)
 	return list_entry(ready, struct mf_queue, ready);
 }
 
-/* Sort @mq in, by its virtual time. Most often it has just advanced, for the end, or is new, for the front. */
+/* Sort @mq in, by its virtual time, from both ends: it has just advanced, or is new. */
 static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq, u64 vt)
 {
-	struct list_head *pos = mhq->ready.prev;
+	struct list_head *pos = mhq->ready.prev, *front = mhq->ready.next;
 
 	mq->key = vt;
-	if (!list_empty(&mhq->ready) && fl_vt_before(mq->key, mf_queue_of(mhq->ready.next)->key))
-		pos = &mhq->ready;
-	while (pos != &mhq->ready && fl_vt_before(mq->key, mf_queue_of(pos)->key))
-		pos = pos->prev;
+	for (; pos != &mhq->ready && fl_vt_before(vt, mf_queue_of(pos)->key); front = front->next)
+		pos = fl_vt_before(vt, mf_queue_of(front)->key) ? front->prev : pos->prev;
 	list_add(&mq->ready, pos);
 }
 
