@@ -20,8 +20,9 @@
  * Of the 300, each has one request at most that waits for one of the 12 places.
  *
  *   Whole places   A flow is entitled to its part, rounded down to whole places.
- *                  While it has fewer at the level above, its requests go first.
- *                  For one cgroup of 300 that rounds down to none.
+ *                  While it has fewer at the level above, its requests go first,
+ *                  and below a cgroup even if others have taken all that this
+ *                  has. For one cgroup of 300 that rounds down to none.
  *   The rest       Taken in turn, in the order of virtual time: a place
  *                  brings a flow further by the price of the request, divided
  *                  by its weight. So neither many requests nor large ones gain.
@@ -76,6 +77,8 @@ static inline u64 __fl_places_share(const struct fl_queue *at, const struct fl_q
 {
 	u32 own = READ_ONCE(at->flow->share), part;
 
+	if (unlikely(!READ_ONCE(at->flow->active_weight)))
+		return fl_flow_part_if_active(at->flow);
 	if (!from)
 		return own;
 	part = READ_ONCE(at->flow->part);
@@ -119,14 +122,6 @@ static inline bool __fl_places_spare(const struct fl_queue *at)
 	return atomic_read(&root->below.taken) + atomic_read(&root->own.taken) < tags - tags / 4;
 }
 
-static inline bool __fl_places_free(const struct fl_tag_wait *wait)
-{
-	if (atomic_read(&__fl_places_at(wait->at, wait->from)->taken) <
-	    __fl_places_limit(wait->at, wait->from))
-		return true;
-	return !READ_ONCE(wait->queue->throttled) && __fl_places_spare(wait->at);
-}
-
 /* Is a place at wait->at due to the flow that @wait comes from? It has one of that flow's. */
 static inline bool __fl_places_due(const struct fl_tag_wait *wait)
 {
@@ -134,6 +129,16 @@ static inline bool __fl_places_due(const struct fl_tag_wait *wait)
 
 	return (u64)atomic_read(&__fl_places_at(wait->from, via)->taken) * FL_SHARE_ONE <=
 	       __fl_places_part(wait->from, via);
+}
+
+static inline bool __fl_places_free(const struct fl_tag_wait *wait)
+{
+	if (atomic_read(&__fl_places_at(wait->at, wait->from)->taken) <
+	    __fl_places_limit(wait->at, wait->from))
+		return true;
+	if (wait->from && wait->at->up && __fl_places_due(wait))
+		return true;
+	return !READ_ONCE(wait->queue->throttled) && __fl_places_spare(wait->at);
 }
 
 /* Have @wait, which finds no place, wait for one. Under the places' lock. */

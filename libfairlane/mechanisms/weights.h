@@ -70,6 +70,21 @@ static inline u32 fl_flow_part(const struct fl_flow *flow)
 	return part;
 }
 
+/* The part that @flow, now idle, would have. No lock: a stale read sizes one tag limit wrongly. */
+static inline u32 fl_flow_part_if_active(const struct fl_flow *flow)
+{
+	u64 part = FL_SHARE_ONE;
+
+	for (; flow->parent; flow = flow->parent) {
+		u32 weight = READ_ONCE(flow->weight), all = READ_ONCE(flow->parent->active_weight);
+
+		if (!READ_ONCE(flow->active_weight))
+			all += weight;
+		part = div64_u64(part * weight, max_t(u32, all, weight));
+	}
+	return part;
+}
+
 /* That of its own requests. */
 static inline u32 fl_flow_share(const struct fl_flow *flow)
 {

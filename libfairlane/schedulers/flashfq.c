@@ -10,7 +10,7 @@
  * 1. SFQ(D)
  *
  * Each flow (cgroup) has a virtual time. Dispatching a request advances it by the
- * request's cost divided by the flow's share; the value before is the
+ * request's cost divided by the flow's weight; the value before is the
  * request's start tag. Up to D requests (the tunable depth) are in service.
  * When there is room for another, it is the one with the smallest start tag,
  * wherever it is: the first request of the first flow on a list that is
@@ -94,7 +94,7 @@ struct ff_flow {
 	struct fl_flow flow;
 	struct list_head node; /* in ff_dev.backlogged while anything is staged, or in waiting */
 	u64 vt;
-	u64 reciprocal; /* of the share */
+	u64 reciprocal; /* of the weight */
 	unsigned int staged, in_service;
 	u64 idle_ns; /* when both became 0 */
 };
@@ -239,14 +239,13 @@ static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 static void ff_update_shares(struct ff_dev *ff)
 {
 	struct fl_flow *flow;
-	unsigned int nr = 0;
 
 	fl_flows_update_shares(&ff->dev);
-	fl_for_each_active(flow, &ff->dev) {
-		to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(flow->share);
-		nr++;
-	}
-	ff->limit = nr * READ_ONCE(ff->throttle_nsec);
+	fl_for_each_active(flow, &ff->dev)
+		to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(fl_flow_relative_weight(flow));
+	ff->limit = mul_u64_u64_div_u64(READ_ONCE(ff->throttle_nsec),
+					fl_vt_reciprocal(fl_flows_mean_weight(&ff->dev)),
+					1u << FL_VT_SHIFT);
 }
 
 /* @fhq has so many staged, and is asked to dispatch, or not. Under dev->lock. */

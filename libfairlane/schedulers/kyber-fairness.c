@@ -228,7 +228,7 @@ static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 
 
 /*
  * The round ends, and the next one begins. If it took longer, since nobody looked, there is as
- * much more; what was handed out in advance is not handed out again, up to a period of it.
+ * much more; what was handed out in advance is not handed out again, up to another round of it.
  */
 static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
 {
@@ -243,7 +243,7 @@ static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
 	kf->round_ns = now;
 	kf->nr_spent = 0;
 	ahead = min_t(u64, kf->advanced, tokens);
-	kf->advanced = min_t(u64, kf->advanced - ahead, kf->tokens.total);
+	kf->advanced = min_t(u64, kf->advanced - ahead, div64_u64(kf->tokens.total, KF_ROUNDS));
 	kf_hand_out(kf, self, tokens - ahead, cause);
 }
 

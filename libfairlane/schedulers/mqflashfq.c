@@ -7,14 +7,13 @@
  *
  * 1. The idea (III-A)
  *
- * Start-time fair queueing gives every flow a virtual time, its service
- * divided by its weight, and serves the flow that is furthest behind. To know
- * which one that is, FlashFQ (flashfq.c) keeps all virtual times in one list
- * under one lock, and every request of every core goes through it. mqFlashFQ
- * does not look for the furthest behind. A flow compares itself with one
- * other, chosen at random, by reading that one's virtual time: not ahead of
- * it, it may go on; ahead of it, it waits (sampled-times.h). No lock, and in the
- * long run the same shares: whoever is ahead finds most others behind itself.
+ * Start-time fair queueing gives every flow a virtual time, its service divided by its
+ * weight, and serves the flow that is furthest behind. To know which one that is, FlashFQ
+ * (flashfq.c) keeps all virtual times in one list under one lock, and every request of
+ * every core goes through it. mqFlashFQ does not look for the furthest behind. A flow
+ * compares itself with one other, chosen at random, by reading that one's virtual time:
+ * not ahead of it, it may go on; ahead of it, it waits (sampled-times.h). No lock, and in
+ * the long run the same shares: whoever is ahead finds most others behind itself.
  *
  *     hardware queue 0       hardware queue 1       hardware queue 2
  *        RQ    WQ               RQ    WQ               RQ    WQ
@@ -28,67 +27,63 @@
  *
  * 2. What a flow is
  *
- * The tunable `flow` says what has a virtual time: 1, a core - a hardware
- * queue, as in the paper - or 0, a cgroup; a change counts from when nothing
- * is backlogged. A core has no weight: its virtual time advances by each
- * request's cost divided by the share of the cgroup that the request is from,
- * so that cores to which tenants are pinned have their tenants' weights. A
- * cgroup's requests may be on many hardware queues at once. They all advance
- * one virtual time, with one atomic addition for a batch, which each hardware
- * queue draws for itself and spends without touching anything that is shared.
- * Among the cgroups of one hardware queue no sampling is needed, since its
- * lock is held: they are sorted, and the first one takes the test.
+ * The tunable `flow` says what has a virtual time: 1, a core - a hardware queue, as in
+ * the paper - or 0, a cgroup; a change counts from when nothing is backlogged. A core has
+ * no weight: its virtual time advances by each request's cost divided by the weight of
+ * the cgroup that the request is from, so that cores to which tenants are pinned have
+ * their tenants' weights. (Not by its share: when others leave, who is ahead would owe
+ * more than it got.) A cgroup's requests may be on many hardware queues at once. They all
+ * advance one virtual time, with one atomic addition for a batch, which each hardware
+ * queue draws for itself and spends without touching anything that is shared. Among the
+ * cgroups of one hardware queue no sampling is needed, since its lock is held: they are
+ * sorted, and the first one takes the test.
  *
  * 3. The test and the batch
  *
- * The test is taken when a request arrives, when one is completed, and every
- * 200 us; and, since a fast drive may have nothing of a flow left by then, when
- * the one advances that it was ahead of. Whoever passes it may dispatch a
- * batch, its cost up to the base batch size times the weight (relative to the
- * average): its virtual time advances by the same step whoever it is.
+ * The test is taken when a request arrives, when one is completed, and every 200 us; and,
+ * since a fast drive may have nothing of a flow left by then, when the one advances that
+ * it was ahead of. Whoever passes it may dispatch a batch, its cost up to the base batch
+ * size times the weight (relative to the average): its virtual time advances by the same
+ * step whoever it is.
  *
- *     batch 48 KiB, two flows, shares 3/4 and 1/4: the step is 96 Ki,
- *     the batches are 72 and 24 KiB
+ *     batch 48 KiB, weights 3 and 1: the step is 24 Ki, the batches are 72 and 24 KiB
  *
  * A cgroup's batch is divided by the number of hardware queues, up to four: with
  * less than a few requests at a time they would only wait for each other. A
  * request that costs more is a batch. Everything is charged before it is
  * dispatched.
  *
- * One addition: who fails the test goes on comparing itself with the same
- * flow until it is no longer ahead of that one. With a new sample each time it
- * would find one that is even further ahead sooner or later, and two could
- * overtake each other for ever while a third is left behind. So of two
- * backlogged flows none is ever further ahead (but for 6) than a step, or its
- * dearest request on each hardware queue. Of more, whoever is behind may not be
- * sampled for a while, and others overtake each other meanwhile: with 6 flows
+ * One addition: who fails the test goes on comparing itself with the same flow until it
+ * is no longer ahead of that one. With a new sample each time it would find one that is
+ * even further ahead sooner or later, and two could overtake each other for ever while a
+ * third is left behind. So of two backlogged flows none is ever further ahead (but for 6)
+ * than a step, or its dearest request on each hardware queue. Of more, whoever is behind
+ * may not be sampled for a while, and others overtake each other meanwhile: with 6 flows
  * the foremost is 4 steps ahead on average, with 64 it is 9.
  *
  * 4. Backlogged and idle
  *
- * A flow is backlogged while it has queued or outstanding requests and for
- * 1 ms (the tunable timeout_nsec) more: whoever waits for a request before it
- * sends the next is not idle in between (deceptive idleness). Only backlogged
- * flows are sampled. Who becomes backlogged has lost what it did not use, and still
- * owes what it owes.
+ * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the
+ * tunable timeout_nsec) more: whoever waits for a request before it sends the next is not
+ * idle in between (deceptive idleness). Only backlogged flows are sampled. Who becomes
+ * backlogged has lost what it did not use, and still owes what it owes.
  *
  * 5. Reads and writes
  *
- * Each queue is a read queue and a write queue with weights of their own, read_weight
- * and write_weight, so that a read does not wait behind a flow's own writes for longer
- * than its part (reads-and-writes.h).
+ * Each queue is a read queue and a write queue with weights of their own, read_weight and
+ * write_weight, so that a read does not wait behind a flow's own writes for longer than its
+ * part (reads-and-writes.h).
  *
  * 6. Work conservation (an addition: the tunable `conserve`)
  *
- * The paper waits for a flow that is behind as long as it is backlogged, even
- * if it cannot do more; then all go at its pace. Here those that are held are let
- * go, one request at a time, while the drive has less to do than it needs
- * (work-conservation.h). They are charged as ever. Those that they waited for do not get
- * back what they did not use meanwhile: they are brought nearer, to within a floor's worth
- * and a few steps, but not nearer than that to any that waits.
+ * The paper waits for a flow that is behind as long as it is backlogged, even if it cannot
+ * do more; then all go at its pace. Here those that are held are let go, one request at a
+ * time, while the drive has less to do than it needs (work-conservation.h). They are charged
+ * as ever. Those that they waited for do not get back what they did not use meanwhile: they
+ * are brought nearer, to within a floor's worth and a few steps, but not nearer than that to
+ * any that waits.
  *
- * When to use it: many cores, requests of different kinds and a calibrated
- * drive. When not: a lone tenant (none is faster).
+ * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
 #include "../mechanisms/reads-and-writes.h"
 #include "../mechanisms/sampled-times.h"
@@ -120,7 +115,7 @@ struct mf_queue {
 struct mf_flow {
 	struct fl_flow flow;
 	struct fl_sampled time;
-	u64 reciprocal; /* of the share; written under dev->lock; a stale read misprices one request */
+	u64 reciprocal; /* of the weight; written under dev->lock; a stale read misprices one request */
 };
 
 struct mf_hwq {
@@ -154,6 +149,7 @@ struct mf_dev {
 	struct fl_dev dev;
 	/* Read on the hot path, written under dev->lock: a stale read misjudges one batch. */
 	u64 step; /* by which a batch advances virtual time, or the part of one hardware queue in it */
+	u64 reciprocal; /* of the weights of all that are busy together */
 	bool by_core; /* what has slots: the tunable flow, when nothing was backlogged */
 	struct fl_floor floor;
 	/* The rest is under dev->lock. */
@@ -179,14 +175,18 @@ struct mf_dev {
 static void mf_update_shares(struct mf_dev *mf)
 {
 	struct fl_flow *flow;
+	u64 mean;
 
 	fl_flows_update_shares(&mf->dev);
 	mf->busy = 0;
 	fl_for_each_active(flow, &mf->dev) {
 		mf->busy++;
-		WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(flow->share));
+		WRITE_ONCE(to_mf_flow(flow)->reciprocal,
+			   fl_vt_reciprocal(fl_flow_relative_weight(flow)));
 	}
-	WRITE_ONCE(mf->step, div64_u64(READ_ONCE(mf->batch) * mf->busy,
+	mean = fl_vt_reciprocal(fl_flows_mean_weight(&mf->dev));
+	WRITE_ONCE(mf->reciprocal, div64_u64(mean, max_t(u32, mf->busy, 1)));
+	WRITE_ONCE(mf->step, div64_u64(fl_vt_advance(READ_ONCE(mf->batch), mean),
 				       mf->by_core ? 1 : min_t(u32, mf->dev.nr_hwqs, MF_PARTS)));
 }
 
@@ -299,7 +299,7 @@ static void mf_forget(struct mf_dev *mf)
 	if ((s64)advanced <= 0)
 		return;
 	mf->front = front;
-	kept = mf->floor.limit.level + MF_KEPT_STEPS * mf->step;
+	kept = fl_vt_advance(mf->floor.limit.level, mf->reciprocal) + MF_KEPT_STEPS * mf->step;
 	if (!mf->floor.trials)
 		fl_slots_bring_nearer(&mf->slots, front - kept, kept, advanced);
 }
@@ -415,8 +415,10 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 /* A small share is far ahead by the request itself, which needs @advance. */
 static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq, u64 advance)
 {
-	return !READ_ONCE(mf->floor.trials) ||
-	       mq->key - atomic64_read(&mq->waits_for->vt) < READ_ONCE(mf->floor.ahead) + advance;
+	u64 ahead = mq->key - atomic64_read(&mq->waits_for->vt), most = READ_ONCE(mf->floor.ahead);
+
+	most = fl_vt_advance(most, READ_ONCE(mf->reciprocal)) + advance;
+	return !READ_ONCE(mf->floor.trials) || ahead < most;
 }
 
 /* The drive is short of work, so that a request of @mq goes before the flow that it waits for. */

@@ -26,6 +26,7 @@ A scheduler that fails says why in TAKEN, WAITS or CROWDED. Whoever mends it rem
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -56,14 +57,14 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "mqflashfq-long": "1.1 to 2.1 times: what a trial of a higher floor lent, and beside writers on an SSD",
-    "kyber-fairness-long": "1.1 to 1.3 times over a second, in 4 of 200: as it begins, or when another one leaves",
+    "mqflashfq-long": "1.17 times, in 1 of 200: what a trial of a higher floor lent",
+    "kyber-fairness-long": "1.3 times, in 1 of 200: what a trial of a higher floor lent",
     "fairlane": "large requests, where the drive counts requests: prices are by bytes there",
-    "flashfq-long": "1.12 times, in 2 of 200: who counts in the shares is known 10 to 20 ms late",
+    "flashfq-long": "1.14 times, in 4 of 200: who counts in the shares is known 10 to 20 ms late",
     "d2fq": "three classes and one ratio, which settles over seconds, of commands, and of 256 at most",
 }
 WAITS = {
-    "mqflashfq": "beside who comes and goes, 59 ms instead of 41 and, in 3 of 300 loads, longer",
+    "flashfq": "0.3 s instead of 41 ms, in 1 of 12, with virtual time by share 1.5 s, in 2 of 12: cause unknown",
 }
 CROWDED = dict.fromkeys(SHARING, "with more cgroups than tags up to 2.4 times, though places are divided by level")
 CROWDED["d2fq"] = TAKEN["d2fq"]
@@ -151,6 +152,13 @@ def with_paced(load: Try, weight: int) -> Try:
     bytes_per_s = IOPS * 512 * weight / (weight + top) / 2
     paced = tenant(PACED, weight, depth=64, bytes=4096, interval_ps=round(1e12 * 4096 / bytes_per_s))
     return replace(load, drive=ALL, tenants=(*load.tenants, paced))
+
+
+def longest_us(found: Json) -> float:
+    """That the paced tenant waited for a request; if none was done, it is without end."""
+    [paced] = [each for each in found["tenants"] if each["name"] == PACED]
+    longest: float | None = paced["lat_us"]["max"]
+    return longest or math.inf
 
 
 def play(knob: str, load: Try) -> Json:
@@ -252,9 +260,81 @@ def test_nobody_takes_more_of_a_drive_that_counts_requests(knob: str, pauses: bo
     assert not wrong, "\n".join(wrong[:5])
 
 
+DEEP: Json = {"jobs": CORES, "depth": 64}
+
+
+def on_and_off(on_ms: int, off_ms: int) -> list[Json]:
+    starts = range(0, 4000, on_ms + off_ms)[:16]
+    return [{"from_ns": at * 10**6, "to_ns": (at + on_ms) * 10**6} for at in starts]
+
+
+def cgroup(name: str, weight: int) -> Json:
+    return {"name": name, "weight": weight, "parent": None}
+
+
+def nobody_takes_more_of(knob: str, load: Try) -> None:
+    wrong = [text for got in seconds_of(play(knob, load)) for text in over(load, got)]
+    assert not wrong, "\n".join(wrong[:5])
+
+
+@pytest.mark.parametrize("knob", ["flashfq", "kyber-fairness", "mqflashfq", "mqfq"])
+def test_who_shares_a_cgroup_with_deep_writers_has_the_tags_that_are_due_to_it(knob: str) -> None:
+    writers: Json = {"parent": "g0", "jobs": 16, "depth": 512, "bytes": 16384, "read_percent": 0}
+    few: Json = {"parent": "g0", "jobs": 4, "depth": 2, "bytes": 512, "read_percent": 0, "think_ns": 10**5}
+    slow: Json = {"parent": "g2", "bytes": 16384, "think_ns": 10**6}
+    tenants = [
+        tenant("reader", 1000, parent="g0", **DEEP),
+        *(tenant(f"writer-{i}", 1000, **writers) for i in range(2)),
+        *(tenant(f"few-{i}", 200, cores=[1, 2], **few) for i in range(2)),
+        tenant("other", 1000, **DEEP),
+        *(tenant(f"slow-{i}", 1000, **slow) for i in range(2)),
+        tenant("last", 200, bytes=16384, **DEEP),
+    ]
+    load = Try(SSD, (cgroup("g0", 500), cgroup("g2", 1000)), tuple(tenants), ("reader", "other", "last"))
+    nobody_takes_more_of(knob, load)
+
+
+def test_who_is_ahead_owes_no_more_when_others_leave() -> None:
+    tries: Json = {"jobs": 4, "depth": 8, "bytes": 512, "random": False, "think_ns": 10**7, "cores": [0]}
+    tenants = [
+        tenant("steady", 50, **DEEP),
+        tenant("small", 200, jobs=2, depth=512, bytes=512, random=False, think_ns=10**5),
+        tenant("half", 1000, parent="g2", depth=8, bytes=16384, read_percent=50, random=False, cores=[1, 2]),
+        *(tenant(f"comes-{i}", 50, parent="g3", phases=on_and_off(104, 24), **tries) for i in range(2)),
+    ]
+    nobody_takes_more_of("mqflashfq", Try(ALL, (cgroup("g2", 1000), cgroup("g3", 1000)), tuple(tenants), ("steady",)))
+
+
+def test_what_was_let_go_is_not_made_up_for_at_once() -> None:
+    """Tokens in advance are those of the next round, not of a second's tenth."""
+    comes: Json = {"jobs": 2, "bytes": 16384, "read_percent": 0, "think_ns": 10**7, "cores": [0]}
+    tenants = [
+        tenant("a", 200, bytes=16384, **DEEP),
+        tenant("many", 200, parent="g1", jobs=16, depth=8, bytes=512, random=False, think_ns=10**6, cores=[1, 2]),
+        tenant("comes", 1000, parent="g1", phases=on_and_off(48, 6), **comes),
+        tenant("one", 500, read_percent=0, random=False, cores=[1, 2]),
+        tenant("b", 200, bytes=16384, **DEEP),
+    ]
+    nobody_takes_more_of("kyber-fairness", Try(SSD, (cgroup("g1", 100),), tuple(tenants), ("a", "b")))
+
+
 @each_knob(CROWDED)
 def test_a_crowd_of_cgroups_takes_no_more_than_its_due(knob: str, examples: int) -> None:
     nobody_takes_more(knob, examples, knob in CROWDED, [SLOTS], [40, 100])
+
+
+@pytest.mark.parametrize("knob", ["flashfq", "kyber-fairness", "mqflashfq", "mqfq"])
+def test_who_was_idle_has_a_tag_though_others_use_all(knob: str) -> None:
+    writers: Json = {"parent": "g1", "jobs": 16, "depth": 64, "bytes": 262144, "read_percent": 0, "random": False}
+    tenants = [
+        tenant("a", 500, **DEEP),
+        tenant("two", 1000, parent="g1", depth=2, bytes=262144, cores=[0]),
+        *(tenant(f"writer-{i}", 50, cores=[0], phases=on_and_off(62, 305), **writers) for i in range(2)),
+        tenant("b", 200, **DEEP),
+        tenant(PACED, 50, depth=64, bytes=4096, interval_ps=5_120_000_000),
+    ]
+    found = play(knob, Try(ALL, (cgroup("g1", 50),), tuple(tenants), ("a", "b")))
+    assert longest_us(found) <= LONGEST_US
 
 
 @each_knob(WAITS, leave_out="d2fq")
@@ -262,8 +342,6 @@ def test_who_sends_half_of_its_due_does_not_wait(knob: str, examples: int) -> No
     @settings_for(knob in WAITS, examples)
     @given(load=loads([ALL], [1, 1, 2]), weight=weights)
     def holds(load: Try, weight: int) -> None:
-        found = play(knob, with_paced(load, weight))
-        [paced] = [each for each in found["tenants"] if each["name"] == PACED]
-        assert paced["lat_us"]["max"] <= LONGEST_US
+        assert longest_us(play(knob, with_paced(load, weight))) <= LONGEST_US
 
     holds()

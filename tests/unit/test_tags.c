@@ -245,6 +245,43 @@ static void test_what_others_leave_may_be_used(void)
 	end();
 }
 
+/* One of two cgroups has taken all that their parent has, and more, while others left it. */
+static void test_who_has_less_than_its_part_gets_it_at_once_in_a_full_cgroup(void)
+{
+	struct fl_flow *inner, *busy, *steady;
+
+	begin(granted);
+	greedy(NULL, 100, 1, 4096);
+	inner = fl_flow_create(dev, NULL, 100);
+	busy = greedy(inner, 100, 300, 4096);
+	queue_of(busy)->throttled = false;
+	steady = greedy(inner, 100, 10, 4096);
+	all_take();
+	CHECK(held_below(inner) > 56 + 10, "of 56 places: %u", held_below(inner));
+	CHECK(given_to(steady) == 10, "of 28 that are its part: %lu", given_to(steady));
+	end();
+}
+
+/* All tags that there are belong to one that always has its part. */
+static void test_who_was_idle_does_not_wait_behind_those_that_were_not(void)
+{
+	struct fl_flow *idle;
+	unsigned int i;
+
+	begin(granted);
+	greedy(NULL, 100, 300, 4096);
+	for (i = 0; i < 30; i++)
+		greedy(NULL, 1, 10, 4096);
+	all_take();
+	CHECK(nr_have == 112, "%u", nr_have);
+	idle = greedy(NULL, 100, 1, 4096);
+	fl_flow_set_busy(idle, false); /* until its request is there */
+	take(&takers[nr_takers - 1]);
+	go_on(1);
+	CHECK(given_to(idle) == 1, "it has the next one");
+	end();
+}
+
 /* ---- Threads ---- */
 
 #define THREADS 4
@@ -338,6 +375,10 @@ int main(int argc, char **argv)
 		{ "turns come by weight", test_turns_come_by_weight },
 		{ "large requests gain nothing", test_large_requests_gain_nothing },
 		{ "what others leave may be used", test_what_others_leave_may_be_used },
+		{ "who has less than its part of a cgroup gets it at once, though others have taken all",
+		  test_who_has_less_than_its_part_gets_it_at_once_in_a_full_cgroup },
+		{ "who was idle does not wait behind those that were not",
+		  test_who_was_idle_does_not_wait_behind_those_that_were_not },
 		{ "no wake-up is lost among threads", test_no_wakeup_is_lost },
 		{ NULL, NULL },
 	};
