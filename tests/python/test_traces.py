@@ -234,7 +234,7 @@ def test_replay_plays_a_tenant_for_each_trace(tmp_path: Path, capsys: pytest.Cap
     light = sample(tmp_path, "systor", SAMPLES["systor"] + SAMPLES["systor"].replace("592061", "592062"))
     out = tmp_path / "out"
     command = ["replay", f"{heavy}:300", str(light), "--on", "sim", "--knobs", "kyber-fairness"]
-    command += ["--speed", "full", "--threads", "2", "--seconds", "0.1", "--skip-bad", "--json", "--out", str(out)]
+    command += ["--speed", "full", "--threads", "2", "--seconds", "1", "--skip-bad", "--json", "--out", str(out)]
     assert cli.main(command) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert [(t["name"], t["weight"]) for t in run["tenants"]] == [("msr", 300), ("systor", 100)]
