@@ -21,8 +21,8 @@
  * which doubles while it moves one way and halves when it turns.
  *
  * - A window lasts until the drive has done the level's worth, and enough requests for chance
- *   to be small. It begins after one that does not count, in which what was in the drive
- *   before is done.
+ *   to be small; in a search fewer where little is in the drive, as twice as much is plainly more
+ *   then. It begins after one that does not count, in which what was in the drive before is done.
  * - What a drive does by itself (it flushes, it collects garbage) is noise. Which level is
  *   first is chosen at random, pair by pair. The middle moves down when the mean of some pairs
  *   is off by more than twice its standard error, up when by more than once, and either way after
@@ -55,6 +55,7 @@
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
 #define FL_KNEE_REQUESTS 512
+#define FL_KNEE_ROUNDS 16 /* of a search: a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
 #define FL_KNEE_PAIRS_MIN 2
@@ -330,6 +331,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 {
 	s64 enough = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press, press_max);
 	struct fl_knee_look *w = &k->window;
+	s64 done, enough_done;
 	int i;
 
 	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
@@ -348,9 +350,11 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		__fl_knee_begin_window(k, false);
 		return;
 	}
-	if ((s64)(w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS]) < (k->settled ? fl_knee_level(k) : __fl_knee_upper(k)))
+	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
+	if (done < (k->settled ? fl_knee_level(k) : __fl_knee_upper(k)))
 		return;
-	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || w->sent < FL_KNEE_REQUESTS))
+	enough_done = k->searching ? FL_KNEE_ROUNDS * fl_knee_level(k) : FL_KNEE_MOST;
+	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || (w->sent < FL_KNEE_REQUESTS && done < enough_done)))
 		return;
 	if (k->settled)
 		__fl_knee_window_over(k, enough);
