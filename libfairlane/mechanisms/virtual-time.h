@@ -21,8 +21,13 @@
 #include "weights.h"
 
 #define FL_VT_SHIFT 14
-/* Below 4 in a million a share counts as that much: reciprocals stay within 32 bits. */
-#define FL_VT_MIN_SHARE (1u << 12)
+
+/*
+ * No request brings a flow further, so that differences stay far below 2^55, which is what words
+ * hold that have something else in their other bits. It is reached by 1 MiB at once in a cgroup that
+ * has 1 / 10000 of the weight of one of weight 1; by discards, with more.
+ */
+#define FL_VT_MOST (1ull << 47)
 
 /* Is @a before @b? They are less than 2^63 apart. */
 static inline bool fl_vt_before(u64 a, u64 b)
@@ -30,19 +35,22 @@ static inline bool fl_vt_before(u64 a, u64 b)
 	return (s64)(a - b) < 0;
 }
 
-/* The reciprocal of @share (of FL_SHARE_ONE): 1 << FL_VT_SHIFT .. 1 << 32. Divides: slow path. */
+/*
+ * The reciprocal of @share (of FL_SHARE_ONE; 0 counts as 1): 1 << FL_VT_SHIFT .. 1 << 44. However small
+ * the share: if a part of it were for free, many small cgroups would have many of these parts. Divides: slow path.
+ */
 static inline u64 fl_vt_reciprocal(u32 share)
 {
 	u64 one = (u64)FL_SHARE_ONE << FL_VT_SHIFT;
 
-	share = max_t(u32, share, FL_VT_MIN_SHARE);
+	share = max_t(u32, share, 1);
 	return div64_u64(one + share / 2, share);
 }
 
-/* How far @cost (below 2^31, as of any request) brings a flow of that reciprocal; at least 1. */
+/* How far @cost (below 2^31, as of any request) brings a flow of that reciprocal: 1 .. FL_VT_MOST. */
 static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
 {
-	return max_t(u64, (cost * reciprocal) >> FL_VT_SHIFT, 1);
+	return clamp_t(u64, mul_u64_u64_shr(cost, reciprocal, FL_VT_SHIFT), 1, FL_VT_MOST);
 }
 
 #endif

@@ -116,7 +116,7 @@ static inline void __fl_flow_update_parts(struct fl_flow *flow)
  * The weight of an active flow as a fraction of FL_WEIGHT_MAX, in units of
  * FL_SHARE_ONE, as a share is. Unlike a share it does not change with every flow
  * that comes and goes. Of a nested flow it is its part of the weight of its
- * uppermost cgroup.
+ * uppermost cgroup; at least 1, and off by half of that at most.
  */
 static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 {
@@ -124,7 +124,7 @@ static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 
 	while (root->parent)
 		root = root->parent;
-	return div64_u64((u64)flow->share * root->active_weight, FL_WEIGHT_MAX);
+	return max_t(u64, div64_u64((u64)flow->share * root->active_weight + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
 /* The mean of that over the active flows; FL_SHARE_ONE when there are none. */

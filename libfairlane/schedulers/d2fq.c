@@ -387,13 +387,10 @@ static void d2_update_weight(struct d2_dev *d2, struct d2_flow *d2f)
 static void d2_update_weights(struct d2_dev *d2)
 {
 	struct fl_flow *flow;
-	u64 threshold;
 
 	fl_flows_update_shares(&d2->dev);
 	d2->mean_reciprocal = fl_vt_reciprocal(fl_flows_mean_weight(&d2->dev));
-	threshold = mul_u64_u64_div_u64(READ_ONCE(d2->low_threshold), d2->mean_reciprocal,
-					1u << FL_VT_SHIFT);
-	WRITE_ONCE(d2->threshold, min_t(u64, threshold, D2_MAX_GAP / 4));
+	WRITE_ONCE(d2->threshold, fl_vt_advance(READ_ONCE(d2->low_threshold), d2->mean_reciprocal));
 	d2->least = FL_SHARE_ONE;
 	fl_for_each_active(flow, &d2->dev)
 		d2_update_weight(d2, to_d2_flow(flow));

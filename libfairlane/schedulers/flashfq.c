@@ -238,14 +238,13 @@ static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 
 static void ff_update_shares(struct ff_dev *ff)
 {
+	u64 throttle = READ_ONCE(ff->throttle_nsec);
 	struct fl_flow *flow;
 
 	fl_flows_update_shares(&ff->dev);
 	fl_for_each_active(flow, &ff->dev)
 		to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(fl_flow_relative_weight(flow));
-	ff->limit = mul_u64_u64_div_u64(READ_ONCE(ff->throttle_nsec),
-					fl_vt_reciprocal(fl_flows_mean_weight(&ff->dev)),
-					1u << FL_VT_SHIFT);
+	ff->limit = throttle ? fl_vt_advance(throttle, fl_vt_reciprocal(fl_flows_mean_weight(&ff->dev))) : 0;
 }
 
 /* @fhq has so many staged, and is asked to dispatch, or not. Under dev->lock. */

@@ -98,9 +98,6 @@ struct mq_hwq {
 	struct fl_mind_node nodes[FL_MIND_NODES];
 };
 
-/* Far from where a difference of virtual times would change its sign. */
-#define MQ_MAX_LIMIT (1ull << 48)
-
 /* In a request's word: it has a slot; and above that, what its flow's finish was advanced for it. */
 #define MQ_HAS_SLOT 1ul
 #define MQ_PRICE_SHIFT 1
@@ -499,12 +496,11 @@ static void mq_update_weight(struct fl_flow *flow)
 static void mq_update_weights(struct mq_dev *md)
 {
 	struct fl_flow *flow;
-	u64 mean, limit;
+	u64 mean;
 
 	fl_flows_update_shares(&md->dev);
 	mean = fl_vt_reciprocal(fl_flows_mean_weight(&md->dev));
-	limit = mul_u64_u64_div_u64(READ_ONCE(md->throttle_bytes), mean, 1u << FL_VT_SHIFT);
-	WRITE_ONCE(md->limit, min_t(u64, limit, MQ_MAX_LIMIT));
+	WRITE_ONCE(md->limit, fl_vt_advance(READ_ONCE(md->throttle_bytes), mean));
 	fl_for_each_active(flow, &md->dev)
 		mq_update_weight(flow);
 }

@@ -587,8 +587,10 @@ static void test_virtual_time_wraps(void)
 	CHECK(!fl_vt_before(3, ~0ull - 5), "and not before it");
 	CHECK(fl_vt_advance(4096, r) == 4 * 4096, "%lu", fl_vt_advance(4096, r));
 	CHECK(fl_vt_advance(0, r) == 1, "nothing is free");
-	/* The dearest request of the lightest flow. */
-	CHECK(fl_vt_advance((1ull << 31) - 1, fl_vt_reciprocal(0)) > 1ull << 48, "overflow");
+	CHECK(fl_vt_advance((1ull << 31) - 1, fl_vt_reciprocal(0)) == FL_VT_MOST, "overflow");
+	/* 4 KiB of one of 1000 cgroups in one of weight 1: no less than it is due. */
+	CHECK(fl_vt_advance(4096, fl_vt_reciprocal(FL_SHARE_ONE / 10000000)) > 4060 * 10000000ull,
+	      "%lu", fl_vt_advance(4096, fl_vt_reciprocal(FL_SHARE_ONE / 10000000)));
 	CHECK_NEAR((double)fl_vt_advance(4096, fl_vt_reciprocal(FL_SHARE_ONE / 3 * 2)), 6144.0, 1e-3);
 }
 
