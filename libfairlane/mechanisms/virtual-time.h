@@ -47,10 +47,28 @@ static inline u64 fl_vt_reciprocal(u32 share)
 	return div64_u64(one + share / 2, share);
 }
 
+/*
+ * How far a flow that was idle is ahead of the system's virtual time, from which it is @ahead now: it
+ * still owes what it did when it became idle, @owed, less what has passed. More than that, or less than
+ * nothing, is none: the times have wrapped meanwhile, or it owes nothing any more.
+ */
+static inline u64 fl_vt_still_owed(s64 ahead, u64 owed)
+{
+	return ahead >= 0 && (u64)ahead <= owed ? ahead : 0;
+}
+
 /* How far @cost (below 2^31, as of any request) brings a flow of that reciprocal: 1 .. FL_VT_MOST. */
 static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
 {
 	return clamp_t(u64, mul_u64_u64_shr(cost, reciprocal, FL_VT_SHIFT), 1, FL_VT_MOST);
+}
+
+/* The same of @flow, which may be idle: @reciprocal is that of when it was last active, if ever it was. */
+static inline u64 fl_vt_charge(const struct fl_flow *flow, u64 cost, u64 reciprocal)
+{
+	if (!READ_ONCE(flow->busy))
+		reciprocal = fl_vt_reciprocal(fl_flow_relative_weight_if_active(flow));
+	return fl_vt_advance(cost, reciprocal);
 }
 
 #endif

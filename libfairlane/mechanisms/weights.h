@@ -127,6 +127,21 @@ static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 	return max_t(u64, div64_u64((u64)flow->share * root->active_weight + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
+/* The same of a flow that is idle, as if it were active alone of those below its uppermost cgroup that are not. */
+static inline u32 fl_flow_relative_weight_if_active(const struct fl_flow *flow)
+{
+	u64 part = fl_flow_part_if_active(flow);
+	const struct fl_flow *top = flow;
+	u64 all;
+
+	while (top->parent && top->parent->parent)
+		top = top->parent;
+	if (!top->parent) /* the root itself */
+		return fl_flow_relative_weight(flow);
+	all = top->parent->active_weight + (top->active_weight ? 0 : top->weight);
+	return max_t(u64, div64_u64(part * all + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
+}
+
 /* The mean of that over the active flows; FL_SHARE_ONE when there are none. */
 static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 {

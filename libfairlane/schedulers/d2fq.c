@@ -172,6 +172,7 @@ struct d2_flow {
 	bool whole; /* since before the period began */
 	bool unhindered; /* it was whole in the last period, and used nothing but high */
 	unsigned int limited_periods, limited_for; /* so many more; how many the next time */
+	u64 owed; /* how far it was ahead when it became idle, or was last charged since */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
 	u64 seen_vt;
@@ -309,12 +310,24 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 	return class;
 }
 
+static void d2_bring_up(struct d2_dev *d2, struct d2_flow *d2f, u64 by);
+
 static void d2_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	struct d2_flow *d2f = to_d2_flow(queue->flow);
-	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
+	struct fl_dev *dev = queue->hwq->dev;
+	u64 by = fl_vt_charge(queue->flow, fl_cost(&dev->prices, op, bytes), READ_ONCE(d2f->reciprocal));
+	unsigned long flags;
 
-	atomic64_add(fl_vt_advance(cost, READ_ONCE(d2f->reciprocal)), &d2f->vt);
+	if (unlikely(!READ_ONCE(queue->flow->busy))) {
+		spin_lock_irqsave(&dev->lock, flags);
+		if (!queue->flow->busy) {
+			d2_bring_up(to_d2_dev(dev), d2f, by);
+			by = 0;
+		}
+		spin_unlock_irqrestore(&dev->lock, flags);
+	}
+	atomic64_add(by, &d2f->vt);
 }
 
 /* The drive did not take @rq after all. If its flow holds gvt, the next request sets that right. */
@@ -414,6 +427,15 @@ static struct d2_use d2_use(struct d2_flow *d2f)
 	return use;
 }
 
+/* An idle flow is as far ahead of gvt as it still owes, and by @by more. */
+static void d2_bring_up(struct d2_dev *d2, struct d2_flow *d2f, u64 by)
+{
+	s64 gvt = atomic64_read(&d2->gvt), ahead = d2_ahead(atomic64_read(&d2f->vt), gvt);
+
+	d2f->owed = fl_vt_still_owed(ahead, d2f->owed) + by;
+	atomic64_set(&d2f->vt, d2_vt(gvt) + d2f->owed);
+}
+
 static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	unsigned long flags;
@@ -427,7 +449,7 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 		fl_dev_kick(&d2->dev);
 	}
 	/* It has nothing in flight: nobody else writes vt, or reads it before busy is set. */
-	atomic64_set(&d2f->vt, d2_vt(atomic64_read(&d2->gvt)));
+	d2_bring_up(d2, d2f, 0);
 	d2f->joined = d2f->flow.parent;
 	d2f->limited_for = D2_LIMITED_FOR;
 	d2f->whole = false;
@@ -455,6 +477,10 @@ static void d2_set_limited(struct d2_dev *d2, struct d2_flow *d2f, bool limited)
 
 static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 {
+	u64 vt = atomic64_read(&d2f->vt);
+	s64 ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
+
+	d2f->owed = max_t(s64, ahead, 0);
 	d2f->joined = false;
 	d2_set_limited(d2, d2f, false);
 	d2_release_gvt(d2, d2f->id); /* it has nothing in flight, so no update is under way */

@@ -285,7 +285,7 @@ static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	unsigned long flags;
 
 	spin_lock_irqsave(&ff->dev.lock, flags);
-	ff_move(ff, ffl, ffl->vt + fl_vt_advance(ff_cost(ff, op, bytes), ffl->reciprocal));
+	ff_move(ff, ffl, ffl->vt + fl_vt_charge(queue->flow, ff_cost(ff, op, bytes), ffl->reciprocal));
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 

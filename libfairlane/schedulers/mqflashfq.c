@@ -552,7 +552,7 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct mf_queue *mq = to_mf_queue(queue);
 	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
 
-	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_advance(cost, mf_reciprocal(mq)));
+	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
 }
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)

@@ -80,6 +80,7 @@ struct mq_flow {
 	atomic64_t finish ____cacheline_aligned_in_smp;
 	/* Written under dev->lock; a request is charged at the flow's last weight. */
 	u64 reciprocal ____cacheline_aligned_in_smp;
+	u64 owed; /* how far it was ahead when it became idle, or was last charged since; under dev->lock */
 };
 
 struct mq_hwq {
@@ -399,12 +400,24 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	mq_set_leaf(md, mhq);
 }
 
+static void mq_bring_up(struct mq_dev *md, struct mq_flow *mfl, u64 by);
+
 static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	struct mq_flow *mfl = to_mq_flow(queue->flow);
-	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
+	struct fl_dev *dev = queue->hwq->dev;
+	u64 by = fl_vt_charge(queue->flow, fl_cost(&dev->prices, op, bytes), READ_ONCE(mfl->reciprocal));
+	unsigned long flags;
 
-	atomic64_add(fl_vt_advance(cost, READ_ONCE(mfl->reciprocal)), &mfl->finish);
+	if (unlikely(!READ_ONCE(queue->flow->busy))) {
+		spin_lock_irqsave(&dev->lock, flags);
+		if (!queue->flow->busy) {
+			mq_bring_up(to_mq_dev(dev), mfl, by);
+			by = 0;
+		}
+		spin_unlock_irqrestore(&dev->lock, flags);
+	}
+	atomic64_add(by, &mfl->finish);
 }
 
 static void mq_unthrottle(struct mq_queue *mq)
@@ -486,6 +499,34 @@ static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 
 /* ---- The slow path -------------------------------------------------------- */
 
+/* An idle flow is as far ahead as it still owes, and by @by more. Under dev->lock. */
+static void mq_bring_up(struct mq_dev *md, struct mq_flow *mfl, u64 by)
+{
+	u64 now = fl_mind_vt(mq_now(md));
+	s64 ahead = fl_mind_ahead(fl_mind_word(atomic64_read(&mfl->finish)), fl_mind_word(now));
+
+	mfl->owed = fl_vt_still_owed(ahead, mfl->owed) + by;
+	atomic64_set(&mfl->finish, now + mfl->owed);
+}
+
+/* Who has become idle keeps what it owes. Under dev->lock. */
+static void mq_age(struct mq_dev *md)
+{
+	s64 now = mq_now(md);
+	struct fl_flow *flow;
+
+	md->active_flows = 0;
+	fl_for_each_active(flow, &md->dev) {
+		struct mq_flow *mfl = to_mq_flow(flow);
+		s64 ahead = fl_mind_ahead(fl_mind_word(atomic64_read(&mfl->finish)), now);
+
+		if (fl_flow_age(flow))
+			md->active_flows++;
+		else
+			mfl->owed = max_t(s64, ahead, 0);
+	}
+}
+
 /* Under dev->lock. */
 static void mq_update_weight(struct fl_flow *flow)
 {
@@ -515,8 +556,7 @@ static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
 			md->aged_ns = fl_now_ns();
 			fl_dev_kick(&md->dev);
 		}
-		/* No credit, and no debt either: a tag from long ago says nothing. */
-		atomic64_set(&to_mq_flow(flow)->finish, fl_mind_vt(mq_now(md)));
+		mq_bring_up(md, to_mq_flow(flow), 0);
 		fl_flow_set_busy(flow, true);
 		if (md->active_flows == 1) {
 			mq_update_weights(md);
@@ -554,7 +594,7 @@ static u64 mq_tick(struct fl_dev *dev)
 	now = fl_now_ns();
 	if (now - md->aged_ns >= grace) {
 		md->aged_ns = now;
-		md->active_flows = fl_flows_age(dev);
+		mq_age(md);
 		mq_update_weights(md);
 		mq_set_depth(md, READ_ONCE(md->depth));
 		mq_wake(md); /* the limit may be larger now */

@@ -66,11 +66,57 @@ static void test_metadata_is_never_held_back(void)
 	}
 }
 
+/*
+ * Of two equal tenants one has half as much metadata again as the drive can do, in the second before it reads.
+ * What share has it then?
+ */
+static double share_after_metadata(const struct fl_sched *sched)
+{
+	struct tenant *meta, *other;
+	double share;
+	int i, j;
+
+	drive_init(&d, sched, 1, 32, MSEC);
+	other = drive_tenant(&d, NULL, 100, 64);
+	meta = drive_tenant(&d, NULL, 100, 64);
+	meta->start_ns = NSEC_PER_SEC;
+	other->depth[0] = 128;
+	drive_start(&d);
+	for (i = 0; i < 1000; i++) {
+		for (j = 0; j < 48; j++)
+			fl_charge(meta->flow, 0, FL_READ, 4096);
+		drive_run(&d, MSEC);
+	}
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC / 4);
+	share = drive_share(&d, meta);
+	drive_exit(&d);
+	return share;
+}
+
+static void test_metadata_of_who_is_idle_is_owed(void)
+{
+	const struct fl_sched *const *sched;
+
+	for (sched = fl_schedulers; *sched; sched++) {
+		double share;
+
+		/* Which knows no shares; and what counts nothing while nobody is behind. */
+		if (*sched == &fl_round_robin || *sched == &fl_fairlane)
+			continue;
+		share = share_after_metadata(*sched);
+		/* d2fq holds nothing back: it is a class of the drive's in which requests wait. */
+		CHECK(share < (*sched == &fl_d2fq ? 0.3 : 0.1), "%s: %g of the drive, just after its metadata",
+		      (*sched)->name, share);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
 		{ "metadata is part of a tenant's share", test_metadata_is_part_of_a_tenants_share },
 		{ "metadata is never held back", test_metadata_is_never_held_back },
+		{ "metadata of who is idle is owed", test_metadata_of_who_is_idle_is_owed },
 		{}
 	};
 
