@@ -72,12 +72,12 @@ BRIEFLY = {
     "smoke-mqflashfq-fairlane": (
         SMOKE,
         "@mqflashfq",
-        *EACH,
+        "switching:switched_over_and_over",
+        "cgroups:moved_and_removed",
         "@fairlane",
         "switching:switched_over_and_over,drive_removed",
         "cgroups:moved_and_removed",
-        "data:every_scheduler_in_turn,flushes_fua_and_discards,requeues_and_shared_tags",
-        "interface:one_request_at_a_time",
+        "data:flushes_fua_and_discards,requeues_and_shared_tags",
     ),
     "smoke": (SMOKE,),
 }
