@@ -68,6 +68,7 @@ struct fl_dev {
 	spinlock_t lock ____cacheline_aligned_in_smp;
 	struct list_head flows; /* fl_flow.node; parents come first; under lock */
 	struct list_head active; /* fl_flow.active_node of those that are busy; under lock */
+	unsigned int nr_active; /* of them; under lock */
 	u64 shares_at; /* how often shares were computed; under lock */
 	bool ticking; /* of fl_flows_tick(): it will be called again; under lock */
 };

@@ -38,6 +38,15 @@
 	     (__next = __pos->next, flow = list_entry(__pos, struct fl_flow, active_node), true);  \
 	     __pos = __next)
 
+/*
+ * For @n of them at most, in turn: the next loop goes on where this one ends. As above.
+ */
+#define fl_for_some_active(flow, dev, n)                                                           \
+	for (unsigned int __left = min_t(unsigned int, n, (dev)->nr_active);                        \
+	     __left && (flow = list_first_entry(&(dev)->active, struct fl_flow, active_node),      \
+			list_move_tail(&flow->active_node, &(dev)->active), true);                  \
+	     __left--)
+
 /* Activity flows up: an inner flow is active while anything below it is. */
 static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
 {
@@ -142,17 +151,20 @@ static inline u32 fl_flow_relative_weight_if_active(const struct fl_flow *flow)
 	return max_t(u64, div64_u64(part * all + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
-/* The mean of that over the active flows; FL_SHARE_ONE when there are none. */
+/*
+ * The mean of that over the active flows; FL_SHARE_ONE when there are none. Together they have the weights of
+ * all uppermost cgroups in which something is active.
+ */
 static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 {
-	const struct fl_flow *flow;
-	u64 sum = 0, nr = 0;
+	const struct fl_flow *root;
 
-	fl_for_each_active(flow, dev) {
-		sum += fl_flow_relative_weight(flow);
-		nr++;
-	}
-	return nr ? div64_u64(sum, nr) : FL_SHARE_ONE;
+	if (!dev->nr_active)
+		return FL_SHARE_ONE;
+	root = list_first_entry(&dev->active, struct fl_flow, active_node);
+	while (root->parent)
+		root = root->parent;
+	return max_t(u64, div64_u64((u64)FL_SHARE_ONE * root->active_weight, (u64)FL_WEIGHT_MAX * dev->nr_active), 1);
 }
 
 /*
@@ -199,6 +211,7 @@ static inline void __fl_flow_leave(struct fl_flow *flow)
 {
 	WRITE_ONCE(flow->share, 0);
 	list_del_init(&flow->active_node);
+	flow->dev->nr_active--;
 	__fl_flow_sub_active(flow, FL_WEIGHT_DEFAULT);
 }
 
@@ -212,6 +225,7 @@ static inline void fl_flow_set_busy(struct fl_flow *flow, bool busy)
 		return;
 	}
 	list_add(&flow->active_node, &flow->dev->active);
+	flow->dev->nr_active++;
 	__fl_flow_add_active(flow, FL_WEIGHT_DEFAULT);
 }
 

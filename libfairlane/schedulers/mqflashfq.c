@@ -98,6 +98,9 @@
 /* Flows that do not keep up while others are let go stay so many steps behind them. */
 #define MF_KEPT_STEPS 8
 
+/* Of so many flows at a time it is looked at whether they are idle, and which weight they have. */
+#define MF_AGED 64
+
 enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 
 /* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
@@ -155,7 +158,6 @@ struct mf_dev {
 	/* The rest is under dev->lock. */
 	bool ticking; /* and will go on to */
 	u64 front; /* see mf_forget() */
-	unsigned int busy; /* flows */
 	u64 aged_ns; /* the last look for idle flows */
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 flow, batch, timeout_nsec, read_weight, write_weight, conserve;
@@ -171,21 +173,18 @@ struct mf_dev {
 
 /* ---- Backlogged and idle: the slow path, under dev->lock ---------------- */
 
-/* Shares have changed, or a flow has come or gone. */
-static void mf_update_shares(struct mf_dev *mf)
+static void mf_update_weight(struct fl_flow *flow)
 {
-	struct fl_flow *flow;
-	u64 mean;
+	fl_flow_update_share(flow);
+	WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(flow)));
+}
 
-	fl_flows_update_shares(&mf->dev);
-	mf->busy = 0;
-	fl_for_each_active(flow, &mf->dev) {
-		mf->busy++;
-		WRITE_ONCE(to_mf_flow(flow)->reciprocal,
-			   fl_vt_reciprocal(fl_flow_relative_weight(flow)));
-	}
-	mean = fl_vt_reciprocal(fl_flows_mean_weight(&mf->dev));
-	WRITE_ONCE(mf->reciprocal, div64_u64(mean, max_t(u32, mf->busy, 1)));
+/* Flows have come or gone, or have other weights. */
+static void mf_update_step(struct mf_dev *mf)
+{
+	u64 mean = fl_vt_reciprocal(fl_flows_mean_weight(&mf->dev));
+
+	WRITE_ONCE(mf->reciprocal, div64_u64(mean, max_t(u32, mf->dev.nr_active, 1)));
 	WRITE_ONCE(mf->step, div64_u64(fl_vt_advance(READ_ONCE(mf->batch), mean),
 				       mf->by_core ? 1 : min_t(u32, mf->dev.nr_hwqs, MF_PARTS)));
 }
@@ -197,11 +196,12 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 	bool kick;
 
 	spin_lock_irqsave(&mf->dev.lock, flags);
-	if (!mf->slots.backlogged && !mf->busy)
+	if (!mf->slots.backlogged && !mf->dev.nr_active)
 		WRITE_ONCE(mf->by_core, READ_ONCE(mf->flow) == MF_CORE);
 	fl_flow_set_busy(flow, true);
+	mf_update_weight(flow); /* the others' in mf_age() */
+	mf_update_step(mf);
 	fl_sampled_enter(&mf->slots, mf->by_core ? &mhq->time : &to_mf_flow(flow)->time);
-	mf_update_shares(mf);
 	kick = !mf->ticking;
 	mf->ticking = true;
 	spin_unlock_irqrestore(&mf->dev.lock, flags);
@@ -230,14 +230,16 @@ static void mf_age(struct mf_dev *mf)
 	struct fl_flow *flow;
 	unsigned int i;
 
-	fl_for_each_active(flow, &mf->dev)
-		if (!fl_flow_age(flow))
+	fl_for_some_active(flow, &mf->dev, MF_AGED)
+		if (fl_flow_age(flow))
+			mf_update_weight(flow);
+		else
 			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
 	mf->queued = 0;
 	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
-	mf_update_shares(mf);
+	mf_update_step(mf);
 }
 
 static void mf_look_at_drive(struct mf_dev *mf, u64 now)
@@ -605,7 +607,7 @@ static u64 mf_tick(struct fl_dev *dev)
 	mf->holds += held;
 	mf_look_at_drive(mf, now);
 	mf_forget(mf);
-	mf->ticking = mf->busy || mf->slots.backlogged;
+	mf->ticking = mf->dev.nr_active || mf->slots.backlogged;
 	next = mf->ticking ? MF_PERIOD_NS : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;

@@ -4,7 +4,7 @@
 Each test judges one file of scenarios/kyber-fairness or scenarios/d2fq, or one case of scenarios/mqflashfq/vm.toml, run
 with the knobs that its expectations compare. All that were selected run before the first is judged, in one boot for
 each kernel and device. What they promise exactly takes a machine that does nothing else, and is not part of
-`make test`: `pytest tests/vm/test_scenarios.py -m long`. There, two of them are asked for what a busy machine grants, too.
+`make test`: `pytest tests/vm/test_scenarios.py -m long`. It asks two of them for what a busy machine grants, too.
 """
 
 from __future__ import annotations
