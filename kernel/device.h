@@ -127,6 +127,18 @@ static inline struct fl_queue *fl_kflow_use(struct fl_kflow *kflow, unsigned int
 	return likely(queue) ? queue : fl_kflow_use_slow(kflow, index);
 }
 
+/*
+ * That of @hctx among ours. A driver may get more hardware queues while a scheduler beside the
+ * elevator is chosen (a reset, a reconnection): they share ours.
+ */
+static inline unsigned int fl_hctx_index(const struct fl_kdev *kdev,
+					 const struct blk_mq_hw_ctx *hctx)
+{
+	unsigned int index = hctx->queue_num, nr = kdev->dev.nr_hwqs;
+
+	return likely(index < nr) ? index : index % nr;
+}
+
 void fl_tags_attach(struct fl_kdev *kdev);
 void fl_tags_detach(struct fl_kdev *kdev);
 

@@ -26,7 +26,7 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	frq->queue = NULL;
 	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq) || !fl_asks(kdev)))
 		return FL_HIGH;
-	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), rq->mq_hctx->queue_num);
+	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), fl_hctx_index(kdev, rq->mq_hctx));
 	frq->queue = queue;
 	frq->op = fl_opf_op(rq->cmd_flags);
 	frq->bytes = blk_rq_bytes(rq);

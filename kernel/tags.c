@@ -80,17 +80,6 @@ static unsigned int fl_tags_index(struct fl_kdev *kdev, unsigned int index)
 	return blk_mq_is_shared_tags(kdev->q->tag_set->flags) ? 0 : index;
 }
 
-/*
- * That of @hctx among ours. A driver that does not know us may get more hardware queues
- * (a reset, a reconnection): they share ours.
- */
-static unsigned int fl_hctx_index(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx)
-{
-	unsigned int index = hctx->queue_num, nr = kdev->dev.nr_hwqs;
-
-	return likely(index < nr) ? index : index % nr;
-}
-
 /* What moves no data is no write. */
 static enum fl_op fl_bio_op(struct bio *bio)
 {
