@@ -107,10 +107,14 @@ static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 
 	if (!fl_asks(kdev))
 		return HRTIMER_NORESTART;
+	xchg(&kdev->kicked, false); /* before the tick: it sees what was done before the kick */
 	next = sched->tick ? sched->tick(&kdev->dev) : 0;
 	fl_update_got(kdev);
 	if (next)
 		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
+	/* The timer's own lock is between a kick's mark and this look, if its start came first. */
+	if (next > FL_KICK_NS && READ_ONCE(kdev->kicked))
+		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 	return HRTIMER_NORESTART; /* started again above, or by a kick meanwhile */
 }
 

@@ -40,6 +40,7 @@ struct fl_kdev {
 	struct list_head node; /* in fl_kdevs; under fl_kdevs_lock */
 	struct fl_kflow *root; /* set once, when the policy is activated */
 	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
+	bool kicked; /* set by fl_dev_kick(), taken by the timer */
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	bool dead; /* no flow may attach any more; under dev.lock */
 	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
@@ -196,15 +197,18 @@ static inline void fl_hwq_run(struct fl_hwq *hwq)
 #define FL_KICK_NS (100 * NSEC_PER_USEC)
 
 /*
- * Leaves a timer that fires sooner anyway. A tick that runs just now may set the
- * timer after us: then it is as good as the one asked for.
+ * Leaves a timer that fires sooner anyway. A tick that runs just now may be past what we
+ * ask it for, and set the timer after us, to when it wants to run next: see fl_timer_fn().
  */
 static inline void fl_dev_kick(struct fl_dev *dev)
 {
-	struct hrtimer *timer = &to_fl_kdev(dev)->timer;
+	struct fl_kdev *kdev = to_fl_kdev(dev);
+	struct hrtimer *timer = &kdev->timer;
 
-	if (!hrtimer_is_queued(timer) || ktime_to_ns(hrtimer_get_remaining(timer)) > FL_KICK_NS)
-		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
+	if (hrtimer_is_queued(timer) && ktime_to_ns(hrtimer_get_remaining(timer)) <= FL_KICK_NS)
+		return;
+	smp_store_release(&kdev->kicked, true);
+	hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 }
 
 /* Only for a scheduler that routes. */
