@@ -71,13 +71,6 @@ static inline void fl_manage(struct request *rq)
 	rq->rq_flags |= FL_RQF_MANAGED;
 }
 
-/* Room for a u64 in a bio, where io.latency would have the time when it was issued. */
-#ifdef FL_HAVE_BIO_ISSUE_TIME_NS
-#define fl_bio_waited(bio) ((bio)->issue_time_ns)
-#else
-#define fl_bio_waited(bio) ((bio)->bi_issue.value)
-#endif
-
 #ifdef FL_HAVE_BLK_INSERT_T
 typedef blk_insert_t fl_insert_flags;
 #define fl_insert_at_head(flags) ((flags) & BLK_MQ_INSERT_AT_HEAD)

@@ -132,6 +132,8 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	struct fl_khwq *khwq;
 	unsigned long i;
 
+	if (WARN_ON_ONCE(q->nr_hw_queues > FL_MAX_HWQS))
+		return NULL;
 	kdev = kzalloc_node(offsetof(struct fl_kdev, dev) + sched->dev_size, GFP_KERNEL, q->node);
 	if (!kdev)
 		return NULL;

@@ -144,6 +144,7 @@ void fl_tags_attach(struct fl_kdev *kdev);
 void fl_tags_detach(struct fl_kdev *kdev);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
+#define FL_MAX_HWQS ((1u << (32 - FL_SHORT_NS_BITS)) - 1) /* their numbers, without the last: tags.c */
 #define FL_MAX_VARS 24
 #define FL_NR_ATTRS (FL_MAX_VARS + 3) /* with watchdog_msec, prices and a terminator */
 
