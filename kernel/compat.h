@@ -37,18 +37,7 @@
 /* One that flushes has no elv: it needs the room for its steps. */
 #define fl_has_elv(opf) (!op_is_flush(opf))
 
-/* Said when a scheduler is chosen, not again while it is chosen for the same drive. */
-static inline void fl_tell_of_flushes(struct request_queue *q)
-{
-	static dev_t told;
-
-	if (!test_bit(QUEUE_FLAG_WC, &q->queue_flags) || told == disk_devt(q->disk))
-		return;
-	told = disk_devt(q->disk);
-	pr_info("fairlane: %s: writes with FUA or a flush (O_DSYNC) pass no scheduler on Linux before 6.5, and have no share\n",
-		q->disk->disk_name);
-}
-
+void fl_tell_of_flushes(struct request_queue *q); /* device.c */
 #else
 #define FL_RQF_MANAGED RQF_USE_SCHED
 #define fl_has_elv(opf) true

@@ -21,6 +21,29 @@ void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used)
 }
 EXPORT_SYMBOL_GPL(fl_trace_refill);
 
+#ifndef fl_tell_of_flushes
+/* The diskseq of each drive that was told of, by its number: a later drive of that number is another. */
+static DEFINE_XARRAY(fl_told);
+
+/* When a scheduler is chosen, once for each drive. May sleep. */
+void fl_tell_of_flushes(struct request_queue *q)
+{
+	void *seq = xa_mk_value(q->disk->diskseq & LONG_MAX);
+
+	if (!test_bit(QUEUE_FLAG_WC, &q->queue_flags) ||
+	    xa_store(&fl_told, disk_devt(q->disk), seq, GFP_NOIO) == seq)
+		return;
+	pr_info("fairlane: %s: writes with FUA or a flush (O_DSYNC) pass no scheduler on Linux before 6.5, and have no share\n",
+		q->disk->disk_name);
+}
+EXPORT_SYMBOL_GPL(fl_tell_of_flushes);
+
+void fl_told_exit(void)
+{
+	xa_destroy(&fl_told);
+}
+#endif
+
 static void fl_kdev_free(struct kref *ref)
 {
 	struct fl_kdev *kdev = container_of(ref, struct fl_kdev, ref);

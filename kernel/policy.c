@@ -463,6 +463,7 @@ static void __exit fl_exit(void)
 	rcu_barrier();
 	blkcg_policy_unregister(&fl_policy);
 	fl_failures_exit();
+	fl_told_exit();
 }
 
 module_init(fl_init);

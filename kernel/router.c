@@ -85,7 +85,7 @@ static int fl_routed_attach(struct fl_route *route)
 		return ret;
 	}
 	fl_tags_attach(kdev);
-	if (FL_SCHED.admit) /* routing sees them in the driver */
+	if (FL_SCHED.admit) /* one that routes sees them in the driver, and charges them */
 		fl_tell_of_flushes(q);
 	if (!q->elevator)
 		fl_wbt_off(q, NULL);
