@@ -313,7 +313,8 @@ static inline void fl_wbt_keep_off(struct elevator_queue *eq, struct request_que
  * Writeback throttling, off while a scheduler of ours is chosen, as with BFQ: what
  * is held back for a cgroup's share looks to it like a slow drive, and it would
  * hold back everybody's writeback. One that was set by hand stays. The queue is
- * frozen; @eq: our elevator, NULL: there is none.
+ * frozen, or referenced, so that nobody freezes it to set wbt; @eq: our elevator,
+ * NULL: there is none.
  */
 static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
 {
@@ -322,11 +323,22 @@ static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq
 	wbt_disable_default(fl_wbt_of(q));
 }
 
+/* Somebody else's elevator wants it off; later kernels look themselves. */
+static inline bool fl_wbt_unwanted(struct request_queue *q)
+{
+#if defined(FL_HAVE_WBT_FLAG_OF_QUEUE) || defined(ELEVATOR_FLAG_DISABLE_WBT)
+	return false;
+#else
+	return q->elevator && !strcmp(q->elevator->type->elevator_name, "bfq");
+#endif
+}
+
 static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
 {
 	if (eq)
 		fl_wbt_keep_off(eq, q, false);
-	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
+	/* Without one it was not on before, and would be made now. */
+	if (wbt_rq_qos(q) && !fl_wbt_unwanted(q))
 		wbt_enable_default(fl_wbt_of(q));
 }
 

@@ -87,8 +87,7 @@ static int fl_routed_attach(struct fl_route *route)
 	fl_tags_attach(kdev);
 	if (FL_SCHED.admit) /* one that routes sees them in the driver, and charges them */
 		fl_tell_of_flushes(q);
-	if (!q->elevator)
-		fl_wbt_off(q, NULL);
+	fl_wbt_off(q, NULL);
 	route->data = kdev;
 	if (FL_SCHED.route) {
 		WRITE_ONCE(route->start, fl_routed_start);
@@ -108,8 +107,7 @@ static void fl_routed_detach(struct fl_route *route)
 	route->undo = NULL;
 	route->data = NULL;
 	fl_tags_detach(kdev);
-	if (!q->elevator)
-		fl_wbt_on(q, NULL);
+	fl_wbt_on(q, NULL);
 	fl_kdev_exit(kdev);
 }
 
