@@ -440,9 +440,9 @@ static int __init fl_init(void)
 
 /*
  * No scheduler of ours is in use, or this module would be pinned. But a cgroup that was removed
- * may still have a flow, and 6.1 frees that later, through the policy's table. It goes with the
- * last bio in its name, which may be held above the drive (dm-delay, io.max) for as long as that
- * likes.
+ * may still have a flow, which the first versions of 6.1 free later, through the policy's table:
+ * with the last bio in its name, which may be held above the drive (dm-delay, io.max) for as long
+ * as that likes. On others it takes a moment.
  *
  * Nothing interrupts this: an exit cannot be refused, and after it the flow's callback would run
  * into code that is gone. It looks again and again, so as not to be taken for a hung task.
