@@ -37,18 +37,7 @@
 /* One that flushes has no elv: it needs the room for its steps. */
 #define fl_has_elv(opf) (!op_is_flush(opf))
 
-/* Said when a scheduler is chosen, not again while it is chosen for the same drive. */
-static inline void fl_tell_of_flushes(struct request_queue *q)
-{
-	static dev_t told;
-
-	if (!test_bit(QUEUE_FLAG_WC, &q->queue_flags) || told == disk_devt(q->disk))
-		return;
-	told = disk_devt(q->disk);
-	pr_info("fairlane: %s: writes with FUA or a flush (O_DSYNC) pass no scheduler on Linux before 6.5, and have no share\n",
-		q->disk->disk_name);
-}
-
+void fl_tell_of_flushes(struct request_queue *q); /* device.c */
 #else
 #define FL_RQF_MANAGED RQF_USE_SCHED
 #define fl_has_elv(opf) true
@@ -70,13 +59,6 @@ static inline void fl_manage(struct request *rq)
 	rq->elv.icq = NULL;
 	rq->rq_flags |= FL_RQF_MANAGED;
 }
-
-/* Room for a u64 in a bio, where io.latency would have the time when it was issued. */
-#ifdef FL_HAVE_BIO_ISSUE_TIME_NS
-#define fl_bio_waited(bio) ((bio)->issue_time_ns)
-#else
-#define fl_bio_waited(bio) ((bio)->bi_issue.value)
-#endif
 
 #ifdef FL_HAVE_BLK_INSERT_T
 typedef blk_insert_t fl_insert_flags;
@@ -331,7 +313,8 @@ static inline void fl_wbt_keep_off(struct elevator_queue *eq, struct request_que
  * Writeback throttling, off while a scheduler of ours is chosen, as with BFQ: what
  * is held back for a cgroup's share looks to it like a slow drive, and it would
  * hold back everybody's writeback. One that was set by hand stays. The queue is
- * frozen; @eq: our elevator, NULL: there is none.
+ * frozen, or referenced, so that nobody freezes it to set wbt; @eq: our elevator,
+ * NULL: there is none.
  */
 static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
 {
@@ -340,11 +323,22 @@ static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq
 	wbt_disable_default(fl_wbt_of(q));
 }
 
+/* Somebody else's elevator wants it off; later kernels look themselves. */
+static inline bool fl_wbt_unwanted(struct request_queue *q)
+{
+#if defined(FL_HAVE_WBT_FLAG_OF_QUEUE) || defined(ELEVATOR_FLAG_DISABLE_WBT)
+	return false;
+#else
+	return q->elevator && !strcmp(q->elevator->type->elevator_name, "bfq");
+#endif
+}
+
 static inline void fl_wbt_on(struct request_queue *q, struct elevator_queue *eq)
 {
 	if (eq)
 		fl_wbt_keep_off(eq, q, false);
-	if (wbt_rq_qos(q)) /* else it was not on before, and would be made now */
+	/* Without one it was not on before, and would be made now. */
+	if (wbt_rq_qos(q) && !fl_wbt_unwanted(q))
 		wbt_enable_default(fl_wbt_of(q));
 }
 

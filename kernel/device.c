@@ -21,6 +21,29 @@ void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used)
 }
 EXPORT_SYMBOL_GPL(fl_trace_refill);
 
+#ifndef fl_tell_of_flushes
+/* The diskseq of each drive that was told of, by its number: a later drive of that number is another. */
+static DEFINE_XARRAY(fl_told);
+
+/* When a scheduler is chosen, once for each drive. May sleep. */
+void fl_tell_of_flushes(struct request_queue *q)
+{
+	void *seq = xa_mk_value(q->disk->diskseq & LONG_MAX);
+
+	if (!test_bit(QUEUE_FLAG_WC, &q->queue_flags) ||
+	    xa_store(&fl_told, disk_devt(q->disk), seq, GFP_NOIO) == seq)
+		return;
+	pr_info("fairlane: %s: writes with FUA or a flush (O_DSYNC) pass no scheduler on Linux before 6.5, and have no share\n",
+		q->disk->disk_name);
+}
+EXPORT_SYMBOL_GPL(fl_tell_of_flushes);
+
+void fl_told_exit(void)
+{
+	xa_destroy(&fl_told);
+}
+#endif
+
 static void fl_kdev_free(struct kref *ref)
 {
 	struct fl_kdev *kdev = container_of(ref, struct fl_kdev, ref);
@@ -107,10 +130,14 @@ static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 
 	if (!fl_asks(kdev))
 		return HRTIMER_NORESTART;
+	xchg(&kdev->kicked, false); /* before the tick: it sees what was done before the kick */
 	next = sched->tick ? sched->tick(&kdev->dev) : 0;
 	fl_update_got(kdev);
 	if (next)
 		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
+	/* The timer's own lock is between a kick's mark and this look, if its start came first. */
+	if (next > FL_KICK_NS && READ_ONCE(kdev->kicked))
+		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 	return HRTIMER_NORESTART; /* started again above, or by a kick meanwhile */
 }
 
@@ -128,6 +155,8 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	struct fl_khwq *khwq;
 	unsigned long i;
 
+	if (WARN_ON_ONCE(q->nr_hw_queues > FL_MAX_HWQS))
+		return NULL;
 	kdev = kzalloc_node(offsetof(struct fl_kdev, dev) + sched->dev_size, GFP_KERNEL, q->node);
 	if (!kdev)
 		return NULL;

@@ -40,6 +40,7 @@ struct fl_kdev {
 	struct list_head node; /* in fl_kdevs; under fl_kdevs_lock */
 	struct fl_kflow *root; /* set once, when the policy is activated */
 	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
+	bool kicked; /* set by fl_dev_kick(), taken by the timer */
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	bool dead; /* no flow may attach any more; under dev.lock */
 	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
@@ -127,10 +128,23 @@ static inline struct fl_queue *fl_kflow_use(struct fl_kflow *kflow, unsigned int
 	return likely(queue) ? queue : fl_kflow_use_slow(kflow, index);
 }
 
+/*
+ * That of @hctx among ours. A driver may get more hardware queues while a scheduler beside the
+ * elevator is chosen (a reset, a reconnection): they share ours.
+ */
+static inline unsigned int fl_hctx_index(const struct fl_kdev *kdev,
+					 const struct blk_mq_hw_ctx *hctx)
+{
+	unsigned int index = hctx->queue_num, nr = kdev->dev.nr_hwqs;
+
+	return likely(index < nr) ? index : index % nr;
+}
+
 void fl_tags_attach(struct fl_kdev *kdev);
 void fl_tags_detach(struct fl_kdev *kdev);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
+#define FL_MAX_HWQS ((1u << (32 - FL_SHORT_NS_BITS)) - 1) /* their numbers, without the last: tags.c */
 #define FL_MAX_VARS 24
 #define FL_NR_ATTRS (FL_MAX_VARS + 3) /* with watchdog_msec, prices and a terminator */
 
@@ -184,15 +198,18 @@ static inline void fl_hwq_run(struct fl_hwq *hwq)
 #define FL_KICK_NS (100 * NSEC_PER_USEC)
 
 /*
- * Leaves a timer that fires sooner anyway. A tick that runs just now may set the
- * timer after us: then it is as good as the one asked for.
+ * Leaves a timer that fires sooner anyway. A tick that runs just now may be past what we
+ * ask it for, and set the timer after us, to when it wants to run next: see fl_timer_fn().
  */
 static inline void fl_dev_kick(struct fl_dev *dev)
 {
-	struct hrtimer *timer = &to_fl_kdev(dev)->timer;
+	struct fl_kdev *kdev = to_fl_kdev(dev);
+	struct hrtimer *timer = &kdev->timer;
 
-	if (!hrtimer_is_queued(timer) || ktime_to_ns(hrtimer_get_remaining(timer)) > FL_KICK_NS)
-		hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
+	if (hrtimer_is_queued(timer) && ktime_to_ns(hrtimer_get_remaining(timer)) <= FL_KICK_NS)
+		return;
+	smp_store_release(&kdev->kicked, true);
+	hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 }
 
 /* Only for a scheduler that routes. */

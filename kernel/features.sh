@@ -31,7 +31,6 @@ while IFS='|' read -r name code; do
 	fi
 done <<'END'
 BLK_INSERT_T|blk_insert_t fl;
-BIO_ISSUE_TIME_NS|u64 *fl(struct bio *bio) { return &bio->issue_time_ns; }
 PD_ALLOC_DISK|struct blkg_policy_data *fl(struct gendisk *, struct blkcg *, gfp_t); blkcg_pol_alloc_pd_fn *fl_fn = fl;
 POLICY_OF_DISK|int fl(struct gendisk *disk, struct blkcg_policy *pol) { return blkcg_activate_policy(disk, pol); }
 CONF_INIT|void fl(struct blkg_conf_ctx *ctx, char *input) { blkg_conf_init(ctx, input); }

@@ -13,6 +13,8 @@
 #include "policy.h"
 #include "libfairlane/mechanisms/tag-limits.h"
 
+#define FL_EXIT_TELLS (5 * HZ) /* for so long the module's exit waits without a word */
+
 /* Flows that exist. The module's exit waits until there are none. */
 static atomic_t fl_nr_kflows = ATOMIC_INIT(0);
 static DECLARE_WAIT_QUEUE_HEAD(fl_no_kflows);
@@ -436,17 +438,32 @@ static int __init fl_init(void)
 	return ret;
 }
 
+/*
+ * No scheduler of ours is in use, or this module would be pinned. But a cgroup that was removed
+ * may still have a flow, which the first versions of 6.1 free later, through the policy's table:
+ * with the last bio in its name, which may be held above the drive (dm-delay, io.max) for as long
+ * as that likes. On others it takes a moment.
+ *
+ * Nothing interrupts this: an exit cannot be refused, and after it the flow's callback would run
+ * into code that is gone. It looks again and again, so as not to be taken for a hung task.
+ */
+static void __exit fl_wait_for_kflows(void)
+{
+	if (wait_event_timeout(fl_no_kflows, !atomic_read(&fl_nr_kflows), FL_EXIT_TELLS))
+		return;
+	pr_info("fairlane: the module goes as soon as the I/O of removed cgroups is done, which something above the drive holds: %d flows are left\n",
+		atomic_read(&fl_nr_kflows));
+	while (!wait_event_timeout(fl_no_kflows, !atomic_read(&fl_nr_kflows), FL_EXIT_TELLS))
+		;
+}
+
 static void __exit fl_exit(void)
 {
-	/*
-	 * No scheduler of ours is in use, or this module would be pinned. But
-	 * a dying cgroup may still have a flow, and 6.1 frees that later,
-	 * through the policy's table.
-	 */
-	wait_event(fl_no_kflows, !atomic_read(&fl_nr_kflows));
+	fl_wait_for_kflows();
 	rcu_barrier();
 	blkcg_policy_unregister(&fl_policy);
 	fl_failures_exit();
+	fl_told_exit();
 }
 
 module_init(fl_init);

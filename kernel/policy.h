@@ -43,6 +43,11 @@ struct fl_range {
 };
 
 /* device.c */
+#ifdef fl_tell_of_flushes
+#define fl_told_exit()
+#else
+void fl_told_exit(void);
+#endif
 struct fl_kdev *fl_kdev_get(struct request_queue *q);
 void fl_kdev_put(struct fl_kdev *kdev);
 

@@ -86,8 +86,8 @@ struct fl_route {
 #define FL_ROUTE_FOLDER "fairlane" /* in /sys/block/DISK */
 
 /*
- * After device_add_disk(). The number of hardware queues must not change until
- * fl_route_unregister(). May sleep; an errno when out of memory.
+ * After device_add_disk(). May sleep; an errno when out of memory. If the driver gets
+ * more hardware queues while a scheduler is chosen, they are charged as those that it had.
  */
 int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops);
 /* Before del_gendisk(). Waits for requests in flight while a scheduler is there. */

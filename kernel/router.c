@@ -26,7 +26,7 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	frq->queue = NULL;
 	if (unlikely(!rq->bio || blk_rq_is_passthrough(rq) || !fl_asks(kdev)))
 		return FL_HIGH;
-	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), rq->mq_hctx->queue_num);
+	queue = fl_kflow_use(fl_bio_kflow(kdev, rq->bio), fl_hctx_index(kdev, rq->mq_hctx));
 	frq->queue = queue;
 	frq->op = fl_opf_op(rq->cmd_flags);
 	frq->bytes = blk_rq_bytes(rq);
@@ -85,10 +85,9 @@ static int fl_routed_attach(struct fl_route *route)
 		return ret;
 	}
 	fl_tags_attach(kdev);
-	if (FL_SCHED.admit) /* routing sees them in the driver */
+	if (FL_SCHED.admit) /* one that routes sees them in the driver, and charges them */
 		fl_tell_of_flushes(q);
-	if (!q->elevator)
-		fl_wbt_off(q, NULL);
+	fl_wbt_off(q, NULL);
 	route->data = kdev;
 	if (FL_SCHED.route) {
 		WRITE_ONCE(route->start, fl_routed_start);
@@ -108,8 +107,7 @@ static void fl_routed_detach(struct fl_route *route)
 	route->undo = NULL;
 	route->data = NULL;
 	fl_tags_detach(kdev);
-	if (!q->elevator)
-		fl_wbt_on(q, NULL);
+	fl_wbt_on(q, NULL);
 	fl_kdev_exit(kdev);
 }
 

@@ -19,7 +19,7 @@
  *   done      the request gives back the places, and leaves
  *
  * From throttle to track, bio->bi_cookie says on which hardware queue the places
- * are, and fl_bio_waited() how long it slept. The request may turn out to be of another:
+ * are, and how long it slept (fl_bio_placed()). The request may turn out to be of another:
  * the submitter may have moved to another CPU, or has a request from its plug. Then they
  * move, too.
  *
@@ -78,17 +78,6 @@ static void fl_tags_update(struct fl_hwq *hwq, struct blk_mq_hw_ctx *hctx)
 static unsigned int fl_tags_index(struct fl_kdev *kdev, unsigned int index)
 {
 	return blk_mq_is_shared_tags(kdev->q->tag_set->flags) ? 0 : index;
-}
-
-/*
- * That of @hctx among ours. A driver that does not know us may get more hardware queues
- * (a reset, a reconnection): they share ours.
- */
-static unsigned int fl_hctx_index(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx)
-{
-	unsigned int index = hctx->queue_num, nr = kdev->dev.nr_hwqs;
-
-	return likely(index < nr) ? index : index % nr;
 }
 
 /* What moves no data is no write. */
@@ -221,6 +210,21 @@ static struct fl_queue *fl_bio_queue(struct fl_kdev *kdev, struct bio *bio, unsi
 	return likely(queue) ? queue : fl_kflow_make_queue(kflow, index, GFP_NOIO);
 }
 
+/*
+ * @bio has its places on hardware queue @index, for which it waited. In bi_cookie, as its
+ * neighbours in a bio are those of io.latency and io.cost, which may be used beside us. Nobody
+ * polls a bio, which is what that field is for, before its submission has returned.
+ */
+static void fl_bio_placed(struct bio *bio, unsigned int index, u64 waited)
+{
+	bio->bi_cookie = index << FL_SHORT_NS_BITS | fl_short_ns(waited);
+}
+
+static u64 fl_bio_waited(const struct bio *bio)
+{
+	return fl_short_ns_value(bio->bi_cookie & ((1u << FL_SHORT_NS_BITS) - 1));
+}
+
 static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
@@ -247,17 +251,18 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 		waited = fl_tags_sleep(queue, bio, hctx);
 	if (kdev->dev.sched->admit)
 		waited += fl_tags_admit(queue, bio, hctx);
-	bio->bi_cookie = index;
-	fl_bio_waited(bio) = waited;
+	fl_bio_placed(bio, index, waited);
 }
 
 /* The queue at which @bio has its places, which it has no longer; NULL: it has none. */
 static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
 {
-	unsigned int index = bio->bi_cookie;
+	blk_qc_t placed = bio->bi_cookie;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
-	return index == BLK_QC_T_NONE ? NULL : fl_bio_queue(kdev, bio, index);
+	if (placed == BLK_QC_T_NONE)
+		return NULL;
+	return fl_bio_queue(kdev, bio, placed >> FL_SHORT_NS_BITS);
 }
 
 /* If the root sends @bio, as a part of @rq, its own cgroup pays. */
@@ -278,6 +283,7 @@ static void fl_charge_ahead(struct fl_kdev *kdev, struct request *rq, struct bio
 static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	u64 waited = fl_bio_waited(bio);
 	struct fl_queue *taken = fl_tags_taken(kdev, bio), *queue, *at;
 
 	if (!taken)
@@ -297,7 +303,7 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	rq->elv.priv[0] = queue;
 	if (kdev->dev.sched->admit)
 		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
-	rq->elv.icq = (void *)(uintptr_t)fl_bio_waited(bio);
+	rq->elv.icq = (void *)(uintptr_t)waited;
 	rq->rq_flags |= FL_RQF_PLACED;
 }
 

@@ -341,6 +341,8 @@ static void fl_look_fn(struct work_struct *work)
 		return;
 	/* With a reference, no scheduler or tag goes meanwhile, even if somebody freezes the queue. */
 	if (percpu_ref_tryget(users)) {
+		if (kdev->route) /* an elevator that leaves meanwhile (BFQ) turns it on */
+			fl_wbt_off(kdev->q, NULL);
 		if (!READ_ONCE(kdev->fault))
 			fl_look(kdev);
 		if (READ_ONCE(kdev->fault))

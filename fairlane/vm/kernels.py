@@ -296,6 +296,8 @@ def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
         stamp.unlink(missing_ok=True)
         argv = ["make", "-C", str(ROOT / "kernel"), f"KDIR={kernel.headers}", f"BLOCK={kernel.block_src}", f"OUT={out}"]
         argv += ["WERROR=1", "EXAMPLES=1", "TESTS=1"]
+        if not (kernel.root / "Makefile").exists():  # built here, as lab_kernel.py does: its release is its version
+            argv.append(f"BLOCK_VERSION={kernel.release.partition('-')[0]}")
         # Under our own make, what its caller was told (-k, -j's job server) is not meant for this one.
         env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
         env["PATH"] = f"{kernel.tools / 'usr/bin'}:{env.get('PATH', os.defpath)}"

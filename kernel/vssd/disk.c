@@ -13,7 +13,8 @@
  * divided by time_scale. One hrtimer is set to the model's next event. A
  * completion goes to the CPU that the command's queue belongs to, as that
  * queue's interrupt would: commands that are done are put on the queue's list,
- * and whoever finds the list empty calls that CPU.
+ * and whoever finds the list empty calls that CPU. Under PREEMPT_RT, where no request
+ * may be ended in an interrupt, whoever finds them done ends them: a thread, always.
  *
  * Removing a drive does not wait for its model: the clock then jumps from event
  * to event ("rush"), and every command ends well. That takes only CPU time,
@@ -21,7 +22,7 @@
  *
  * Locking. vssd->lock guards the model and the fields after it in struct vssd.
  * It is taken with interrupts off, by submission (process context), the timer
- * (hard interrupt) and sysfs. Requests are completed without it. One lock for
+ * (hard interrupt; under PREEMPT_RT, a thread) and sysfs. Requests are completed without it. One lock for
  * all CPUs: the model is one machine with one order of events.
  */
 #include <linux/hrtimer.h>
@@ -106,6 +107,10 @@ static void vssd_complete(struct vssd *vssd, struct ssd_cmd *done)
 
 	for (; done; done = next) {
 		next = done->next;
+		if (IS_ENABLED(CONFIG_PREEMPT_RT)) {
+			blk_mq_complete_request(blk_mq_rq_from_pdu(to_vssd_cmd(done)));
+			continue;
+		}
 		queue = &vssd->queues[done->core];
 		if (!llist_add(&to_vssd_cmd(done)->node, &queue->done))
 			continue;
@@ -156,6 +161,22 @@ static void vssd_arm(struct vssd *vssd)
 		      HRTIMER_MODE_ABS);
 }
 
+/*
+ * Whoever takes commands from the model should complete them without being preempted, or they
+ * wait with it. Under PREEMPT_RT the lock may sleep, and priorities say who is preempted.
+ */
+static void vssd_begin(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_disable();
+}
+
+static void vssd_end(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_enable();
+}
+
 /* Give @cmd, unless NULL, to the model, move that to now, complete what is done. Any context. */
 static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 {
@@ -165,8 +186,7 @@ static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 	u64 now;
 
 	do {
-		/* Whoever takes commands from the model must complete them without being preempted. */
-		preempt_disable();
+		vssd_begin();
 		spin_lock_irqsave(&vssd->lock, flags);
 		now = vssd_now(vssd);
 		if (cmd) {
@@ -182,7 +202,7 @@ static void vssd_run(struct vssd *vssd, struct ssd_cmd *cmd)
 			vssd_arm(vssd);
 		spin_unlock_irqrestore(&vssd->lock, flags);
 		vssd_complete(vssd, done);
-		preempt_enable();
+		vssd_end();
 	} while (again);
 }
 

@@ -7,13 +7,12 @@
  *
  * 1. The idea
  *
- * BFQ shares a drive exactly and loses most of it, because every dispatch
- * goes through one queue. Kyber scales, and shares nothing. So: keep Kyber,
- * give every flow (cgroup) its own request queues on every hardware queue
- * (IV-1), and hand out the drive's bandwidth in advance, as tokens, in
- * proportion to weight. Whoever has tokens dispatches, without asking anyone;
- * whoever has none is throttled, its requests staying in its own queues, until
- * the next refill.
+ * BFQ shares a drive exactly and loses most of it, because every dispatch goes through one
+ * queue. Kyber scales, and shares nothing. So: keep Kyber, give every flow (cgroup) its own
+ * request queues on every hardware queue (IV-1), and hand out the drive's bandwidth in
+ * advance, as tokens, in proportion to weight. Whoever has tokens dispatches, without asking
+ * anyone; whoever has none is throttled, its requests staying in its own queues, until the
+ * next refill.
  *
  *     hardware queue 0              hardware queue 1
  *     flow A [r][w][d][o]           flow A [r][w][d][o]  --+- tokens of A
@@ -65,14 +64,13 @@
  *
  * 4. Work conservation
  *
- * A flow that brought no request for a whole period becomes inactive and its
- * share goes to the others (IV-2). The paper stops there, and a heavy flow
- * that does send requests but cannot use its tokens - it waits for each
- * request before it sends the next, its rate is capped, it sits on a
- * hardware queue that is full - would hold all others back in every period.
- * So refills come (3) when all that a hardware queue has is throttled and there is
- * less in the drive than it needs (work-conservation.h): some of the next round, in
- * advance. The heavy flow keeps what it has, up to a grant.
+ * A flow that brought no request for a whole period becomes inactive and its share goes to the
+ * others (IV-2). The paper stops there, and a heavy flow that does send requests but cannot
+ * use its tokens - it waits for each request before it sends the next, its rate is capped, it
+ * sits on a hardware queue that is full - would hold all others back in every period. So
+ * refills come (3) when all that a hardware queue has is throttled and there is less in the
+ * drive than it needs (work-conservation.h): some of the next round, in advance. The heavy
+ * flow keeps what it has, up to a grant.
  *
  * 5. Latency (Kyber's part)
  *
@@ -93,14 +91,9 @@
 /* Requests dispatched in a row from one domain: Kyber's. */
 static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
 
-/* Rounds in a period: the more, the more evenly its tokens are spent. */
-#define KF_ROUNDS 16
-
-/* A round is divided into this many turns for each flow (per hardware queue). */
-#define KF_TURNS 4
-
-/* How often the drive is looked at: see fl_floor_look(). */
-#define KF_LOOK_NS (2ull * NSEC_PER_MSEC)
+#define KF_ROUNDS 16 /* in a period: the more, the more evenly its tokens are spent */
+#define KF_TURNS 4 /* of each flow in a round, per hardware queue */
+#define KF_LOOK_NS (2ull * NSEC_PER_MSEC) /* how often the drive is looked at: fl_floor_look() */
 
 struct kf_queue {
 	struct fl_queue q;
@@ -586,7 +579,9 @@ static u64 kf_tick(struct fl_dev *dev)
 	kf_look_at_drive(kf, now);
 	if (now - kf->aged_ns >= period)
 		kf_end_period(kf, now);
-	if (now - kf->round_ns >= div64_u64(period, KF_ROUNDS))
+	if (kf->nr_active && kf->nr_spent >= kf->nr_active) /* the others left */
+		kf_refill(kf, NULL, &kf->refills_spent);
+	else if (now - kf->round_ns >= div64_u64(period, KF_ROUNDS))
 		kf_refill(kf, NULL, &kf->refills_period);
 	now = kf->nr_active ? min_t(u64, KF_LOOK_NS, period) : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
@@ -631,6 +626,15 @@ static void kf_init_flow(struct fl_flow *flow)
 	fl_tokens_init_flow(&to_kf_dev(flow->dev)->tokens, flow);
 }
 
+/* A cgroup is removed: the round does not wait for it. */
+static void kf_exit_flow(struct fl_flow *flow)
+{
+	struct kf_dev *kf = to_kf_dev(flow->dev);
+
+	kf->nr_active -= flow->busy;
+	kf->nr_spent -= flow->busy && to_kf_flow(flow)->spent_round == kf->round;
+}
+
 static void kf_init_queue(struct fl_queue *queue)
 {
 	struct kf_queue *kq = to_kf_queue(queue);
@@ -657,23 +661,18 @@ static const struct fl_var kf_vars[] = {
 		   "0: the total stays as it is; 1: it follows the drive; 2: as in the authors' code"),
 	KF_COUNTER(predicted_total, predicted.total, "tokens",
 		   "what the drive is expected to do in a period"),
-	KF_COUNTER(tokens_granted, tokens.handed_out, "tokens",
-		   "handed out so far, at every level"),
+	KF_COUNTER(tokens_granted, tokens.handed_out, "tokens", "handed out so far, at every level"),
 	KF_COUNTER(tokens_used, predicted.done, "tokens",
 		   "cost of what was completed, up to the last prediction"),
-	KF_COUNTER(throttled_nsec, throttled_nsec, "ns",
-		   "time that queues waited for tokens, summed"),
+	KF_COUNTER(throttled_nsec, throttled_nsec, "ns", "time that queues waited for tokens, summed"),
 	KF_COUNTER(refills_period, refills_period, "refills", "because a period had passed"),
 	KF_COUNTER(refills_spent, refills_spent, "refills",
 		   "because every active flow had spent its tokens"),
-	KF_COUNTER(refills_floor, refills_floor, "refills",
-		   "because the drive had too little to do"),
+	KF_COUNTER(refills_floor, refills_floor, "refills", "because the drive had too little to do"),
 	KF_COUNTER(write_price_pct, write_price_pct, "percent",
 		   "price of a write against a read of its size"),
-	KF_COUNTER(read_depth, kyber.depth[FL_READ].level, "requests",
-		   "reads that may be in flight"),
-	KF_COUNTER(write_depth, kyber.depth[FL_WRITE].level, "requests",
-		   "writes that may be in flight"),
+	KF_COUNTER(read_depth, kyber.depth[FL_READ].level, "requests", "reads that may be in flight"),
+	KF_COUNTER(write_depth, kyber.depth[FL_WRITE].level, "requests", "writes that may be in flight"),
 	KF_COUNTER(floor_cost, floor.limit.level, "cost",
 		   "in the drive, below which nobody is held back"),
 	{}
@@ -687,6 +686,7 @@ const struct fl_sched fl_kyber_fairness = {
 	.queue_size = sizeof(struct kf_queue),
 	.init_dev = kf_init_dev,
 	.init_flow = kf_init_flow,
+	.exit_flow = kf_exit_flow,
 	.init_queue = kf_init_queue,
 	.insert = kf_insert,
 	.dispatch = kf_dispatch,

@@ -93,16 +93,34 @@ def test_block_headers_that_do_not_go_with_the_kernel_are_refused(tmp_path: Path
     assert "the block headers in BLOCK are not those of the kernel in KDIR" in done.stderr.splitlines()[-1]
 
 
-def test_block_headers_of_another_version_are_refused(tmp_path: Path) -> None:
-    headers, source = tmp_path / "headers", tmp_path / "source"
-    (headers / "include/generated/uapi/linux").mkdir(parents=True)
-    (source / "block").mkdir(parents=True)
+def build_said(folder: Path, *options: str, sublevel: int | None) -> str:
+    """By a build for Linux 6.1.192 with the block headers of 6.1.SUBLEVEL, which a Makefile says, unless that is None."""
+    headers, source = folder / "headers", folder / "source"
+    for path in (headers / "include/generated/uapi/linux", source / "block"):
+        path.mkdir(parents=True, exist_ok=True)
     (headers / "include/generated/uapi/linux/version.h").write_text(
         "#define LINUX_VERSION_CODE 393392\n#define LINUX_VERSION_MAJOR 6\n"
         "#define LINUX_VERSION_PATCHLEVEL 1\n#define LINUX_VERSION_SUBLEVEL 192\n"
     )
-    for sublevel, refused in ((176, True), (192, False)):
+    (source / "Makefile").unlink(missing_ok=True)
+    if sublevel is not None:
         (source / "Makefile").write_text(f"VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = {sublevel}\nEXTRAVERSION =\n")
-        argv = ["make", "-n", "-C", str(ROOT / "kernel"), f"KDIR={headers}", f"BLOCK={source}/block", f"OUT={tmp_path}"]
-        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
-        assert ("BLOCK is of Linux 6.1.176 and KDIR of Linux 6.1.192" in done.stderr) == refused, done.stderr
+    argv = ["make", "-n", "-C", str(ROOT / "kernel"), f"KDIR={headers}", f"BLOCK={source}/block", f"OUT={folder}"]
+    return subprocess.run([*argv, *options], check=False, capture_output=True, text=True, timeout=60).stderr
+
+
+OTHER = "BLOCK is of Linux 6.1.176 and KDIR of Linux 6.1.192"
+UNKNOWN = "BLOCK has no Makefile beside it"
+
+
+def test_block_headers_of_another_version_are_refused(tmp_path: Path) -> None:
+    assert OTHER in build_said(tmp_path, sublevel=176)
+    assert "BLOCK" not in build_said(tmp_path, sublevel=192)
+
+
+def test_block_headers_of_no_known_version_are_refused_unless_somebody_says_it(tmp_path: Path) -> None:
+    said = build_said(tmp_path, sublevel=None)
+    assert UNKNOWN in said and "set BLOCK_VERSION=6.1.192" in said
+    assert "BLOCK" not in build_said(tmp_path, "BLOCK_VERSION=6.1.192", sublevel=None)
+    assert OTHER in build_said(tmp_path, "BLOCK_VERSION=6.1.176", sublevel=None)
+    assert OTHER in build_said(tmp_path, "BLOCK_VERSION=6.1.192", sublevel=176), "what its own Makefile says counts"

@@ -386,6 +386,21 @@ static void test_a_time_is_counted_where_it_belongs(void)
 	CHECK(fl_times_index(~0ull) == FL_NR_TIMES - 1, "whatever is longer is in the last");
 }
 
+static void test_a_time_in_few_bits_is_that_time(void)
+{
+	u64 ns, most = fl_short_ns_value((1u << FL_SHORT_NS_BITS) - 1);
+
+	for (ns = 0; ns < most; ns = ns + ns / 512 + 1) {
+		u32 time = fl_short_ns(ns);
+		u64 value = fl_short_ns_value(time);
+
+		CHECK(time < 1u << FL_SHORT_NS_BITS, "%lu ns in %u", ns, time);
+		CHECK(value <= ns && ns - value <= ns >> (FL_SHORT_NS_DIGITS - 1), "%lu ns is %lu", ns, value);
+	}
+	CHECK(most > 4 * 3600 * NSEC_PER_SEC, "%lu ns", most);
+	CHECK(fl_short_ns_value(fl_short_ns(~0ull)) == most, "whatever is longer is the longest");
+}
+
 /* A serial drive takes 100 us for each request; one tenant has 8 of them at a time. */
 static void times_of(const struct fl_sched *sched, struct fl_times *times, u64 *done)
 {
@@ -435,6 +450,7 @@ static const struct test tests[] = {
 	{ "flows come and go under load", test_flows_come_and_go },
 	{ "a requeued request is dispatched next", test_a_requeued_request_is_next },
 	{ "a time is counted where it belongs", test_a_time_is_counted_where_it_belongs },
+	{ "a time in few bits is that time, to within 1/4096", test_a_time_in_few_bits_is_that_time },
 	{ "what a request waited and took is counted", test_what_a_request_waited_and_took_is_counted },
 	{}
 };

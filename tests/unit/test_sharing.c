@@ -537,6 +537,36 @@ static void test_a_freed_slot_finds_whoever_waits(void)
 	fl_set_clock(NULL);
 }
 
+/* Every 20 ms a cgroup comes, sends a request on each hardware queue, and is soon removed. */
+static void test_a_removed_cgroup_holds_no_round_up(void)
+{
+	u64 spent, period;
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 8, 100 * NSEC_PER_USEC);
+	for (i = 0; i < 4; i++)
+		t[i] = drive_tenant(&d, NULL, weights[i], 64);
+	for (i = 0; i < 40; i++) {
+		t[4 + i] = drive_tenant(&d, NULL, 100, 1);
+		t[4 + i]->start_ns = 2 * NSEC_PER_SEC + 20 * MSEC * i + 1;
+		t[4 + i]->stop_ns = drive_now() + t[4 + i]->start_ns + 1;
+	}
+	drive_start(&d);
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	spent = drive_var(&d, "refills_spent");
+	period = drive_var(&d, "refills_period");
+	for (i = 0; i < 40; i++) {
+		drive_run(&d, 4 * MSEC);
+		CHECK(t[4 + i]->done == 2, "%u is not done", i);
+		fl_flow_destroy(t[4 + i]->flow);
+		drive_run(&d, 16 * MSEC);
+	}
+	spent = drive_var(&d, "refills_spent") - spent;
+	period = drive_var(&d, "refills_period") - period;
+	CHECK(spent > 3 * period, "%lu rounds ended as all had spent their tokens, %lu by time", spent, period);
+	drive_exit(&d);
+}
+
 static const struct test tests[] = {
 	{ "shares follow weights", test_shares_follow_weights },
 	{ "shares follow weights at queue depth 256 per job", test_shares_at_queue_depth_256 },
@@ -561,6 +591,7 @@ static const struct test tests[] = {
 	{ "shares are the product along the path", test_shares_are_the_product_along_the_path },
 	{ "a silent sibling's share stays in the family",
 	  test_a_silent_siblings_share_stays_in_the_family },
+	{ "a removed cgroup holds no round up", test_a_removed_cgroup_holds_no_round_up },
 	{ "a new weight acts at once", test_a_new_weight_acts_at_once },
 	{ "a write pays for the time it takes", test_a_write_pays_for_the_time_it_takes },
 	{ "a write is never cheaper than a read", test_a_write_is_never_cheaper_than_a_read },

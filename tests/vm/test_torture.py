@@ -32,6 +32,7 @@ EACH = (
 )
 
 CGROUPS = "cgroups:moved_and_removed,a_reader_in_each"
+UNLOADED = "cgroups:modules_go_though_io_of_a_removed_cgroup_is_held"
 
 ON_VSSD = (
     "+vssd",
@@ -42,7 +43,7 @@ ON_VSSD = (
 
 
 TORTURES = {
-    "switching-cgroups": ("switching", CGROUPS),
+    "switching-cgroups": ("switching", CGROUPS, UNLOADED),
     "data-interface": ("data", "interface"),
     "kyber-fairness": EACH,
     "fairlane": ("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices,latencies"),
@@ -53,9 +54,10 @@ TORTURES = {
     "on-vssd": ON_VSSD,
     "vssd": ("vssd",),
     "tags": ("tags",),
+    "claims": ("claims",),
 }
-# It compares shares, which a kernel that checks itself is too slow for.
-SHARES = ("tags",)
+# They compare shares, which a kernel that checks itself is too slow for.
+SHARES = ("tags", "claims")
 # What takes a kernel that fails on request, or that looks for what would go unseen; these have all that it takes.
 CHECKED = {
     "above": ("above",),

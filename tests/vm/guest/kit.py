@@ -168,6 +168,36 @@ def loop_device(size: int) -> Iterator[str]:
             os.close(fd)
 
 
+def run(*argv: str | Path) -> str:
+    """Run a command to its end, which must be a good one; what it prints."""
+    return proc.output(argv, what=str(argv[0]), limit_s=LIMIT_S)
+
+
+@contextlib.contextmanager
+def mapped(name: str, table: str) -> Iterator[Path]:
+    """A device of the device mapper's; no udev is there to wait for."""
+    os.environ["DM_DISABLE_UDEV"] = "1"
+    run("dmsetup", "create", name, "--table", table)
+    try:
+        yield Path("/dev/mapper", name)
+    finally:
+        run("dmsetup", "remove", name)
+
+
+def log_after(since: str, what: str) -> list[str]:
+    """The lines in the kernel's log with that text, after the one that was noted."""
+    lines = run("dmesg").splitlines()
+    at = max(i for i, line in enumerate(lines) if line.endswith(since))
+    return [line for line in lines[at + 1 :] if what in line]
+
+
+def note(text: str) -> str:
+    """Write it into the kernel's log, with a number that makes it one of a kind."""
+    said = f"{text} {next(_numbers)}"
+    Path("/dev/kmsg").write_text(f"{said}\n")
+    return said
+
+
 def in_flight(disk: str) -> int:
     return sum(map(int, Path("/sys/block", disk, "inflight").read_text().split()))
 
@@ -380,6 +410,13 @@ def readers_of(disk: str, cgroups: list[Cgroup]) -> Iterator[list[Reader]]:
         for reader in readers:
             stack.callback(reader.kill)
         yield readers
+
+
+def waits_in_the_kernel(pid: int | str) -> bool:
+    """Nothing can interrupt it there."""
+    with contextlib.suppress(OSError):
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "D"
+    return False
 
 
 def stuck() -> str:

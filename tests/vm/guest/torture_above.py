@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import kit
-from kit import OURS, Cgroup, Fio
+from kit import OURS, Cgroup, Fio, mapped, run
 
-from fairlane import proc
 from fairlane.vm.guest import CGROUPS
 
 MEMORY = {"size": 96 << 20, "memory_backed": 1, "discard": 1, "cache_size": 1, "completion_nsec": 200_000}
@@ -19,21 +17,6 @@ SECTORS = (64 << 20) // 512
 KEY = "0123456789abcdef" * 4
 CPU = Path("/sys/devices/system/cpu/cpu1/online")
 WBT_USEC = 1000  # below what a request takes under load, so that wbt throttles
-
-
-def run(*argv: str | Path) -> str:
-    return proc.output(argv, what=str(argv[0]), limit_s=kit.LIMIT_S)
-
-
-@contextlib.contextmanager
-def mapped(name: str, table: str) -> Iterator[Path]:
-    """A device of the device mapper's; no udev is there to wait for."""
-    os.environ["DM_DISABLE_UDEV"] = "1"
-    run("dmsetup", "create", name, "--table", table)
-    try:
-        yield Path("/dev/mapper", name)
-    finally:
-        run("dmsetup", "remove", name)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import os
 import random
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import kit
@@ -18,6 +19,7 @@ from fairlane.vm.guest import CGROUPS
 
 # As far apart as can be takes the light ones half a minute, where shares are exact.
 LIGHT, HEAVY = (1, 10000) if kit.ALL else (10, 1000)
+HELD_MS = 600_000
 READERS = 200 // (kernels.SLOWER if kit.CHECKED else 1)
 
 
@@ -122,4 +124,29 @@ def walk(disk: str, groups: list[Cgroup]) -> int:
         os._exit(status)
 
 
-kit.sections(moved_and_removed, a_reader_in_each, more_than_a_thousand)
+def modules_go_though_io_of_a_removed_cgroup_is_held() -> None:
+    """By a device above the drive, for long; or they say what they wait for, and go once that is done."""
+    with kit.drive(completion_nsec=100_000) as disk:
+        cgroup = Cgroup(100)
+        with kit.mapped("held", f"0 2048 delay /dev/{disk} 0 {HELD_MS}"):
+            reader = kit.Reader("mapper/held", cgroup)
+            kit.wait_for(lambda: kit.waits_in_the_kernel(reader.pid), "the read is held")
+            (CGROUPS / "cgroup.procs").write_text(str(reader.pid))
+            cgroup.remove()
+            kit.set_scheduler(disk, "none")
+            since = kit.note("the modules go")
+            with ThreadPoolExecutor() as pool:
+                gone = pool.submit(kit.remove_modules)
+                kit.wait_for(lambda: gone.done() or kit.log_after(since, "removed cgroups"), "they go, or tell")
+                print("gone" if gone.done() else "told")
+                reader.kill()
+                kit.run("dmsetup", "suspend", "--noflush", "held")  # lets go of what it holds
+                gone.result()
+            kit.run("dmsetup", "resume", "held")
+            reader.reap()
+    kit.load_modules()
+
+
+kit.sections(
+    moved_and_removed, a_reader_in_each, more_than_a_thousand, modules_go_though_io_of_a_removed_cgroup_is_held
+)

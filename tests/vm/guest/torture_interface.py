@@ -19,6 +19,8 @@ import kit
 from kit import OURS, Cgroup, Fio
 
 from fairlane import proc
+from fairlane.experiment.model import Profile
+from fairlane.linux import made_drives
 from fairlane.vm.guest import CGROUPS
 
 READS = 100 if kit.BRIEFLY else 200  # of whom tags are left for
@@ -432,6 +434,35 @@ def waits_of_a_slow_reader(disk: str, cgroup: Cgroup, reads: int) -> tuple[float
     return found["50.000000"] / 1e6, found["95.000000"] / 1e6
 
 
+def flushes_without_a_share_are_told_of_once_for_each_drive() -> None:
+    """On Linux 6.1, where FUA and flushes pass no scheduler; two drives and all schedulers, in turns."""
+    null = Profile("told", "null_blk", "", {**kit.TIMED, "size": 64 << 20, "memory_backed": 1, "cache_size": 1})
+    ssd = Profile("told", "ssd", "", {**kit.VSSD, "size": 64 << 20, "memory": 64 << 20, "buffer_volatile": 1})
+    second = made_drives.VSSD.with_name("second")
+    since = kit.note("the drives were not told of yet")
+    with made_drives.setup(null) as a, made_drives.vssd(ssd, second) as b:
+        for scheduler in kit.ALL_OURS:
+            for disk in (a, b):
+                kit.set_scheduler(disk, scheduler)
+        told = {disk: len(kit.log_after(since, f"fairlane: {disk}: writes with FUA")) for disk in (a, b)}
+    assert told == dict.fromkeys((a, b), 1 if os.uname().release.startswith("6.1.") else 0)
+
+
+def hardware_queues_come_and_go() -> None:
+    """Under a scheduler that the driver knows nothing of, which was chosen when there was one."""
+    with kit.drive(completion_nsec=1_000_000, submit_queues=1) as disk:
+        cgroup = Cgroup(100)
+        fio = Fio(disk, cgroup, ioengine="libaio", iodepth=64, rw="randrw", numjobs=2, cpus_allowed="0,1")
+        for queues in (2, 1, 2, 1):
+            kit.wait_flow(disk, f"before there are {queues} queues", requests=100)
+            (made_drives.NULLB / "submit_queues").write_text(str(queues))
+            before = cgroup.requests(disk)
+            kit.wait_for(lambda: cgroup.requests(disk) > before + 100, f"I/O goes on with {queues}")  # noqa: B023
+        fio.stop()
+        cgroup.remove()
+    kit.all_given_back()
+
+
 kit.sections(
     weights,
     weights_of_others,
@@ -445,4 +476,6 @@ kit.sections(
     prices,
     one_request_at_a_time,
     throttled_tenant_leaves_tags,
+    flushes_without_a_share_are_told_of_once_for_each_drive,
+    *(() if kit.ON_VSSD else (hardware_queues_come_and_go,)),
 )

@@ -202,13 +202,6 @@ def moved_and_removed() -> None:
     kit.all_given_back()
 
 
-def waits_in_the_kernel(pid: str) -> bool:
-    """Nothing can interrupt it there."""
-    with contextlib.suppress(OSError):
-        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "D"
-    return False
-
-
 def tags_are_shared() -> None:
     """Who is in the low class leaves tags to others, though it asks for many times as many as there are.
 
@@ -224,7 +217,8 @@ def tags_are_shared() -> None:
         kit.wait_for(lambda: light.requests(disk) >= 16, "the light one has all that it asks for")
         hog = Fio(disk, greedy, ioengine="libaio", iodepth=256, rw="randread", numjobs=jobs)
         kit.wait_for(
-            lambda: sum(map(waits_in_the_kernel, greedy.pids())) == jobs, "each job of the greedy one waits for a tag"
+            lambda: sum(map(kit.waits_in_the_kernel, greedy.pids())) == jobs,
+            "each job of the greedy one waits for a tag",
         )
         # Its part is one on each queue. Until it has sent a request there it is not known to be ahead.
         held = greedy.requests(disk)

@@ -67,6 +67,35 @@ def writeback_throttling_is_off_meanwhile() -> None:
         assert state() not in (WBT_ON, WBT_OFF), "what was set by hand stays"
 
 
+def writeback_throttling_is_off_whatever_elevator_comes_and_goes() -> None:
+    """Beside one of ours that is no elevator; BFQ, which turns it off as well, turns it on when it leaves."""
+    if not os.path.ismount(DEBUGFS):
+        subprocess.run(["mount", "-t", "debugfs", "none", DEBUGFS], check=True)
+    with kit.drive("none") as disk:
+        file, elevator = DEBUGFS / "block" / disk / "rqos/wbt/enabled", kit.queue(disk, "scheduler")
+
+        def becomes(state: int, when: str) -> None:
+            kit.wait_for(lambda: int(file.read_text()) == state, f"wbt is {state} {when}")
+
+        for scheduler in kit.BESIDE:
+            ours = kit.scheduler_file(disk, scheduler)
+            ours.write_text(scheduler)
+            becomes(WBT_OFF, f"under {scheduler}")
+            for other in ("bfq", "kyber"):
+                elevator.write_text(other)
+                becomes(WBT_OFF, f"under {other}")
+                elevator.write_text("none")
+                becomes(WBT_OFF, f"after {other}")
+            for other, left in (("bfq", WBT_OFF), ("kyber", WBT_ON)):
+                ours.write_text(scheduler)
+                elevator.write_text(other)
+                ours.write_text("none")
+                becomes(left, f"under {other} without {scheduler}")
+                elevator.write_text("none")
+                becomes(WBT_ON, f"without {other} and {scheduler}")
+    kit.all_given_back()
+
+
 def who_polls_waits_for_its_own_requests() -> None:
     """It asks for more than its places, and the requests that hold them end only when it polls."""
     with kit.drive("none", poll_queues=1) as disk:
@@ -111,6 +140,7 @@ def metadata_is_charged_to_who_reads_it() -> None:
 
 kit.sections(
     writeback_throttling_is_off_meanwhile,
+    writeback_throttling_is_off_whatever_elevator_comes_and_goes,
     who_polls_waits_for_its_own_requests,
     metadata_is_charged_to_who_reads_it,
     a_tenant_with_300_groups_gets_its_share,
