@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import fcntl
 import itertools
 import json
@@ -65,7 +66,9 @@ def sections(*tests: Callable[[], None]) -> None:
         if not chosen or test.__name__ in chosen:
             start = time.monotonic()
             print("begins", test.__name__, file=sys.stderr, flush=True)
+            faulthandler.dump_traceback_later(2 * LIMIT_S, repeat=True)  # where it stands, should it stand still
             test()
+            faulthandler.cancel_dump_traceback_later()
             print(test.__name__, f"{time.monotonic() - start:.1f} s", flush=True)
     if BRIEFLY:
         start = time.monotonic()
