@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -32,6 +33,8 @@ YOUNG_S = 6.0  # kmemleak does not report what is younger than 5 s
 CGROUPS = Path("/sys/fs/cgroup")
 VIRTIO_PORTS = Path("/sys/class/virtio-ports")
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
+KCSAN = Path("/sys/kernel/debug/kcsan")
+LOCKDEP = Path("/proc/lockdep_stats")
 
 
 def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
@@ -43,7 +46,7 @@ def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
         status = subprocess.run(command, check=False, env={**os.environ, "FAIRLANE_SHARED": str(shared)}).returncode
     except (FairlaneError, OSError) as error:
         tell({"error": str(error)})
-    log = [*kernel_log(), *leaks()]
+    log = [*kernel_log(), *blind(), *leaks()]
     (shared / DMESG).write_text("".join(f"{line}\n" for line in log))
     temp = shared / f"{STATUS}.part"
     temp.write_text(json.dumps({"status": status, "bad_dmesg": dmesg.bad(log)}))
@@ -72,6 +75,8 @@ def prepare(modules: Path | None) -> None:
     hung_task = Path("/proc/sys/kernel/hung_task_timeout_secs")
     if hung_task.exists():
         hung_task.write_text(f"{HUNG_TASK_S * (SLOWER if checks(os.uname().release) else 1)}\n")
+    if KCSAN.exists():  # it is off until then, so that the boot is quick
+        KCSAN.write_text("on")
     for name in SCHEDULERS:
         proc.modprobe(name)
     if modules:
@@ -82,6 +87,16 @@ def prepare(modules: Path | None) -> None:
 
 def kernel_log() -> list[str]:
     return proc.output(["dmesg"], what="reading the kernel's log", limit_s=30).splitlines()
+
+
+def blind() -> list[str]:
+    """That a checker which this kernel has did not look, if so: its silence then says nothing."""
+    said = []
+    if KCSAN.exists() and re.search(r"^(enabled|setup_watchpoints): 0$", KCSAN.read_text(), re.MULTILINE):
+        said.append("BUG: KCSAN did not look for races")
+    if LOCKDEP.exists() and re.search(r"^ debug_locks: +0$", LOCKDEP.read_text(), re.MULTILINE):
+        said.append("BUG: lockdep has stopped looking at locks")
+    return said
 
 
 def leaks() -> list[str]:

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.vm import dmesg, kernels, supported
+from fairlane.vm import dmesg, kernels, supported, tsc
 from fairlane.vm.guest import STATUS, UP
 from fairlane.vm.kernels import Kernel
 
@@ -184,6 +184,10 @@ def _command(
         # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
         command.append("--disable-kvm")
         kernel_args += ["tsc=reliable", "clocksource=tsc"]
+        # It is this machine's. Linux would measure it against a timer that on a busy machine is late: its clock then
+        # ran five times too fast.
+        if khz := tsc.khz():
+            kernel_args.append(f"tsc_early_khz={khz}")
     if kernels.checks(kernel.release):
         # A busy machine may give a CPU of the guest's nothing for longer than the usual 20 s. 120 s is the most.
         kernel_args.append("watchdog_thresh=60")

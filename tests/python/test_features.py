@@ -94,7 +94,7 @@ def test_block_headers_that_do_not_go_with_the_kernel_are_refused(tmp_path: Path
 
 
 def build_said(folder: Path, *options: str, sublevel: int | None) -> str:
-    """By a build for Linux 6.1.192 with the block headers of 6.1.SUBLEVEL, which a Makefile says, unless that is None."""
+    """By a build for Linux 6.1.192 with block headers of 6.1.SUBLEVEL, as a Makefile says; None: it has none."""
     headers, source = folder / "headers", folder / "source"
     for path in (headers / "include/generated/uapi/linux", source / "block"):
         path.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.vm import dmesg, qemu
+from fairlane.vm import dmesg, guest, qemu, tsc
 from fairlane.vm.guest import STATUS, UP
 from fairlane.vm.kernels import Kernel
 
@@ -261,3 +262,24 @@ def test_a_data_race_counts_when_code_of_ours_has_part_in_it() -> None:
 
 def test_lost_memory_counts() -> None:
     assert dmesg.bad(["unreferenced object 0xffff888103f4c2a8 (size 64):", "  comm fio, pid 412"]) != []
+
+
+def test_a_checker_that_did_not_look_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(guest, "KCSAN", tmp_path / "kcsan")
+    monkeypatch.setattr(guest, "LOCKDEP", tmp_path / "lockdep_stats")
+    assert guest.blind() == [], "a kernel that has neither"
+    guest.KCSAN.write_text("enabled: 1\nused_watchpoints: 0\nsetup_watchpoints: 15296\n")
+    guest.LOCKDEP.write_text(" lock-classes: 900 [max: 8192]\n debug_locks:             1\n")
+    assert guest.blind() == []
+    guest.KCSAN.write_text("enabled: 0\nused_watchpoints: 0\nsetup_watchpoints: 0\n")
+    guest.LOCKDEP.write_text(" lock-classes: 900 [max: 8192]\n debug_locks:             0\n")
+    assert len(dmesg.bad(guest.blind())) == 2
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the time stamp counter is x86's")
+def test_the_time_stamp_counter_is_measured_whatever_else_runs() -> None:
+    found = set()
+    for _ in range(5):
+        tsc.khz.cache_clear()
+        found.add(tsc.khz() or 0)
+    assert min(found) > 100_000 and max(found) < 1.001 * min(found), found

@@ -56,15 +56,28 @@ TORTURES = {
     "tags": ("tags",),
     "claims": ("claims",),
 }
-# They compare shares, which a kernel that checks itself is too slow for.
-SHARES = ("tags", "claims")
-# What takes a kernel that fails on request, or that looks for what would go unseen; these have all that it takes.
-CHECKED = {
-    "above": ("above",),
-    "faults": ("faults",),
-    "many": ("cgroups:more_than_a_thousand",),
-}
 SMOKE = "smoke:null,null-immediate,qemu-nvme"
+# On kernels that check themselves: a boot takes minutes, so there are few, each with what may share one. Nothing is
+# asked of times there, and each path is taken once or twice (kit.CHECKED).
+CHECKED = {
+    "kyber-fairness": ("switching", "cgroups", "data", "interface"),
+    "others": (
+        SMOKE,
+        *("@mqflashfq", *EACH),
+        *("@flashfq", *EACH),
+        *("@mqfq", *EACH),
+        *("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices,latencies"),
+    ),
+    "drives": (
+        "route",
+        "vssd",
+        "tags:who_polls_waits_for_its_own_requests,metadata_is_charged_to_who_reads_it,"
+        "a_tenant_with_300_groups_gets_its_share",
+        "above",
+        *ON_VSSD,
+    ),
+    "faults": ("faults",),  # by itself: what failed may be missing afterwards
+}
 # What is not long: a boot each, with as much in it as fits, as a boot takes as long as several of them. Of those that
 # differ little from others, each once.
 BRIEFLY = {
@@ -102,17 +115,18 @@ PARAMS = [
     *(
         pytest.param(checker.name, name, False, id=f"{checker.name}-{name}", marks=pytest.mark.checked)
         for checker in lab_kernel.CHECKERS
-        for name in (*TORTURES, *CHECKED)
-        if name not in SHARES
+        for name in CHECKED
     ),
 ]
 
 What = tuple[str, str, bool]
 
 
-def words(name: str, briefly: bool) -> tuple[str, ...]:
+def words(kernel: str, name: str, briefly: bool) -> tuple[str, ...]:
     """What torture.py is told."""
-    return ("+briefly", *BRIEFLY[name]) if briefly else (TORTURES | CHECKED)[name]
+    if kernel in lab_kernel.RECIPES:
+        return CHECKED[name]
+    return ("+briefly", *BRIEFLY[name]) if briefly else TORTURES[name]
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +142,10 @@ def outcomes(request: pytest.FixtureRequest, guest_run: GuestRun) -> Iterator[di
         yield {
             (kernel, name, briefly): pool.apply_async(
                 guest_run,
-                (SCRIPTS / "torture.py", modules[kernel], *words(name, briefly)),
+                (SCRIPTS / "torture.py", modules[kernel], *words(kernel, name, briefly)),
                 {
                     "kernel": kernel,
-                    "qemu_nvme": SMOKE in words(name, briefly),
+                    "qemu_nvme": SMOKE in words(kernel, name, briefly),
                     "timeout_s": TIMEOUT_S * (kernels.SLOWER if kernels.checks(kernel) else 1),
                 },
             )

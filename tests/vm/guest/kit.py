@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import fcntl
 import itertools
 import json
@@ -27,7 +28,7 @@ from fairlane import proc, schedulers
 from fairlane.experiment.model import Profile
 from fairlane.linux import made_drives
 from fairlane.vm.guest import CGROUPS
-from fairlane.vm.kernels import SCHEDULERS, SLOWER, checks
+from fairlane.vm.kernels import SCHEDULERS, checks
 
 # Those that route have torture_route.py.
 ALL_OURS = tuple(name for name in schedulers.NAMES if name not in schedulers.ROUTING)
@@ -36,7 +37,9 @@ FIRST = schedulers.ELEVATORS[0]
 OURS = os.environ.get("FAIRLANE_TORTURED", FIRST)  # the one under test
 MODULE = next(each.module for each in schedulers.SCHEDULERS if each.name == OURS)
 OTHERS = ("none", "kyber", "bfq", "mq-deadline")
-CHECKED = checks(os.uname().release)  # the kernel checks itself, and does a sixth of what it would do otherwise
+# The kernel checks itself. It finds an error where the code passes for the first time, and is many times as slow: each
+# path is taken, with others beside it, but seldom; and nothing is asked of shares, rates or times.
+CHECKED = checks(os.uname().release)
 LIMIT_S = 180.0 * (2 if CHECKED else 1)  # of a hang: a busy machine takes its time
 BLOCK = 4096
 LOOP_SET_FD, LOOP_CLR_FD = 0x4C00, 0x4C01
@@ -63,7 +66,9 @@ def sections(*tests: Callable[[], None]) -> None:
         if not chosen or test.__name__ in chosen:
             start = time.monotonic()
             print("begins", test.__name__, file=sys.stderr, flush=True)
+            faulthandler.dump_traceback_later(2 * LIMIT_S, repeat=True)  # where it stands, should it stand still
             test()
+            faulthandler.cancel_dump_traceback_later()
             print(test.__name__, f"{time.monotonic() - start:.1f} s", flush=True)
     if BRIEFLY:
         start = time.monotonic()
@@ -71,13 +76,18 @@ def sections(*tests: Callable[[], None]) -> None:
         print("reload_modules", f"{time.monotonic() - start:.1f} s", flush=True)
 
 
-BRIEFLY = "FAIRLANE_TORTURED_BRIEFLY" in os.environ  # in `make test`
+BRIEFLY = CHECKED or "FAIRLANE_TORTURED_BRIEFLY" in os.environ  # in `make test`
 # The first of ours goes through everything, the others share most of it with it.
 ALL = OURS in (FIRST, *BESIDE) and not BRIEFLY
 
 
-def often(times: int) -> int:
-    return max(1, times // (1 if ALL else 4) // (SLOWER if CHECKED else 1))
+# Of three cgroups. Far apart, but not where there are so few requests that the lightest would wait for minutes.
+WEIGHTS = (200, 100, 50) if CHECKED else (1000, 100, 1)
+
+
+def often(times: int, checked: int) -> int:
+    """How often to do it; the second number is for a kernel that checks itself."""
+    return checked if CHECKED else max(1, times // (1 if ALL else 4))
 
 
 def wait_for(look: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
@@ -415,18 +425,29 @@ def readers_of(disk: str, cgroups: list[Cgroup]) -> Iterator[list[Reader]]:
 def waits_in_the_kernel(pid: int | str) -> bool:
     """Nothing can interrupt it there."""
     with contextlib.suppress(OSError):
-        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "D"
+        return task_state(Path("/proc", str(pid))) == "D"
     return False
 
 
 def stuck() -> str:
-    """Where in the kernel the tasks wait that nothing can interrupt."""
-    said = []
+    """Where the tasks wait that nothing can interrupt, and where fio does, which sleeps when a request is lost."""
+    said: list[str] = []
+    asleep: list[str] = []
     for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
         with contextlib.suppress(OSError):
-            if task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "D":
-                said.append(f"{task.joinpath('comm').read_text()}{task.joinpath('stack').read_text()}")
-    return "\n".join(said[:5])
+            name, state = task.joinpath("comm").read_text().strip(), task_state(task)
+            if state == "D" or name == "fio":
+                where = said if state == "D" else asleep
+                where.append(f"{name}, {state}\n{task.joinpath('stack').read_text()}")
+    for disk in Path("/sys/block").iterdir():
+        reads, writes = disk.joinpath("inflight").read_text().split()
+        asleep.append(f"{disk.name}: {reads} reads and {writes} writes in flight")
+    return "\n".join([*said[:5], *asleep[:20]])
+
+
+def task_state(task: Path) -> str:
+    """A letter: R, S, D, ..."""
+    return task.joinpath("stat").read_text().rpartition(")")[2].split()[0]
 
 
 # --- Modules ---

@@ -38,9 +38,9 @@ def wbt(disk: str) -> None:
 def writers(folder: Path, heavy: Cgroup, light: Cgroup) -> list[Fio]:
     verify: dict[str, object] = {"rw": "randwrite", "verify": "crc32c", "verify_fatal": 1, "bs": "16k"}
     return [
-        Fio(folder / "a", heavy, **verify, size="4m", direct=0, fsync=32, ioengine="psync"),
-        Fio(folder / "b", light, **verify, size="8m", direct=0, end_fsync=1, ioengine="psync"),
-        Fio(folder / "c", light, **verify, size="4m", fdatasync=8, ioengine="libaio", iodepth=16),
+        Fio(folder / "a", heavy, **verify, size="1m", direct=0, fsync=16, ioengine="psync"),
+        Fio(folder / "b", light, **verify, size="2m", direct=0, end_fsync=1, ioengine="psync"),
+        Fio(folder / "c", light, **verify, size="1m", fdatasync=8, ioengine="libaio", iodepth=16),
     ]
 
 
@@ -82,7 +82,7 @@ def removed_below_a_volume() -> None:
         with volume(disk) as secret:
             fio = Fio(secret, cgroup, rw="randrw", ioengine="libaio", iodepth=32, size="32m")
             buffered = Fio(secret, cgroup, rw="randwrite", ioengine="psync", direct=0, offset="32m", size="16m")
-            kit.wait_flow(disk, "through the volume", requests=100)
+            kit.wait_flow(disk, "through the volume", requests=30)
             kit.set_scheduler(disk, "none")
             kit.remove_modules()
             kit.wait_flow(disk, "without our modules")

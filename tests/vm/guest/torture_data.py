@@ -80,7 +80,7 @@ def flushes_fua_and_discards() -> None:
     """All at once, with cgroups that are throttled, on a drive with a volatile cache and on one without."""
     for cache in (1, 0):
         with kit.drive(OURS, **MEMORY, cache_size=cache) as disk:
-            cgroups = [Cgroup(1000), Cgroup(1), Cgroup(100), Cgroup(100)]
+            cgroups = [Cgroup(kit.WEIGHTS[0]), Cgroup(kit.WEIGHTS[-1]), Cgroup(100), Cgroup(100)]
             if cache:
                 said = kit.queue(disk, "write_cache").read_text()
                 assert "write back" in said, f"the drive has no volatile cache: {said}"

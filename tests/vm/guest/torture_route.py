@@ -23,7 +23,8 @@ MIB = 1 << 20
 # Small and slow: requests wait in its queues, and tags are few.
 DRIVE = {"size": 64 * MIB, "memory": 128 * MIB, "time_scale": 40, "channels": 2, "dies": 2, "commands": 8}
 DRIVE |= {"queue_depth": 64}
-LISTS = 100 if kit.BRIEFLY else 300
+LISTS = 10 if kit.CHECKED else 100 if kit.BRIEFLY else 300
+WEIGHTS = kit.WEIGHTS if kit.CHECKED else (10000, 100, 1)
 STANDS_STILL = 20_000  # as time_scale: more than a second for a read
 
 
@@ -151,10 +152,10 @@ def what_an_operator_sees() -> None:
 
 def switched_over_and_over() -> None:
     with drive("none") as disk:
-        cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+        cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
         fios = load(disk, cgroups)
         with rewriting(disk):
-            for turn in range(kit.often(16)):
+            for turn in range(kit.often(16, checked=2)):
                 choose(disk, OURS)
                 kit.wait_flow(disk, f"under {OURS}")
                 all_get_on(disk, cgroups, f"under {OURS}")
@@ -179,14 +180,14 @@ def moved_and_removed() -> None:
     numbers = random.Random(1)
     cpu = Path("/sys/devices/system/cpu/cpu1/online")
     with drive() as disk, rewriting(disk):
-        heavy, parent = Cgroup(10000), Cgroup(50).delegate()
-        readers_in, deep_in = Cgroup(1), Cgroup(1, parent)
+        heavy, parent = Cgroup(WEIGHTS[0]), Cgroup(50).delegate()
+        readers_in, deep_in = Cgroup(WEIGHTS[-1]), Cgroup(WEIGHTS[-1], parent)
         hog = Fio(disk, heavy, ioengine="libaio", iodepth=64, rw="randread", numjobs=2)
         deep = Fio(disk, deep_in, ioengine="io_uring", iodepth=64, rw="randrw")
         with kit.readers_of(disk, [readers_in] * 16) as readers:
             kit.wait_all_read(readers, "every reader gets on before the first move")
-            for turn in range(kit.often(16)):
-                new = Cgroup(numbers.choice((1, 100, 10000)), parent if turn % 3 else None)
+            for turn in range(kit.often(16, checked=4)):
+                new = Cgroup(numbers.choice(WEIGHTS), parent if turn % 3 else None)
                 old, readers_in, deep_in = (readers_in, new, deep_in) if turn % 2 else (deep_in, readers_in, new)
                 new.take_all(old)
                 old.remove()
@@ -242,7 +243,7 @@ def tags_are_shared() -> None:
 def data_and_flushes() -> None:
     """What was written is read back, from every class; flushes and FUA writes go through."""
     with drive(buffer_volatile=1) as disk, rewriting(disk):
-        cgroups = [Cgroup(weight) for weight in (1000, 100, 1)]
+        cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
         options: dict[str, object] = {"rw": "randwrite", "bsrange": "4k-64k", "size": "2m", "iodepth": 32}
         options |= {"ioengine": "libaio", "verify": "crc32c", "verify_fatal": 1, "verify_backlog": 64}
         fios = [
@@ -291,9 +292,9 @@ def prices_by_two_at_once() -> None:
 def reloaded_and_removed() -> None:
     for turn in range(2):
         with drive() as disk:
-            cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+            cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
             fios = load(disk, cgroups)
-            kit.wait_flow(disk, "before the removal", requests=200)
+            kit.wait_flow(disk, "before the removal", requests=kit.often(200, checked=30))
             busy = [kit.remove_module(name) for name in (OURS, "fairlane", "fairlane-route", "vssd")]
             assert busy == [errno.EWOULDBLOCK] * 4, f"in use, and removed: {busy}"
             if turn % 2:

@@ -27,10 +27,11 @@ def load(disk: str, cgroups: list[Cgroup]) -> list[Fio]:
 
 def switched_over_and_over() -> None:
     with kit.drive(completion_nsec=2_000_000) as disk:
-        cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+        cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
         fios = load(disk, cgroups)
         for scheduler in itertools.islice(
-            (name for other in itertools.cycle(OTHERS) for name in (other, OURS)), 2 * kit.often(50)
+            (name for other in itertools.cycle(OTHERS) for name in (other, OURS)),
+            2 * kit.often(50, checked=len(OTHERS)),
         ):
             kit.set_scheduler(disk, scheduler)
             kit.wait_flow(disk, f"under {scheduler}")
@@ -49,13 +50,13 @@ def switched_over_and_over() -> None:
 def depth_and_cpus_change() -> None:
     cpu = Path("/sys/devices/system/cpu/cpu1/online")
     with kit.drive(completion_nsec=2_000_000) as disk:
-        cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+        cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
         fios = load(disk, cgroups)
         # Without an elevator there are no more than the drive takes.
         for depth in (1, 2, 16, 3) if OURS in kit.BESIDE else (1, 2, 256, 3, 64):
             kit.queue(disk, "nr_requests").write_text(str(depth))
             kit.wait_flow(disk, f"with {depth} requests per queue")
-        for _ in range(3):
+        for _ in range(1 if kit.CHECKED else 3):
             cpu.write_text("0")
             kit.wait_flow(disk, "with one CPU")
             cpu.write_text("1")
@@ -69,7 +70,7 @@ def depth_and_cpus_change() -> None:
 
 def reloaded_over_and_over() -> None:
     with kit.drive(completion_nsec=20_000_000) as disk:
-        for _ in range(kit.often(20)):
+        for _ in range(kit.often(20, checked=2)):
             cgroup, elsewhere = Cgroup(50), Cgroup()
             with kit.readers_of(disk, [cgroup, cgroup]):
                 kit.wait_for(lambda: cgroup.requests(disk) > 3, "the cgroup's I/O is counted")  # noqa: B023
@@ -91,9 +92,9 @@ def reloaded_over_and_over() -> None:
 def drive_removed() -> None:
     for turn in range(2):
         with kit.drive(completion_nsec=5_000_000) as disk:
-            cgroups = [Cgroup(1000), Cgroup(100), Cgroup(1)]
+            cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
             fios = load(disk, cgroups)
-            kit.wait_flow(disk, "before the removal", requests=200)
+            kit.wait_flow(disk, "before the removal", requests=kit.often(200, checked=30))
             for fio in fios:
                 fio.running()
             start = time.monotonic()

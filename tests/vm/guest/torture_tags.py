@@ -17,20 +17,23 @@ WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by def
 # All elevators divide tags alike; fairlane, beside them, keeps places.
 SCHEDULERS = ("kyber-fairness", "fairlane") if kit.BRIEFLY else ("mqfq", "kyber-fairness", "mqflashfq", "fairlane")
 SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags a queue, 640 requests/s
-ENOUGH = 2500 if kit.BRIEFLY else 5000
+if kit.CHECKED:
+    SLOW |= {"hw_queue_depth": 8}  # and 16, so that fewer cgroups are more than these
+ENOUGH = 20 if kit.CHECKED else 2500 if kit.BRIEFLY else 5000
+MANY = 60 if kit.CHECKED else 300
 BOTH_CPUS = {"cpus_allowed": "0,1", "cpus_allowed_policy": "split"}
 
 
 def share_beside_300_groups(scheduler: str) -> float:
-    """What a tenant of weight 900 gets beside one of 100 that has 300 cgroups of one request each."""
+    """What a tenant of weight 900 gets beside one of 100 that has 300 cgroups (MANY) of one request each."""
     with kit.drive(scheduler, **SLOW) as disk:
         many, one = Cgroup(100).delegate(), Cgroup(900)
-        groups = [Cgroup(None, many) for _ in range(300)]
+        groups = [Cgroup(None, many) for _ in range(MANY)]
         hog = Fio(disk, one, ioengine="libaio", iodepth=64, rw="randread", numjobs=4, **BOTH_CPUS)
         with kit.readers_of(disk, groups) as readers:
-            kit.wait_all_read(readers, "all of 300 get on")
+            kit.wait_all_read(readers, "all of them get on")
             begun, begun_one = kit.done(disk), one.requests(disk)
-            kit.wait_for(lambda: kit.done(disk) - begun >= ENOUGH, f"{ENOUGH} requests", limit_s=120)
+            kit.wait_for(lambda: kit.done(disk) - begun >= ENOUGH, f"{ENOUGH} requests", limit_s=kit.LIMIT_S)
             share = (one.requests(disk) - begun_one) / (kit.done(disk) - begun)
         hog.stop()
         for group in (*groups, many, one):
@@ -44,7 +47,7 @@ def a_tenant_with_300_groups_gets_its_share() -> None:
     print({scheduler: f"{share:.3f}" for scheduler, share in shares.items()})
     # 0.91 to 0.96 on a quiet machine. With three VMs on two cores 0.49 to 0.74: readers and fio get the CPU by their
     # number, so that the one does not ask for all that it is due. When each leaf had a tag it was 0.02.
-    assert all(share >= 0.25 for share in shares.values()), f"due 0.9: {shares}"
+    assert kit.CHECKED or all(share >= 0.25 for share in shares.values()), f"due 0.9: {shares}"
 
 
 def writeback_throttling_is_off_meanwhile() -> None:
