@@ -45,12 +45,22 @@
  * each request before it sends the next is idle in between, but only in
  * appearance. It stays active for anticipate_nsec after its last request.
  *
+ * The time in which others wait for a flow that has no request is its own: when
+ * it sends one, it is charged for that, as if the drive had worked for it alone,
+ * but no further than to the first of those that wait. So whoever pauses holds
+ * others to its share of the drive's time, not to the little that it asks for:
+ *
+ *     A of weight 1000 sends a request of 100 us each ms, B of weight 50 one
+ *     of 100 us each 7 ms. Of each ms A has 0.1 and is charged 0.9, so B may
+ *     have 50 us of it, and wants 14. (By requests alone it would get 5.)
+ *
  * That is fair to flows with few requests at the price of the drive's
  * parallelism: nobody gets more than such a flow can take, in proportion to the
  * shares. (docs/using.md has by how much. 0 turns either off.) Of the
- * original paper we had no more than the idea of both, so how far is too far and
- * how long to wait are our choice. throttle_nsec is the drive's time, by the
- * costs below, for a flow of mean share.
+ * original paper we had no more than the idea of both, so how far is too far,
+ * how long to wait, and who pays for that are our choice. throttle_nsec is the
+ * drive's time, by the costs below, for a flow of mean share: with 10 ms, ten
+ * flows that get a second of it together are a tenth of their due apart.
  *
  * 4. Costs
  *
@@ -77,7 +87,7 @@
 
 /* A flow that had nothing for one to two of these no longer counts in the others' shares. */
 #define FF_AGE_NS (10ull * NSEC_PER_MSEC)
-#define FF_THROTTLE_NS (100ull * NSEC_PER_MSEC)
+#define FF_THROTTLE_NS (10ull * NSEC_PER_MSEC)
 #define FF_ANTICIPATE_NS (2ull * NSEC_PER_MSEC)
 
 /* A request's word: 1 and its place while it is in service, after that */
@@ -158,6 +168,8 @@ static inline struct ff_queue *ff_flow_queue(struct ff_flow *ffl, unsigned int i
 	return queue ? to_ff_queue(queue) : NULL;
 }
 
+static void ff_ask_on(struct ff_dev *ff);
+
 /* ---- Costs and virtual time ------------------------------------------------ */
 
 /* ns of the drive's time, and not less than 1. */
@@ -228,9 +240,14 @@ static void ff_sort_in(struct ff_dev *ff, struct ff_flow *ffl)
 }
 
 /* Is @ffl too far ahead of @last to go on? */
+static bool ff_is_ahead(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *last)
+{
+	return ff->limit && ffl->vt - last->vt >= ff->limit;
+}
+
 static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *last)
 {
-	if (!ff->limit || ffl->vt - last->vt < ff->limit)
+	if (!ff_is_ahead(ff, ffl, last))
 		return false;
 	ff->throttled = true;
 	return true;
@@ -289,18 +306,28 @@ static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 
+/* Where @ffl, which was anticipated, goes on: see 3 above. It is on no list. */
+static u64 ff_anticipated_vt(struct ff_dev *ff, struct ff_flow *ffl)
+{
+	struct ff_flow *first = ff_first(&ff->backlogged);
+	u64 vt = ffl->vt;
+
+	if (!first || ffl->in_service)
+		return vt;
+	vt += fl_vt_advance(fl_now_ns() - ffl->idle_ns, ffl->reciprocal);
+	return fl_vt_before(vt, first->vt) ? vt : first->vt;
+}
+
 /* @ffl has its first request to be staged. Under dev->lock. */
 static void ff_come(struct ff_dev *ff, struct ff_flow *ffl)
 {
+	bool away = list_empty(&ffl->node) || ff_expired(ff, ffl);
 	u64 vt;
 
-	if (list_empty(&ffl->node) || ff_expired(ff, ffl)) {
-		list_del_init(&ffl->node);
-		vt = ff_system_vt(ff);
-		if (fl_vt_before(ffl->vt, vt))
-			ffl->vt = vt;
-	}
 	list_del_init(&ffl->node);
+	vt = away ? ff_system_vt(ff) : ff_anticipated_vt(ff, ffl);
+	if (fl_vt_before(ffl->vt, vt))
+		ffl->vt = vt;
 	ffl->staged = 1;
 	ff_sort_in(ff, ffl);
 }
@@ -330,6 +357,11 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		ffl->staged++;
 	fq->staged++;
 	ff_set(ff, fhq, fhq->staged + 1, fhq->asked);
+	/* As long as it waits for that, it stages no more than its part of the tags. */
+	if (ff_is_ahead(ff, ffl, ff_last(ff)))
+		WRITE_ONCE(queue->throttled, true);
+	if (ff->throttled && ffl->staged == 1) /* all may have waited for it */
+		ff_ask_on(ff);
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 	if (kick)
 		fl_dev_kick(&ff->dev);
@@ -472,6 +504,8 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 	if (!rq)
 		return NULL;
 	list_del_init(fl_req_node(rq));
+	if (fq->q.throttled)
+		WRITE_ONCE(fq->q.throttled, false);
 	fl_queue_account(&fq->q, rq, cost);
 	return rq;
 }
