@@ -253,15 +253,36 @@ static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 	return true;
 }
 
-static void ff_update_shares(struct ff_dev *ff)
+static void ff_update_weight(struct fl_flow *flow)
+{
+	to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(fl_flow_relative_weight(flow));
+}
+
+static void ff_update_limit(struct ff_dev *ff)
 {
 	u64 throttle = READ_ONCE(ff->throttle_nsec);
+
+	ff->limit = throttle ? fl_vt_advance(throttle, fl_vt_reciprocal(fl_flows_mean_weight(&ff->dev))) : 0;
+}
+
+/* The first request of a flow that is idle. The others' shares are computed by the tick. */
+static void ff_activate(struct ff_dev *ff, struct fl_flow *flow)
+{
+	fl_flow_set_busy(flow, true);
+	fl_flow_update_share(flow);
+	ff_update_weight(flow);
+	ff_update_limit(ff);
+}
+
+static void ff_age(struct ff_dev *ff)
+{
 	struct fl_flow *flow;
 
+	ff->ticking = fl_flows_age(&ff->dev);
 	fl_flows_update_shares(&ff->dev);
 	fl_for_each_active(flow, &ff->dev)
-		to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(fl_flow_relative_weight(flow));
-	ff->limit = throttle ? fl_vt_advance(throttle, fl_vt_reciprocal(fl_flows_mean_weight(&ff->dev))) : 0;
+		ff_update_weight(flow);
+	ff_update_limit(ff);
 }
 
 /* @fhq has so many staged, and is asked to dispatch, or not. Under dev->lock. */
@@ -344,8 +365,7 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	fl_stage(rq, &fq->rqs, at_head);
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	if (activate) {
-		fl_flow_set_busy(queue->flow, true);
-		ff_update_shares(ff);
+		ff_activate(ff, queue->flow);
 		kick = !ff->ticking;
 		ff->ticking = true;
 	}
@@ -563,8 +583,7 @@ static u64 ff_tick(struct fl_dev *dev)
 	now = fl_now_ns();
 	if (now - ff->aged_ns >= FF_AGE_NS) {
 		ff->aged_ns = now;
-		ff->ticking = fl_flows_age(dev);
-		ff_update_shares(ff);
+		ff_age(ff);
 	}
 	ff_prune(ff);
 	ff_ask_on(ff);
