@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane import schedulers
 from fairlane.places import ROOT
 
 MODULE_LINES, FUNCTION_LINES = 450, 60
@@ -38,3 +39,13 @@ def test_what_is_long_says_why(path: Path) -> None:
         assert function.end_lineno is not None
         if WHY not in (ast.get_docstring(function) or ""):
             assert function.end_lineno - function.lineno < FUNCTION_LINES, function.name
+
+
+SCHEDULER_LINES = {"fairlane": 800, "d2fq": 800}
+ANY_SCHEDULER_LINES = 700
+
+
+@pytest.mark.parametrize("name", schedulers.NAMES)
+def test_a_scheduler_is_read_over_a_cup_of_coffee(name: str) -> None:
+    lines = len((ROOT / "libfairlane" / "schedulers" / f"{name}.c").read_text().splitlines())
+    assert lines <= SCHEDULER_LINES.get(name, ANY_SCHEDULER_LINES)
