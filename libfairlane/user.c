@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The user-space host: what kernel/ is to Linux. See user.h. */
+#include <errno.h>
+#include <linux/futex.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "user.h"
 
@@ -10,6 +14,24 @@ struct fl_user_dev {
 	struct fl_flow *root;
 	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
 };
+
+/* Who comes here may have slept with others: whoever unlocks next wakes one, maybe in vain. */
+void fl_lock_wait(spinlock_t *lock)
+{
+	int saved = errno; /* the caller's: a lock does not touch it */
+
+	while (__atomic_exchange_n(&lock->state, FL_LOCK_AWAITED, __ATOMIC_ACQUIRE) != FL_LOCK_FREE)
+		syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, FL_LOCK_AWAITED, NULL);
+	errno = saved;
+}
+
+void fl_lock_wake(spinlock_t *lock)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1);
+	errno = saved;
+}
 
 static u64 (*fl_clock)(void);
 

@@ -15,6 +15,7 @@
  * how many ns it was held, all in all. The last line, "wake - - NS", is what it
  * takes to have another thread on the same core do something, and be back.
  */
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
