@@ -35,7 +35,7 @@ void fl_lock_wake(spinlock_t *lock)
 
 static u64 (*fl_clock)(void);
 
-u64 fl_now_ns(void)
+static inline u64 fl_read_clock(void)
 {
 	struct timespec ts;
 
@@ -43,6 +43,11 @@ u64 fl_now_ns(void)
 		return fl_clock();
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (u64)ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+u64 fl_now_ns(void)
+{
+	return fl_read_clock();
 }
 
 void fl_set_clock(u64 (*clock_ns)(void))
@@ -284,7 +289,6 @@ static struct fl_queue *fl_begin(unsigned int index, struct fl_flow *flow, struc
 	rq->queue = queue;
 	rq->priv = 0;
 	rq->dispatch_ns = 0;
-	INIT_LIST_HEAD(&rq->node);
 	atomic_inc(&queue->held);
 	return queue;
 }
@@ -298,7 +302,7 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 	spin_lock(&queue->hwq->lock);
 	class = dev->sched->route(queue, rq);
 	spin_unlock(&queue->hwq->lock);
-	rq->dispatch_ns = fl_now_ns();
+	rq->dispatch_ns = fl_read_clock();
 	return class;
 }
 
@@ -341,7 +345,7 @@ struct fl_req *fl_next(struct fl_dev *dev, unsigned int index)
 	rq = dev->sched->dispatch(hwq);
 	spin_unlock(&hwq->lock);
 	if (rq)
-		rq->dispatch_ns = fl_now_ns();
+		rq->dispatch_ns = fl_read_clock();
 	return rq;
 }
 
@@ -349,7 +353,7 @@ void fl_done(struct fl_req *rq)
 {
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
-	u64 now_ns = fl_now_ns();
+	u64 now_ns = fl_read_clock();
 
 	if (sched->complete)
 		sched->complete(queue, rq, now_ns);
