@@ -11,6 +11,7 @@
  * done; whoever was in a function of the library does it at its end, in leave().
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 
 #include "libfairlane.h"

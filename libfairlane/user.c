@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The user-space host: what kernel/ is to Linux. See user.h. */
+#include <errno.h>
+#include <linux/futex.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "user.h"
 
@@ -11,9 +15,27 @@ struct fl_user_dev {
 	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
 };
 
+/* Who comes here may have slept with others: whoever unlocks next wakes one, maybe in vain. */
+void fl_lock_wait(spinlock_t *lock)
+{
+	int saved = errno; /* the caller's: a lock does not touch it */
+
+	while (__atomic_exchange_n(&lock->state, FL_LOCK_AWAITED, __ATOMIC_ACQUIRE) != FL_LOCK_FREE)
+		syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, FL_LOCK_AWAITED, NULL);
+	errno = saved;
+}
+
+void fl_lock_wake(spinlock_t *lock)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1);
+	errno = saved;
+}
+
 static u64 (*fl_clock)(void);
 
-u64 fl_now_ns(void)
+static inline u64 fl_read_clock(void)
 {
 	struct timespec ts;
 
@@ -21,6 +43,11 @@ u64 fl_now_ns(void)
 		return fl_clock();
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (u64)ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+u64 fl_now_ns(void)
+{
+	return fl_read_clock();
 }
 
 void fl_set_clock(u64 (*clock_ns)(void))
@@ -262,7 +289,6 @@ static struct fl_queue *fl_begin(unsigned int index, struct fl_flow *flow, struc
 	rq->queue = queue;
 	rq->priv = 0;
 	rq->dispatch_ns = 0;
-	INIT_LIST_HEAD(&rq->node);
 	atomic_inc(&queue->held);
 	return queue;
 }
@@ -276,7 +302,7 @@ enum fl_class fl_route(struct fl_dev *dev, unsigned int index, struct fl_flow *f
 	spin_lock(&queue->hwq->lock);
 	class = dev->sched->route(queue, rq);
 	spin_unlock(&queue->hwq->lock);
-	rq->dispatch_ns = fl_now_ns();
+	rq->dispatch_ns = fl_read_clock();
 	return class;
 }
 
@@ -319,7 +345,7 @@ struct fl_req *fl_next(struct fl_dev *dev, unsigned int index)
 	rq = dev->sched->dispatch(hwq);
 	spin_unlock(&hwq->lock);
 	if (rq)
-		rq->dispatch_ns = fl_now_ns();
+		rq->dispatch_ns = fl_read_clock();
 	return rq;
 }
 
@@ -327,7 +353,7 @@ void fl_done(struct fl_req *rq)
 {
 	struct fl_queue *queue = rq->queue;
 	const struct fl_sched *sched = queue->hwq->dev->sched;
-	u64 now_ns = fl_now_ns();
+	u64 now_ns = fl_read_clock();
 
 	if (sched->complete)
 		sched->complete(queue, rq, now_ns);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * The CPU time that the schedulers' code takes on this machine: the real files,
- * called as a drive's host would, by one thread. Time that the scheduler sees is
- * virtual, as if the drive did 500,000 requests a second, so that its refills
- * come as often as on a fast drive.
+ * called as a drive's host would, by one thread (loop.h). Time that the scheduler
+ * sees is virtual, so that its refills come as often as on a fast drive.
  *
  * Usage: cpu [NAME...]: those schedulers, by default none and all of the list.
  * Prints a line for each scheduler, number of flows and of hardware queues:
@@ -16,80 +15,21 @@
  * how many ns it was held, all in all. The last line, "wake - - NS", is what it
  * takes to have another thread on the same core do something, and be back.
  */
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../libfairlane/user.h"
-#include "../sim/none.h"
 #include "locks.h"
+#include "loop.h"
 
-#define BATCH 64
 #define BATCHES 4000
-#define WARM_UP 4000 /* half a second of the drive's: by then totals and floors are what it can do */
-#define SLOTS 8 /* requests of a flow on a hardware queue */
-#define REQUEST_NS 2000
 #define WAKES 100000
 
 struct bench_shared bench_shared;
 
-struct slot {
-	struct fl_req rq;
-	struct fl_admission admission;
-	struct fl_flow *flow;
-	unsigned int queue;
-	struct slot *next;
-};
-
-struct bench {
-	struct fl_dev *dev;
-	unsigned int nr_flows, nr_queues;
-	struct slot *slots, *first, **last; /* free ones */
-	u64 timer_ns; /* to read the clock */
-	struct fl_req **in_drive; /* what was sent at once, or has been let go since */
-	unsigned int nr_in_drive;
-	bool kicked;
-	u64 tick_ns;
-};
-
 enum phase { INSERT, DISPATCH, DONE, PHASES };
-
-static u64 now_ns = NSEC_PER_SEC;
-
-static u64 virtual_ns(void)
-{
-	return now_ns;
-}
-
-static void run(void *ctx, unsigned int index)
-{
-	(void)ctx;
-	(void)index; /* all are run each time */
-}
-
-static void sent(struct bench *b, struct slot *slot)
-{
-	b->in_drive[b->nr_in_drive++] = &slot->rq;
-}
-
-static void admitted(void *ctx, struct fl_admission *admission)
-{
-	sent(ctx, container_of(admission, struct slot, admission));
-}
-
-static void weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
-{
-	(void)ctx;
-	(void)high;
-	(void)medium;
-	(void)low;
-}
-
-static void kick(void *ctx)
-{
-	((struct bench *)ctx)->kicked = true;
-}
 
 static int compare(const void *a, const void *b)
 {
@@ -116,121 +56,15 @@ static u64 timer_cost(void)
 	return median(took, ARRAY_SIZE(took));
 }
 
-static void *must(void *p)
-{
-	if (!p) {
-		fprintf(stderr, "bench: out of memory\n");
-		exit(2);
-	}
-	return p;
-}
-
-static void add_free(struct bench *b, struct slot *slot)
-{
-	slot->next = NULL;
-	*b->last = slot;
-	b->last = &slot->next;
-}
-
-static void set_up(struct bench *b, const struct fl_sched *sched)
-{
-	struct fl_host host = { .run = run, .kick = kick, .weights = weights, .admitted = admitted, .ctx = b };
-	struct slot *slot;
-	unsigned int n, f, q;
-
-	b->dev = must(fl_dev_create(sched, b->nr_queues, &host));
-	b->slots = must(calloc((size_t)SLOTS * b->nr_flows * b->nr_queues, sizeof(*b->slots)));
-	b->in_drive = must(calloc((size_t)SLOTS * b->nr_flows * b->nr_queues, sizeof(struct fl_req *)));
-	b->last = &b->first;
-	slot = b->slots;
-	for (f = 0; f < b->nr_flows; f++) {
-		struct fl_flow *flow = must(fl_flow_create(b->dev, NULL, 100 + f % 4 * 100));
-
-		for (n = 0; n < SLOTS; n++)
-			for (q = 0; q < b->nr_queues; q++, slot++) {
-				slot->flow = flow;
-				slot->queue = q;
-			}
-	}
-	/* In turn of all flows and queues. */
-	for (n = 0; n < SLOTS * b->nr_queues; n++)
-		for (f = 0; f < b->nr_flows; f++)
-			add_free(b, &b->slots[(size_t)f * SLOTS * b->nr_queues + n]);
-	bench_shared = (struct bench_shared){ .lock = &b->dev->lock };
-}
+static u64 timer_ns; /* to read the clock */
 
 /* ns since @from, less the time to read the clock and the time that the lock was held since @held. */
-static u64 took(const struct bench *b, u64 from, u64 held, u64 taken)
+static u64 took(u64 from, u64 held, u64 taken)
 {
 	u64 ns = bench_now_ns() - from;
-	u64 not =
-		b->timer_ns * (1 + bench_shared.taken - taken) + bench_shared.held_ns - held;
+	u64 not = timer_ns * (1 + bench_shared.taken - taken) + bench_shared.held_ns - held;
 
 	return ns > not ? ns - not : 0;
-}
-
-static unsigned int insert(struct bench *b)
-{
-	const struct fl_sched *sched = b->dev->sched;
-	unsigned int n;
-
-	for (n = 0; n < BATCH && b->first && b->nr_in_drive < BATCH; n++) {
-		struct slot *slot = b->first;
-
-		b->first = slot->next;
-		if (!b->first)
-			b->last = &b->first;
-		slot->rq.bytes = 4096;
-		slot->rq.arrival_ns = now_ns;
-		if (sched->dispatch) {
-			fl_submit(b->dev, slot->queue, slot->flow, &slot->rq);
-		} else if (sched->route) {
-			fl_route(b->dev, slot->queue, slot->flow, &slot->rq);
-			sent(b, slot);
-		} else {
-			slot->admission = (struct fl_admission){ .op = FL_READ, .bytes = 4096 };
-			if (fl_admit(slot->flow, slot->queue, &slot->admission))
-				sent(b, slot);
-		}
-	}
-	return n;
-}
-
-static unsigned int dispatch(struct bench *b, struct fl_req **out, unsigned int first_queue)
-{
-	unsigned int n = 0, i;
-
-	for (i = 0; b->dev->sched->dispatch && i < b->nr_queues; i++) {
-		unsigned int queue = (first_queue + i) % b->nr_queues;
-		struct fl_req *rq;
-
-		while (n < BATCH && (rq = fl_next(b->dev, queue)))
-			out[n++] = rq;
-	}
-	return n;
-}
-
-static void done(const struct bench *b, struct fl_req **out, unsigned int n)
-{
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		if (b->dev->sched->admit)
-			fl_leave(&container_of(out[i], struct slot, rq)->admission, REQUEST_NS);
-		else
-			fl_done(out[i]);
-	}
-}
-
-static void tick(struct bench *b)
-{
-	u64 next;
-
-	if (!b->kicked && now_ns < b->tick_ns)
-		return;
-	b->kicked = false;
-	next = fl_tick(b->dev);
-	b->tick_ns = next ? now_ns + next : ~0ull;
 }
 
 /* One batch; false when nothing went to the drive. */
@@ -242,20 +76,14 @@ static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
 	in = insert(b);
-	ns[INSERT] = took(b, from, held, taken);
+	ns[INSERT] = took(from, held, taken);
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
 	n = dispatch(b, out, number);
-	if (!b->dev->sched->dispatch) { /* all are with the drive */
-		n = min_t(unsigned int, b->nr_in_drive, BATCH); /* a tick may have let more go */
-		b->nr_in_drive -= n;
-		memcpy(out, b->in_drive, n * sizeof(out[0]));
-		memmove(b->in_drive, b->in_drive + n, b->nr_in_drive * sizeof(out[0]));
-	}
-	ns[DISPATCH] = took(b, from, held, taken);
-	now_ns += (u64)(n ? n : BATCH) * REQUEST_NS;
+	ns[DISPATCH] = took(from, held, taken);
+	pass_time(n);
 	held = bench_shared.held_ns, taken = bench_shared.taken, from = bench_now_ns();
 	done(b, out, n);
-	ns[DONE] = took(b, from, held, taken);
+	ns[DONE] = took(from, held, taken);
 	for (i = 0; i < n; i++)
 		add_free(b, container_of(out[i], struct slot, rq));
 	tick(b);
@@ -270,11 +98,13 @@ static bool batch(struct bench *b, unsigned int number, u64 ns[PHASES])
 static void measure(const struct fl_sched *sched, unsigned int nr_flows, unsigned int nr_queues)
 {
 	static u64 all[PHASES][BATCHES];
-	struct bench b = { .nr_flows = nr_flows, .nr_queues = nr_queues, .timer_ns = timer_cost() };
+	struct bench b = { .nr_flows = nr_flows, .nr_queues = nr_queues };
 	unsigned int i, nr = 0, p;
 	u64 ns[PHASES];
 
 	set_up(&b, sched);
+	bench_shared = (struct bench_shared){ .lock = &b.dev->lock };
+	timer_ns = timer_cost();
 	for (i = 0; i < WARM_UP; i++)
 		batch(&b, i, ns);
 	bench_shared.held_ns = 0;
@@ -291,7 +121,7 @@ static void measure(const struct fl_sched *sched, unsigned int nr_flows, unsigne
 	       median(all[INSERT], nr) / 100.0, median(all[DISPATCH], nr) / 100.0,
 	       median(all[DONE], nr) / 100.0, (unsigned long long)bench_shared.taken,
 	       (unsigned long long)bench_shared.reads,
-	       (unsigned long long)(bench_shared.held_ns - bench_shared.taken * b.timer_ns));
+	       (unsigned long long)(bench_shared.held_ns - bench_shared.taken * timer_ns));
 	/* What is staged stays so: the process ends. */
 }
 

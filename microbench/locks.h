@@ -27,7 +27,7 @@ static inline u64 bench_now_ns(void)
 
 static inline void bench_lock(spinlock_t *lock)
 {
-	pthread_mutex_lock(&lock->mutex);
+	fl_lock(lock);
 	if (lock != bench_shared.lock)
 		return;
 	bench_shared.reads_before = bench_shared.all_reads;
@@ -41,7 +41,7 @@ static inline void bench_unlock(spinlock_t *lock)
 		bench_shared.reads += bench_shared.all_reads - bench_shared.reads_before;
 		bench_shared.taken++;
 	}
-	pthread_mutex_unlock(&lock->mutex);
+	fl_unlock(lock);
 }
 
 #undef spin_lock

@@ -15,6 +15,7 @@
  * as there are cores), for MS milliseconds each (200). Prints what it ran on,
  * and for each the CPU time of an operation, the median of three runs.
  */
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>

@@ -10,6 +10,7 @@
  * Prints a line for each scheduler and number of threads: requests per second
  * of all threads together, the median of three runs, and that of one thread.
  */
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -62,6 +62,8 @@ struct fl_kyber {
 	/* Written by fl_kyber_set_target(): a stale read misplaces one sample. */
 	u64 bucket_mul[FL_KYBER_TARGETS]; /* 2^32 / (target / 4) */
 	u64 bucket_max_ns[FL_KYBER_TARGETS]; /* from here on it is the last bucket */
+	/* In units of 1 / FL_WRITE_PRICE_ONE. Written by the control: a stale read misprices one request. */
+	u32 write_price;
 	/* The rest is the control's, one caller at a time. */
 	size_t offset;
 	struct fl_kyber_latency latency[FL_KYBER_TARGETS];
@@ -88,6 +90,7 @@ static inline void fl_kyber_init(struct fl_kyber *kyber, struct fl_dev *dev, siz
 	int op;
 
 	kyber->offset = offset;
+	kyber->write_price = FL_WRITE_PRICE_ONE;
 	for (op = 0; op < FL_NR_OPS; op++)
 		fl_limit_init(&kyber->depth[op], dev,
 			      offset + offsetof(struct fl_kyber_queue, domain[op].room),
@@ -99,11 +102,10 @@ static inline void fl_kyber_init(struct fl_kyber *kyber, struct fl_dev *dev, siz
 
 static inline unsigned int __fl_kyber_bucket(struct fl_kyber *kyber, enum fl_op op, u64 ns)
 {
-	unsigned int last = FL_KYBER_BUCKETS - 1;
+	unsigned int bucket = (ns * READ_ONCE(kyber->bucket_mul[op])) >> 32, last = FL_KYBER_BUCKETS - 1;
 
-	if (ns >= READ_ONCE(kyber->bucket_max_ns[op]))
-		return last;
-	return min_t(unsigned int, (ns * READ_ONCE(kyber->bucket_mul[op])) >> 32, last);
+	/* The mask is for when one of the two is stale. */
+	return ns >= READ_ONCE(kyber->bucket_max_ns[op]) ? last : bucket & last;
 }
 
 /* So many of a latency in @bucket so far; the sum wraps. */
@@ -255,13 +257,21 @@ static inline u32 __fl_kyber_write_ratio(struct fl_kyber *kyber)
 
 /*
  * Once a period: the price of a write against a read of its size, a moving average of that
- * ratio. @price: the last one.
+ * ratio. With prices that are not @by_bytes it is 1, as they have it.
  */
-static inline u32 fl_kyber_write_price(struct fl_kyber *kyber, u32 price)
+static inline void fl_kyber_update_price(struct fl_kyber *kyber, bool by_bytes)
 {
-	u32 ratio = __fl_kyber_write_ratio(kyber);
+	u32 ratio = by_bytes ? __fl_kyber_write_ratio(kyber) : 0, price = kyber->write_price;
 
-	return ratio ? (3 * price + max_t(u32, ratio, FL_WRITE_PRICE_ONE)) / 4 : price;
+	if (ratio)
+		price = (3 * price + max_t(u32, ratio, FL_WRITE_PRICE_ONE)) / 4;
+	WRITE_ONCE(kyber->write_price, by_bytes ? price : FL_WRITE_PRICE_ONE);
+}
+
+/* What a request of @op at @cost costs with that price. */
+static inline u64 fl_kyber_price(const struct fl_kyber *kyber, enum fl_op op, u64 cost)
+{
+	return op == FL_WRITE ? cost * READ_ONCE(kyber->write_price) / FL_WRITE_PRICE_ONE : cost;
 }
 
 #endif

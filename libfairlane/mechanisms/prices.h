@@ -77,25 +77,32 @@ static inline bool fl_prices_are_bytes(const struct fl_prices *p)
 /* No request costs more, so that virtual-time.h can multiply: 2 GiB, at the default prices. */
 #define FL_COST_MAX ((1ull << 31) - 1)
 
-/*
- * The cost of @bytes (0..4 GiB) of @op. At least 1, so that nothing is free; where no
- * data are moved, at least a reference request.
- */
-static inline u64 fl_cost(const struct fl_prices *p, enum fl_op op, u32 bytes)
+/* Of a request that is not one part, or no read or write. */
+static noinline u64 __fl_cost_of_parts(const struct fl_prices *p, enum fl_op op, unsigned long parts)
 {
 	const u32 *price = p->price[op];
-	unsigned long parts = bytes >> 9;
 	u64 sum;
 
-	/* As a rule a request is a read or a write of one part. No price is 0, or above the most. */
-	if (likely(op <= FL_WRITE && parts - 1 < (1ul << FL_PRICE_SIZES) - 1 && !(parts & (parts - 1))))
-		return price[__ffs(parts)];
 	if (op == FL_OTHER)
 		return price[0];
 	sum = (u64)(parts >> FL_PRICE_SIZES) * 2 * price[FL_PRICE_SIZES - 1];
 	for (parts &= (1ul << FL_PRICE_SIZES) - 1; parts; parts &= parts - 1)
 		sum += price[__ffs(parts)];
 	return clamp_t(u64, sum, op == FL_DISCARD ? FL_COST_ONE : 1, FL_COST_MAX);
+}
+
+/*
+ * The cost of @bytes (0..4 GiB) of @op. At least 1, so that nothing is free; where no
+ * data are moved, at least a reference request.
+ */
+static __always_inline u64 fl_cost(const struct fl_prices *p, enum fl_op op, u32 bytes)
+{
+	unsigned long parts = bytes >> 9;
+
+	/* As a rule a request is a read or a write of one part. No price is 0, or above the most. */
+	if (likely(op <= FL_WRITE && parts - 1 < (1ul << FL_PRICE_SIZES) - 1 && !(parts & (parts - 1))))
+		return p->price[op][__ffs(parts)];
+	return __fl_cost_of_parts(p, op, parts);
 }
 
 /* 4096 reference requests for one: sums and virtual times cannot overflow. */

@@ -33,6 +33,7 @@
 
 /* The parts that hardware queues have are at most 1 / this of the limit, in all. */
 #define FL_ROOM_PARTS 8
+#define FL_ROOM_ANY (1ll << 62) /* more than there is */
 
 /* The room that one hardware queue has: in the scheduler's struct for it. */
 struct fl_room {
@@ -52,7 +53,10 @@ struct fl_limit {
 	/* Do not change. */
 	struct fl_dev *dev;
 	size_t offset; /* of the fl_room in each hardware queue */
-	/* Written by fl_limit_set(); a stale read moves a batch of the old size. */
+	/*
+	 * Written under lock; a stale read moves a batch of the old size. While the limit is loose,
+	 * no part is as much as the batch: who sends and completes need not ask whether it is.
+	 */
 	s64 level, batch;
 	/* Written under lock; a stale read leaves a part where it is, once. */
 	bool loose;
@@ -64,6 +68,15 @@ struct fl_limit {
 	spinlock_t lock; /* irq-safe; innermost */
 	struct list_head first, waiting; /* fl_room.node, the longest at the head */
 };
+
+/* Under lock. */
+static inline void __fl_limit_set_loose(struct fl_limit *limit, bool loose)
+{
+	s64 batch = max_t(s64, 1, div64_s64(limit->level, FL_ROOM_PARTS * (s64)limit->dev->nr_hwqs));
+
+	WRITE_ONCE(limit->batch, loose ? FL_ROOM_ANY : batch);
+	WRITE_ONCE(limit->loose, loose);
+}
 
 static inline struct fl_room *__fl_room(struct fl_limit *limit, unsigned int i)
 {
@@ -151,7 +164,7 @@ static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, 
 		WRITE_ONCE(room->first, true);
 	} else if (!found) {
 		__fl_room_wait(limit, room, true, first);
-		WRITE_ONCE(limit->loose, false);
+		__fl_limit_set_loose(limit, false);
 		smp_mb(); /* see the top of this file */
 		__fl_room_give(limit, room);
 		/* As long as others wait, parts are not left with more than none. */
@@ -187,8 +200,7 @@ static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *roo
 static inline bool __fl_room_passes_over(const struct fl_limit *limit, const struct fl_room *room,
 					 u64 cost)
 {
-	return cost > 1 && !READ_ONCE(limit->loose) && (s64)cost > READ_ONCE(limit->batch) &&
-	       !atomic64_read(&room->part) && !READ_ONCE(room->woken);
+	return cost > 1 && (s64)cost > READ_ONCE(limit->batch) && !atomic64_read(&room->part);
 }
 
 /* A request of @cost is sent to the drive. Under hwq->lock. */
@@ -199,8 +211,7 @@ static __always_inline void fl_limit_sent(struct fl_limit *limit, struct fl_room
 		WRITE_ONCE(room->woken, false);
 	if (__fl_room_passes_over(limit, room, cost))
 		atomic64_add(-(s64)cost, &limit->pool);
-	else if (atomic64_add_return(-(s64)cost, &room->part) < -READ_ONCE(limit->batch) &&
-		 !READ_ONCE(limit->loose))
+	else if (atomic64_add_return(-(s64)cost, &room->part) < -READ_ONCE(limit->batch))
 		__fl_room_give(limit, room);
 }
 
@@ -236,16 +247,15 @@ static __always_inline void fl_limit_done(struct fl_limit *limit, struct fl_room
 {
 	s64 part;
 
-	if (__fl_room_passes_over(limit, room, cost)) {
+	if (__fl_room_passes_over(limit, room, cost) && !READ_ONCE(room->woken)) {
 		atomic64_add(cost, &limit->pool);
 		__fl_limit_offer(limit);
 		return;
 	}
 	part = atomic64_add_return(cost, &room->part);
 	/* That was a full barrier: see the top of this file. */
-	if (part > 0 && (atomic_read(&limit->nr_waiting) ||
-			 (!READ_ONCE(limit->loose) &&
-			  (part > READ_ONCE(limit->batch) || atomic64_read(&limit->pool) < 0))))
+	if (part > 0 && (atomic_read(&limit->nr_waiting) || part > READ_ONCE(limit->batch) ||
+			 (atomic64_read(&limit->pool) < 0 && !READ_ONCE(limit->loose))))
 		__fl_limit_return(limit, room);
 }
 
@@ -270,8 +280,7 @@ static inline void fl_limit_set(struct fl_limit *limit, s64 level)
 	spin_lock_irqsave(&limit->lock, flags);
 	atomic64_add(level - limit->level, &limit->pool);
 	WRITE_ONCE(limit->level, level);
-	WRITE_ONCE(limit->batch,
-		   max_t(s64, 1, div64_s64(level, FL_ROOM_PARTS * (s64)limit->dev->nr_hwqs)));
+	__fl_limit_set_loose(limit, limit->loose);
 	if (!limit->loose)
 		__fl_limit_collect(limit);
 	__fl_limit_hand_over(limit, NULL);
@@ -284,7 +293,7 @@ static inline void fl_limit_loosen(struct fl_limit *limit)
 	unsigned long flags;
 
 	spin_lock_irqsave(&limit->lock, flags);
-	WRITE_ONCE(limit->loose, !atomic_read(&limit->nr_waiting));
+	__fl_limit_set_loose(limit, !atomic_read(&limit->nr_waiting));
 	spin_unlock_irqrestore(&limit->lock, flags);
 }
 

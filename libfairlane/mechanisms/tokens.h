@@ -139,23 +139,33 @@ static inline void fl_tokens_spend(struct fl_flow *flow, s64 n)
 		atomic64_add(-n, &to_fl_token_flow(flow)->below);
 }
 
-/* Move a turn's worth from @flow, which has some, to a queue's @balance. Under hwq->lock. */
-static inline void fl_tokens_draw(struct fl_flow *flow, s64 *balance)
+/* What a queue with that @balance, none or below, has after it has drawn; @flow has some. */
+static inline s64 __fl_tokens_drawn(struct fl_flow *flow, s64 balance)
 {
 	struct fl_token_flow *tf = to_fl_token_flow(flow);
-	s64 n = atomic64_read(&tf->own) - *balance;
 
-	n = max_t(s64, min_t(s64, n, READ_ONCE(tf->turn)), 1 - *balance);
-	fl_tokens_spend(flow, n + *balance);
-	*balance += n;
+	return max_t(s64, min_t(s64, atomic64_read(&tf->own), READ_ONCE(tf->turn) + balance), 1);
 }
 
-/* A request of @flow takes @cost from its queue's balance. Under hwq->lock. */
-static inline void fl_tokens_pay(struct fl_flow *flow, s64 *balance, s64 cost)
+/* Move a turn's worth from @flow, which has some, to a queue's empty @balance. Under hwq->lock. */
+static inline void fl_tokens_draw(struct fl_flow *flow, s64 *balance)
 {
-	if (cost > *balance)
-		fl_tokens_spend(flow, cost - *balance);
-	*balance -= cost;
+	*balance = __fl_tokens_drawn(flow, *balance);
+	fl_tokens_spend(flow, *balance);
+}
+
+/*
+ * A request of @flow takes @cost from its queue's balance. With @draw that is empty, and draws
+ * a turn's worth, too: both at once, as each level above is one more word that others write.
+ * Under hwq->lock.
+ */
+static inline void fl_tokens_pay(struct fl_flow *flow, s64 *balance, s64 cost, bool draw)
+{
+	s64 has = draw ? __fl_tokens_drawn(flow, *balance) : *balance;
+
+	if (draw || cost > has)
+		fl_tokens_spend(flow, max_t(s64, cost, has) - (draw ? 0 : has));
+	*balance = has - cost;
 }
 
 #endif

@@ -106,6 +106,7 @@ struct ff_flow {
 	u64 vt;
 	u64 reciprocal; /* of the weight */
 	unsigned int staged, in_service;
+	u64 at; /* where it has something staged: a bit for each hardware queue, see ff_bit() */
 	u64 idle_ns; /* when both became 0 */
 };
 
@@ -122,6 +123,7 @@ struct ff_dev {
 	u64 in_service; /* and counter */
 	unsigned int kept; /* places in service */
 	unsigned int askable; /* hardware queues with something staged that are not asked */
+	u64 askable_at; /* a bit for each of them */
 	/* ff_flow.node, by vt: with requests staged; with all in service, or anticipated to have some. */
 	struct list_head backlogged, waiting;
 	u64 finish; /* the largest finish tag of all that was served */
@@ -169,6 +171,12 @@ static inline struct ff_queue *ff_flow_queue(struct ff_flow *ffl, unsigned int i
 }
 
 static void ff_ask_on(struct ff_dev *ff);
+
+/* In a set of hardware queues, which says nothing if there are more of them than bits. */
+static inline u64 ff_bit(const struct fl_hwq *hwq)
+{
+	return 1ull << hwq->index % 64;
+}
 
 /* ---- Costs and virtual time ------------------------------------------------ */
 
@@ -290,6 +298,10 @@ static void ff_set(struct ff_dev *ff, struct ff_hwq *fhq, unsigned int staged, b
 {
 	ff->askable -= fhq->staged && !fhq->asked;
 	ff->askable += staged && !asked;
+	if (staged && !asked)
+		ff->askable_at |= ff_bit(&fhq->hwq);
+	else
+		ff->askable_at &= ~ff_bit(&fhq->hwq);
 	WRITE_ONCE(ff->kept, ff->kept + asked - fhq->asked);
 	WRITE_ONCE(fhq->staged, staged);
 	WRITE_ONCE(fhq->asked, asked);
@@ -376,6 +388,7 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	else
 		ffl->staged++;
 	fq->staged++;
+	ffl->at |= ff_bit(queue->hwq);
 	ff_set(ff, fhq, fhq->staged + 1, fhq->asked);
 	/* As long as it waits for that, it stages no more than its part of the tags. */
 	if (ff_is_ahead(ff, ffl, ff_last(ff)))
@@ -405,6 +418,9 @@ static bool ff_ask(struct ff_dev *ff, struct ff_flow *ffl)
 {
 	unsigned int nr = ff->dev.nr_hwqs, index = ff->next_hwq, left;
 
+	/* With many flows most have nothing there: each would be looked for everywhere. */
+	if (nr <= 64 && !(ff->askable_at & ffl->at))
+		return false;
 	for (left = ff->askable; left; index = index + 1 < nr ? index + 1 : 0) {
 		struct ff_hwq *fhq = to_ff_hwq(ff->dev.hwqs[index]);
 		struct ff_queue *fq;
@@ -493,7 +509,8 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	list_del_init(&ffl->node);
 	ffl->staged--;
 	ff_sort_in(ff, ffl);
-	fq->staged--;
+	if (!--fq->staged)
+		ffl->at &= ~ff_bit(&fhq->hwq);
 	ff_set(ff, fhq, fhq->staged - 1, fhq->asked);
 	ffl->in_service++;
 	WRITE_ONCE(ff->in_service, ff->in_service + 1);

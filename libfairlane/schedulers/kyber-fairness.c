@@ -28,11 +28,10 @@
  * latencies of a write and a read, since a flow that writes takes more of the
  * drive than one that reads. A list has the prices of writes.
  *
- * Refills come (1) when a period (100 ms) has passed or (2) as soon as every
- * active flow has spent its tokens. Each time, the predicted total is divided
- * by share. What a flow has left it may keep, up to one grant. We refill 16 times
- * as often, with a 16th of the total each time: a round. Flows on different hardware
- * queues do not take turns, so they drift apart, but by no more than a round's tokens.
+ * Refills come (1) when a period (100 ms) has passed or (2) as soon as every active flow has spent
+ * its tokens. Each time, the predicted total is divided by share. What a flow has left it may keep,
+ * up to one grant. We refill 16 times as often, with a 16th of the total each time: a round. Flows on
+ * different hardware queues do not take turns, so they drift apart, but by no more than a round's tokens.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
@@ -54,9 +53,8 @@
  *
  * 3. The total (IV-3)
  *
- * The total must be a little less than the drive can do in a period: more, and
- * rounds end with tokens unspent, so that nobody is held back and shares are lost.
- * It follows what the drive did in the last rounds (prediction.h):
+ * The total must be a little less than the drive can do in a period: more, and rounds end with tokens
+ * unspent, so that nobody is held back and shares are lost. It follows the last rounds (prediction.h):
  *
  *     the drive does 1600 pages a period: the total is 1500, and 16 rounds
  *     take 94 ms. The drive gets twice as fast: they take 47 ms; the totals
@@ -74,19 +72,17 @@
  *
  * 5. Latency (Kyber's part)
  *
- * Each domain - read, write, discard, other - may have only so many requests
- * in the drive, by their latencies (kyber-depths.h): shares first, and within
- * them Kyber's targets. Time spent throttled is not counted: it is the
- * flow's share that makes it wait, not the drive.
+ * Each domain - read, write, discard, other - may have only so many requests in the drive, by
+ * their latencies (kyber-depths.h): shares first, and within them Kyber's targets. Time spent
+ * throttled is not counted: it is the flow's share that makes it wait, not the drive.
  *
- * When to use it: many tenants with deep queues on a fast drive, where exact
- * shares and throughput matter more than the last microseconds of latency.
- * When not: a lone tenant (none is faster).
+ * When to use it: many tenants with deep queues on a fast drive, where exact shares and throughput
+ * matter more than the last microseconds of latency. When not: a lone tenant (none is faster).
  */
 #include "../mechanisms/kyber-depths.h"
 #include "../mechanisms/prediction.h"
 #include "../mechanisms/tokens.h"
-#include "../mechanisms/work-conservation.h"
+#include "../mechanisms/traffic.h"
 
 /* Requests dispatched in a row from one domain: Kyber's. */
 static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
@@ -99,13 +95,15 @@ struct kf_queue {
 	struct fl_queue q;
 	/* All under hwq->lock; unthrottled_ns is read without. What a read touches is on one line. */
 	s64 balance ____cacheline_aligned_in_smp; /* tokens drawn and not used; below zero: owed */
-	u64 throttled_since_ns, unthrottled_ns; /* the last throttling: from, to */
+	u64 unthrottled_ns; /* when it last was */
 	bool in_advance; /* the tokens are of the next round */
 	struct kf_domain {
+		struct kf_queue *kq; /* that it is in; does not change */
 		struct list_head rqs; /* staged */
-		struct list_head ready; /* in kf_hwq.fresh or .ready, when staged and not throttled */
+		struct list_head ready; /* in kf_turns, when staged and not throttled */
 	} domain[FL_NR_OPS];
-	struct list_head throttled; /* in kf_hwq.throttled */
+	struct list_head throttled; /* in kf_hwq.throttled, since: */
+	u64 throttled_since_ns;
 };
 
 struct kf_flow {
@@ -117,26 +115,29 @@ struct kf_flow {
 struct kf_hwq {
 	struct fl_hwq hwq;
 	/* Under hwq->lock. */
-	struct list_head fresh[FL_NR_OPS]; /* kf_queue.ready of queues that were empty: first turns */
-	struct list_head ready[FL_NR_OPS]; /* of the others, in order of turn */
+	struct kf_turns {
+		struct list_head fresh; /* kf_domain.ready of queues that were empty: first turns */
+		struct list_head ready; /* of the others, in order of turn */
+		/* Places in the drive, and those of this hardware queue. Do not change. */
+		struct fl_limit *depth;
+		struct fl_room *room;
+	} turns[FL_NR_OPS];
 	struct list_head throttled;
 	unsigned int domain; /* being dispatched from */
 	unsigned int batching; /* in a row */
 	/* Written under hwq->lock; read by refills and has_work(), which then run it once too often. */
 	unsigned int nr_throttled;
 	u64 throttled_ns; /* of its queues, up to their last unthrottling */
-	u64 seen_refills, sent, sent_cost; /* requests sent: read by the tick, old by one */
+	u64 seen_refills;
 	/* Shared with completions, and with other hardware queues that have no room. */
 	struct fl_room room ____cacheline_aligned_in_smp; /* up to the floor */
-	atomic64_t done[2]; /* cost of what was completed: reads, and all others */
+	struct fl_traffic traffic;
 	struct fl_kyber_queue kyber;
 };
 
 struct kf_dev {
 	struct fl_dev dev;
-	/* Read on the hot path, written under dev->lock: a stale read misprices one request. */
-	u32 write_price; /* in units of 1 / FL_WRITE_PRICE_ONE */
-	u64 refills; /* so far: a change unthrottles */
+	u64 refills; /* so far: a change unthrottles. Written under dev->lock */
 	struct fl_kyber kyber;
 	struct fl_floor floor;
 
@@ -147,7 +148,7 @@ struct kf_dev {
 	unsigned int nr_active, nr_spent; /* flows; those that spent their tokens in this round */
 	unsigned int next_woken; /* hardware queue */
 	u64 advanced; /* of what was handed out, what belongs to the next round */
-	u64 advance, advance_done; /* the last one; kf_done() then */
+	u64 advance, advance_done; /* the last one; what was done then */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
@@ -156,6 +157,7 @@ struct kf_dev {
 	u64 throttled_nsec, refills_period, refills_spent, refills_floor, write_price_pct;
 };
 
+#define KF_TRAFFIC offsetof(struct kf_hwq, traffic)
 #define to_kf_dev(_dev) container_of(_dev, struct kf_dev, dev)
 #define to_kf_hwq(_hwq) container_of(_hwq, struct kf_hwq, hwq)
 #define to_kf_flow(_flow) container_of(_flow, struct kf_flow, tokens.flow)
@@ -163,24 +165,7 @@ struct kf_dev {
 
 /* ---- Refills: the slow path, under dev->lock ------------------------------ */
 
-/*
- * The cost of what the drive has done so far. What was dispatched to it would not do:
- * after a refill all that was waiting is dispatched at once.
- */
-static u64 kf_done(struct kf_dev *kf)
-{
-	u64 done = 0;
-	unsigned int i;
-
-	for (i = 0; i < kf->dev.nr_hwqs; i++) {
-		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
-
-		done += atomic64_read(&khq->done[0]) + atomic64_read(&khq->done[1]);
-	}
-	return done;
-}
-
-/* How fast is the drive? See 3 above. */
+/* How fast is the drive? See 3 above. By what is done: what waited is sent at once after a refill. */
 static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 {
 	u64 period = READ_ONCE(kf->period_nsec);
@@ -189,7 +174,8 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 	if (!fl_prediction_is_due(&kf->predicted, period, now))
 		return;
 	rule = READ_ONCE(kf->prediction);
-	fl_predict(&kf->predicted, rule, period, now, kf_done(kf), unspent, !kf->advanced);
+	fl_predict(&kf->predicted, rule, period, now,
+		   fl_traffic_all_done(&kf->dev, KF_TRAFFIC), unspent, !kf->advanced);
 	kf->tokens.total = kf->predicted.total;
 }
 
@@ -246,7 +232,7 @@ static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
  */
 static void kf_advance(struct kf_dev *kf, struct kf_hwq *self)
 {
-	u64 done = kf_done(kf);
+	u64 done = fl_traffic_all_done(&kf->dev, KF_TRAFFIC);
 
 	if (done - kf->advance_done <= 2 * kf->advance)
 		kf->advance *= 2;
@@ -270,7 +256,7 @@ static void kf_set_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *
 }
 
 /* The first request of an inactive flow. */
-static void kf_activate(struct kf_dev *kf, struct fl_flow *flow)
+static noinline void kf_activate(struct kf_dev *kf, struct fl_flow *flow)
 {
 	unsigned long flags;
 	u64 now = fl_now_ns();
@@ -290,37 +276,46 @@ static void kf_activate(struct kf_dev *kf, struct fl_flow *flow)
 
 /* ---- Dispatch: the hot path ------------------------------------------ */
 
-/* Move a turn's worth of the flow's tokens into @kq's balance. */
-static bool kf_draw(struct kf_dev *kf, struct kf_hwq *khq, struct kf_queue *kq)
+static bool kf_has_spent(const struct kf_dev *kf, struct fl_flow *flow)
 {
-	struct fl_flow *flow = kq->q.flow;
+	return READ_ONCE(to_kf_flow(flow)->spent_round) == READ_ONCE(kf->round);
+}
+
+/* @flow has none left of what it was granted. Does it get some? */
+static noinline bool kf_grant(struct kf_dev *kf, struct kf_hwq *khq, struct fl_flow *flow)
+{
 	unsigned long flags;
 
+	spin_lock_irqsave(&kf->dev.lock, flags);
+	fl_tokens_grant(&kf->tokens, flow);
 	if (!fl_tokens_left(flow)) {
-		if (!fl_tokens_due(&kf->tokens, flow) &&
-		    READ_ONCE(to_kf_flow(flow)->spent_round) == READ_ONCE(kf->round))
-			return false;
-		spin_lock_irqsave(&kf->dev.lock, flags);
-		fl_tokens_grant(&kf->tokens, flow);
-		if (!fl_tokens_left(flow)) {
-			kf_set_spent(kf, to_kf_flow(flow), khq);
-			fl_tokens_grant(&kf->tokens, flow); /* of the next round, if that has begun */
-		}
-		spin_unlock_irqrestore(&kf->dev.lock, flags);
-		if (!fl_tokens_left(flow))
-			return false;
+		kf_set_spent(kf, to_kf_flow(flow), khq);
+		fl_tokens_grant(&kf->tokens, flow); /* of the next round, if that has begun */
 	}
-	fl_tokens_draw(flow, &kq->balance);
-	kq->in_advance = READ_ONCE(to_kf_flow(flow)->spent_round) == READ_ONCE(kf->round);
+	spin_unlock_irqrestore(&kf->dev.lock, flags);
+	return fl_tokens_left(flow);
+}
+
+/* May @kq draw a turn's worth of its flow's tokens? */
+static bool kf_may_draw(struct kf_dev *kf, struct kf_hwq *khq, struct kf_queue *kq)
+{
+	struct fl_flow *flow = kq->q.flow;
+
+	/* All that was handed out it has had, and spent: then there is none under the lock either. */
+	if (!fl_tokens_left(flow) && ((!fl_tokens_due(&kf->tokens, flow) && kf_has_spent(kf, flow)) ||
+				      !kf_grant(kf, khq, flow)))
+		return false;
+	kq->in_advance = kf_has_spent(kf, flow);
 	return true;
 }
 
-static void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
+static noinline void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
 {
 	int op;
 
 	for (op = 0; op < FL_NR_OPS; op++)
-		list_del_init(&kq->domain[op].ready);
+		if (!list_empty(&kq->domain[op].ready))
+			list_del_init(&kq->domain[op].ready);
 	list_add_tail(&kq->throttled, &khq->throttled);
 	kq->throttled_since_ns = fl_now_ns();
 	WRITE_ONCE(kq->q.throttled, true);
@@ -328,32 +323,36 @@ static void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
 	smp_mb(); /* against kf_wake() */
 }
 
-/* If there were new tokens since the last look, everybody may try again. */
-static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
+/* There were new tokens since the last look: everybody may try again. */
+static noinline void kf_try_again(struct kf_hwq *khq)
 {
-	u64 refills = READ_ONCE(kf->refills), now;
 	struct kf_queue *kq, *next;
+	u64 now = fl_now_ns(), ns;
 	int op;
 
-	if (likely(khq->seen_refills == refills))
-		return;
-	WRITE_ONCE(khq->seen_refills, refills);
-	if (!khq->nr_throttled)
-		return;
-	now = fl_now_ns();
 	list_for_each_entry_safe(kq, next, &khq->throttled, throttled) {
 		list_del_init(&kq->throttled);
 		for (op = 0; op < FL_NR_OPS; op++)
 			if (!list_empty(&kq->domain[op].rqs))
-				list_add_tail(&kq->domain[op].ready, &khq->ready[op]);
-		WRITE_ONCE(kq->q.throttled_ns,
-			   kq->q.throttled_ns + (now - kq->throttled_since_ns));
-		WRITE_ONCE(khq->throttled_ns,
-			   khq->throttled_ns + (now - kq->throttled_since_ns));
+				list_add_tail(&kq->domain[op].ready, &khq->turns[op].ready);
+		ns = now - kq->throttled_since_ns;
+		WRITE_ONCE(kq->q.throttled_ns, kq->q.throttled_ns + ns);
+		WRITE_ONCE(khq->throttled_ns, khq->throttled_ns + ns);
 		WRITE_ONCE(kq->unthrottled_ns, now);
 		WRITE_ONCE(kq->q.throttled, false);
 	}
 	WRITE_ONCE(khq->nr_throttled, 0);
+}
+
+static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
+{
+	u64 refills = READ_ONCE(kf->refills);
+
+	if (likely(khq->seen_refills == refills))
+		return;
+	WRITE_ONCE(khq->seen_refills, refills);
+	if (khq->nr_throttled)
+		kf_try_again(khq);
 }
 
 /* All that @khq has is throttled. If the drive has too little to do, there are more tokens. */
@@ -373,60 +372,73 @@ static bool kf_drive_runs_dry(struct kf_dev *kf, struct kf_hwq *khq)
 
 static u64 kf_price(struct kf_dev *kf, enum fl_op op, u32 bytes)
 {
-	u64 cost = fl_cost(&kf->dev.prices, op, bytes);
-
-	if (op == FL_WRITE)
-		cost = cost * READ_ONCE(kf->write_price) / FL_WRITE_PRICE_ONE;
-	return cost;
+	return fl_kyber_price(&kf->kyber, op, fl_cost(&kf->dev.prices, op, bytes));
 }
 
-static struct kf_queue *kf_next_queue(struct kf_hwq *khq, enum fl_op op)
+static bool kf_is_empty(const struct kf_turns *turns)
 {
-	struct list_head *turns = list_empty(&khq->fresh[op]) ? &khq->ready[op] : &khq->fresh[op];
-	struct kf_domain *first = list_entry(turns->next, struct kf_domain, ready);
-
-	return list_empty(turns) ? NULL : container_of(first - op, struct kf_queue, domain[0]);
+	return list_empty(&turns->ready) && list_empty(&turns->fresh);
 }
 
-static struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq)
+/* The first request of @kd goes to the drive. @draw: its queue draws a turn's worth for it. */
+static struct fl_req *kf_send(struct kf_dev *kf, struct kf_hwq *khq, struct kf_turns *turns,
+			      struct kf_domain *kd, bool draw)
 {
-	enum fl_op op = khq->domain;
-	struct fl_limit *depth = &kf->kyber.depth[op];
-	struct fl_room *room = &khq->kyber.domain[op].room;
-	struct kf_queue *kq;
-	struct fl_req *rq;
-	u64 cost;
+	struct fl_req *rq = fl_req_of(kd->rqs.next);
+	struct kf_queue *kq = kd->kq;
+	u64 cost = kf_price(kf, fl_req_op(rq), fl_req_bytes(rq));
 
-	while ((kq = kf_next_queue(khq, op))) {
-		/* The root goes on, in debt: everybody may depend on its swapping and metadata. */
-		if (kq->balance <= 0 && !kf_draw(kf, khq, kq) && kq->q.flow->parent) {
-			kf_throttle(khq, kq);
-			kf_unthrottle(kf, khq);
-			continue;
+	list_del_init(fl_req_node(rq));
+	*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
+	fl_tokens_pay(kq->q.flow, &kq->balance, cost, draw);
+	fl_limit_sent(turns->depth, turns->room, 1);
+	fl_limit_sent(&kf->floor.limit, &khq->room, cost);
+	if (unlikely(kq->in_advance))
+		fl_floor_release(&kf->floor);
+	fl_queue_account(&kq->q, rq, cost);
+	if (list_empty(&kd->rqs))
+		list_del_init(&kd->ready);
+	else if (kq->balance <= 0)
+		list_move_tail(&kd->ready, &turns->ready);
+	khq->batching++;
+	fl_traffic_sent(&khq->traffic, cost);
+	return rq;
+}
+
+static __always_inline struct fl_req *
+kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq, struct kf_turns *turns)
+{
+	while (!kf_is_empty(turns)) {
+		bool fresh = !list_empty(&turns->fresh);
+		struct kf_domain *kd = list_first_entry(fresh ? &turns->fresh : &turns->ready,
+							struct kf_domain, ready);
+		struct kf_queue *kq = kd->kq;
+		bool draw = kq->balance <= 0;
+
+		if (draw && !kf_may_draw(kf, khq, kq)) {
+			/* The root goes on, in debt: everybody may depend on its swapping and metadata. */
+			draw = false;
+			if (kq->q.flow->parent) {
+				kf_throttle(khq, kq);
+				kf_unthrottle(kf, khq);
+				continue;
+			}
 		}
-		if (!fl_limit_ask(depth, room, !list_empty(&khq->fresh[op])))
-			return NULL;
-		rq = fl_req_of(kq->domain[op].rqs.next);
-		list_del_init(fl_req_node(rq));
-		cost = kf_price(kf, op, fl_req_bytes(rq));
-		*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
-		fl_tokens_pay(kq->q.flow, &kq->balance, cost);
-		fl_limit_sent(depth, room, 1);
-		fl_limit_sent(&kf->floor.limit, &khq->room, cost);
-		if (unlikely(kq->in_advance))
-			fl_floor_release(&kf->floor);
-		fl_queue_account(&kq->q, rq, cost);
-		if (list_empty(&kq->domain[op].rqs))
-			list_del_init(&kq->domain[op].ready);
-		else if (kq->balance <= 0)
-			list_move_tail(&kq->domain[op].ready, &khq->ready[op]);
-		khq->batching++;
-		WRITE_ONCE(khq->sent, khq->sent + 1);
-		WRITE_ONCE(khq->sent_cost, khq->sent_cost + cost);
-		return rq;
+		if (likely(fl_limit_ask(turns->depth, turns->room, fresh)))
+			return kf_send(kf, khq, turns, kd, draw);
+		if (draw) /* now, so that it goes in any case as soon as there is a place */
+			fl_tokens_draw(kq->q.flow, &kq->balance);
+		return NULL;
 	}
-	fl_limit_pass_on(depth, room);
+	fl_limit_pass_on(turns->depth, turns->room);
 	return NULL;
+}
+
+static void kf_next_domain(struct kf_hwq *khq, unsigned int *tried)
+{
+	khq->batching = 0;
+	khq->domain = (khq->domain + 1) % FL_NR_OPS;
+	++*tried;
 }
 
 /* As Kyber: a batch from one domain, then the next domain that has something. */
@@ -434,24 +446,23 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 {
 	struct kf_dev *kf = to_kf_dev(hwq->dev);
 	struct kf_hwq *khq = to_kf_hwq(hwq);
-	struct fl_req *rq = NULL;
+	unsigned int tried = 0; /* domains, other than that of the batch */
 	bool ready = false;
 
 	kf_unthrottle(kf, khq);
-	if (khq->batching < kf_batch[khq->domain])
-		rq = kf_dispatch_domain(kf, khq);
-	if (rq)
-		return rq;
-	do {
-		khq->batching = 0;
-		for (int i = 0; i < FL_NR_OPS; i++) {
-			khq->domain = (khq->domain + 1) % FL_NR_OPS;
-			rq = kf_dispatch_domain(kf, khq);
-			if (rq)
-				return rq;
-			ready |= kf_next_queue(khq, khq->domain) != NULL;
-		}
-	} while (!ready && kf_drive_runs_dry(kf, khq));
+	if (khq->batching >= kf_batch[khq->domain])
+		kf_next_domain(khq, &tried);
+	for (;; kf_next_domain(khq, &tried)) {
+		struct kf_turns *turns = &khq->turns[khq->domain];
+		struct fl_req *rq = kf_dispatch_domain(kf, khq, turns);
+
+		if (rq)
+			return rq;
+		ready |= tried && !kf_is_empty(turns);
+		if (tried == FL_NR_OPS && (ready || !kf_drive_runs_dry(kf, khq)))
+			break;
+		tried %= FL_NR_OPS; /* there are more tokens: all of them again */
+	}
 	fl_limit_pass_on(&kf->floor.limit, &khq->room);
 	return NULL;
 }
@@ -462,8 +473,7 @@ static bool kf_has_work(struct fl_hwq *hwq)
 	int op;
 
 	for (op = 0; op < FL_NR_OPS; op++)
-		if (!list_empty(&khq->ready[op]) || !list_empty(&khq->fresh[op]) ||
-		    READ_ONCE(khq->kyber.domain[op].room.woken))
+		if (!kf_is_empty(&khq->turns[op]) || READ_ONCE(khq->kyber.domain[op].room.woken))
 			return true;
 	/* It was handed room. Or all is throttled: there are new tokens, or it has not yet asked. */
 	return READ_ONCE(khq->room.woken) ||
@@ -475,14 +485,14 @@ static bool kf_has_work(struct fl_hwq *hwq)
 static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 {
 	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
-	struct kf_queue *kq = to_kf_queue(queue);
 	enum fl_op op = fl_req_op(rq);
+	struct kf_domain *kd = &to_kf_queue(queue)->domain[op];
 
-	if (fl_flow_touch(queue))
+	fl_stage(rq, &kd->rqs, at_head);
+	if (list_empty(&kd->ready) && !queue->throttled)
+		list_add_tail(&kd->ready, &khq->turns[op].fresh);
+	if (fl_flow_touch(queue)) /* the last: a call in the midst of it would cost every request */
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
-	fl_stage(rq, &kq->domain[op].rqs, at_head);
-	if (list_empty(&kq->domain[op].ready) && !queue->throttled)
-		list_add_tail(&kq->domain[op].ready, &khq->fresh[op]);
 }
 
 /* Debt, if it has no tokens. */
@@ -498,51 +508,42 @@ static struct list_head *kf_merge_list(struct fl_queue *queue, enum fl_op op)
 
 /* ---- Completion ------------------------------------------------------- */
 
-static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
+static __always_inline void kf_give_back(struct kf_dev *kf, struct kf_hwq *khq, enum fl_op op, u64 cost)
 {
-	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
-	u64 from = max_t(u64, fl_req_arrival_ns(rq), READ_ONCE(to_kf_queue(queue)->unthrottled_ns));
-	u64 dispatched = fl_req_dispatch_ns(rq), io = now_ns - dispatched;
-
-	if (!dispatched)
-		return; /* it failed on its way to the drive */
-	atomic64_add(*fl_req_priv(rq), &khq->done[fl_req_op(rq) != FL_READ]);
-	/* A time of throttling that ended after the dispatch was not this request's. */
-	fl_kyber_sample(&to_kf_dev(queue->hwq->dev)->kyber, &khq->kyber, fl_req_op(rq),
-			from < dispatched ? now_ns - from : io, io);
-}
-
-static void kf_release(struct fl_queue *queue, struct fl_req *rq)
-{
-	struct kf_dev *kf = to_kf_dev(queue->hwq->dev);
-	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
-	enum fl_op op = fl_req_op(rq);
-	u64 cost = *fl_req_priv(rq);
-
-	if (!cost)
-		return;
-	*fl_req_priv(rq) = 0;
 	fl_limit_done(&kf->kyber.depth[op], &khq->kyber.domain[op].room, 1);
 	fl_limit_done(&kf->floor.limit, &khq->room, cost);
 }
 
-/* ---- Every 2 ms; every period ------------------------------------------- */
-
-static void kf_look_at_drive(struct kf_dev *kf, u64 now)
+/* Gives back as well: kf_release() then has nothing to do. */
+static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 {
-	u64 sent = 0, sent_cost = 0, done[2] = { 0 };
-	unsigned int i;
+	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
+	struct kf_dev *kf = to_kf_dev(khq->hwq.dev);
+	u64 from = max_t(u64, fl_req_arrival_ns(rq), READ_ONCE(to_kf_queue(queue)->unthrottled_ns));
+	u64 dispatched = fl_req_dispatch_ns(rq), io = now_ns - dispatched, cost = *fl_req_priv(rq);
+	enum fl_op op = fl_req_op(rq);
 
-	for (i = 0; i < kf->dev.nr_hwqs; i++) {
-		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[i]);
-
-		sent += READ_ONCE(khq->sent);
-		sent_cost += READ_ONCE(khq->sent_cost);
-		done[0] += atomic64_read(&khq->done[0]);
-		done[1] += atomic64_read(&khq->done[1]);
-	}
-	fl_floor_look(&kf->floor, now, done, sent, sent_cost);
+	if (!dispatched || !cost) /* it failed on its way to the drive */
+		return;
+	*fl_req_priv(rq) = 0;
+	fl_traffic_done(&khq->traffic, op, cost);
+	/* A time of throttling that ended after the dispatch was not this request's. */
+	fl_kyber_sample(&kf->kyber, &khq->kyber, op, from < dispatched ? now_ns - from : io, io);
+	kf_give_back(kf, khq, op, cost);
 }
+
+static void kf_release(struct fl_queue *queue, struct fl_req *rq)
+{
+	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
+	u64 cost = *fl_req_priv(rq);
+
+	if (likely(!cost))
+		return;
+	*fl_req_priv(rq) = 0;
+	kf_give_back(to_kf_dev(khq->hwq.dev), khq, fl_req_op(rq), cost);
+}
+
+/* ---- Every 2 ms; every period ------------------------------------------- */
 
 static void kf_end_period(struct kf_dev *kf, u64 now)
 {
@@ -558,10 +559,8 @@ static void kf_end_period(struct kf_dev *kf, u64 now)
 	fl_kyber_set_target(&kf->kyber, FL_READ, READ_ONCE(kf->read_lat_nsec));
 	fl_kyber_set_target(&kf->kyber, FL_WRITE, READ_ONCE(kf->write_lat_nsec));
 	fl_kyber_control(&kf->kyber, now, kf->nr_spent);
-	WRITE_ONCE(kf->write_price, fl_prices_are_bytes(&kf->dev.prices) ?
-					    fl_kyber_write_price(&kf->kyber, kf->write_price) :
-					    FL_WRITE_PRICE_ONE);
-	kf->write_price_pct = kf->write_price * 100 / FL_WRITE_PRICE_ONE;
+	fl_kyber_update_price(&kf->kyber, fl_prices_are_bytes(&kf->dev.prices));
+	kf->write_price_pct = kf->kyber.write_price * 100 / FL_WRITE_PRICE_ONE;
 
 	kf->throttled_nsec = 0;
 	for (i = 0; i < kf->dev.nr_hwqs; i++)
@@ -576,7 +575,7 @@ static u64 kf_tick(struct fl_dev *dev)
 
 	spin_lock_irqsave(&dev->lock, flags);
 	now = fl_now_ns(); /* under the lock: no time that is kept is later */
-	kf_look_at_drive(kf, now);
+	fl_traffic_look(dev, KF_TRAFFIC, &kf->floor, now);
 	if (now - kf->aged_ns >= period)
 		kf_end_period(kf, now);
 	if (kf->nr_active && kf->nr_spent >= kf->nr_active) /* the others left */
@@ -601,7 +600,6 @@ static void kf_init_dev(struct fl_dev *dev)
 	fl_kyber_set_target(&kf->kyber, FL_READ, kf->read_lat_nsec);
 	fl_kyber_set_target(&kf->kyber, FL_WRITE, kf->write_lat_nsec);
 	fl_floor_init(&kf->floor, dev, offsetof(struct kf_hwq, room), now);
-	kf->write_price = FL_WRITE_PRICE_ONE;
 	kf->write_price_pct = 100;
 	kf->round = 1;
 	kf->advance = FL_COST_ONE;
@@ -615,8 +613,10 @@ static void kf_init_dev(struct fl_dev *dev)
 
 		INIT_LIST_HEAD(&khq->throttled);
 		for (op = 0; op < FL_NR_OPS; op++) {
-			INIT_LIST_HEAD(&khq->fresh[op]);
-			INIT_LIST_HEAD(&khq->ready[op]);
+			INIT_LIST_HEAD(&khq->turns[op].fresh);
+			INIT_LIST_HEAD(&khq->turns[op].ready);
+			khq->turns[op].depth = &kf->kyber.depth[op];
+			khq->turns[op].room = &khq->kyber.domain[op].room;
 		}
 	}
 }
@@ -642,6 +642,7 @@ static void kf_init_queue(struct fl_queue *queue)
 
 	INIT_LIST_HEAD(&kq->throttled);
 	for (op = 0; op < FL_NR_OPS; op++) {
+		kq->domain[op].kq = kq;
 		INIT_LIST_HEAD(&kq->domain[op].rqs);
 		INIT_LIST_HEAD(&kq->domain[op].ready);
 	}
@@ -666,8 +667,7 @@ static const struct fl_var kf_vars[] = {
 		   "cost of what was completed, up to the last prediction"),
 	KF_COUNTER(throttled_nsec, throttled_nsec, "ns", "time that queues waited for tokens, summed"),
 	KF_COUNTER(refills_period, refills_period, "refills", "because a period had passed"),
-	KF_COUNTER(refills_spent, refills_spent, "refills",
-		   "because every active flow had spent its tokens"),
+	KF_COUNTER(refills_spent, refills_spent, "refills", "because every active flow had spent its tokens"),
 	KF_COUNTER(refills_floor, refills_floor, "refills", "because the drive had too little to do"),
 	KF_COUNTER(write_price_pct, write_price_pct, "percent",
 		   "price of a write against a read of its size"),

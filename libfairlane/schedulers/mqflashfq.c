@@ -87,7 +87,7 @@
  */
 #include "../mechanisms/reads-and-writes.h"
 #include "../mechanisms/sampled-times.h"
-#include "../mechanisms/work-conservation.h"
+#include "../mechanisms/traffic.h"
 
 /* The test's period, the paper's. */
 #define MF_PERIOD_NS (200ull * NSEC_PER_USEC)
@@ -127,9 +127,8 @@ struct mf_hwq {
 	struct list_head ready; /* mf_queue.ready, by key */
 	struct mf_queue *root; /* the root cgroup's; does not change */
 	u64 random;
-	/* Written under hwq->lock; the tick reads them, old by a request. */
-	u64 inserted, sent; /* requests: the difference is queued (NOQ) */
-	u64 sent_cost; /* what done_cost lacks of it is outstanding (NOS) */
+	/* Written under hwq->lock; the tick reads it, old by a request: what was not sent is queued (NOQ). */
+	u64 inserted;
 	/*
 	 * The first of the ready ones failed the test, with these. Written under
 	 * hwq->lock, except that whoever finds that it would pass now clears held;
@@ -144,8 +143,7 @@ struct mf_hwq {
 	struct fl_sampled time; /* the core's */
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	struct fl_room room;
-	/* What the drive has given back. Added to by completions, summed by the tick. */
-	atomic64_t done_cost[2] ____cacheline_aligned_in_smp; /* reads, and all others */
+	struct fl_traffic traffic ____cacheline_aligned_in_smp; /* what was sent and not done is outstanding (NOS) */
 };
 
 struct mf_dev {
@@ -190,7 +188,7 @@ static void mf_update_step(struct mf_dev *mf)
 }
 
 /* The first request of an idle flow or core. Takes dev->lock, under hwq->lock. */
-static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow)
+static noinline void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow)
 {
 	unsigned long flags;
 	bool kick;
@@ -212,9 +210,9 @@ static void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *f
 /* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	u64 inserted = READ_ONCE(mhq->inserted), queued = inserted - READ_ONCE(mhq->sent);
-	u64 outstanding = READ_ONCE(mhq->sent_cost) - atomic64_read(&mhq->done_cost[0]) -
-			  atomic64_read(&mhq->done_cost[1]);
+	u64 inserted = READ_ONCE(mhq->inserted), queued = inserted - READ_ONCE(mhq->traffic.sent);
+	u64 outstanding = READ_ONCE(mhq->traffic.sent_cost) -
+			  atomic64_read(&mhq->traffic.done[0]) - atomic64_read(&mhq->traffic.done[1]);
 
 	mf->queued += queued;
 	mf->outstanding += outstanding;
@@ -240,20 +238,6 @@ static void mf_age(struct mf_dev *mf)
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
 		mf_age_core(mf, to_mf_hwq(mf->dev.hwqs[i]));
 	mf_update_step(mf);
-}
-
-static void mf_look_at_drive(struct mf_dev *mf, u64 now)
-{
-	u64 sent = 0, sent_cost = 0, cost[2] = { 0 };
-	unsigned int i;
-
-	for (i = 0; i < mf->dev.nr_hwqs; i++) {
-		sent += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent);
-		sent_cost += READ_ONCE(to_mf_hwq(mf->dev.hwqs[i])->sent_cost);
-		cost[0] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[0]);
-		cost[1] += atomic64_read(&to_mf_hwq(mf->dev.hwqs[i])->done_cost[1]);
-	}
-	fl_floor_look(&mf->floor, now, cost, sent, sent_cost);
 }
 
 static void mf_least(u64 vt, u64 *front, bool *found)
@@ -325,14 +309,23 @@ static struct mf_queue *mf_queue_of(struct list_head *ready)
 	return list_entry(ready, struct mf_queue, ready);
 }
 
-/* Sort @mq in, by its virtual time, from both ends: it has just advanced, or is new. */
+/*
+ * Sort @mq in, by its virtual time, from both ends: it has just advanced, or is new. Who is
+ * before all others is so at the first look at the front, so that the walk stays in the list.
+ */
 static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq, u64 vt)
 {
 	struct list_head *pos = mhq->ready.prev, *front = mhq->ready.next;
 
 	mq->key = vt;
-	for (; pos != &mhq->ready && fl_vt_before(vt, mf_queue_of(pos)->key); front = front->next)
+	if (front == &mhq->ready || fl_vt_before(vt, mf_queue_of(front)->key)) {
+		list_add(&mq->ready, &mhq->ready);
+		return;
+	}
+	while (fl_vt_before(vt, mf_queue_of(pos)->key)) {
+		front = front->next;
 		pos = fl_vt_before(vt, mf_queue_of(front)->key) ? front->prev : pos->prev;
+	}
 	list_add(&mq->ready, pos);
 }
 
@@ -383,7 +376,7 @@ static bool mf_wake(struct fl_hwq *hwq, const struct fl_slot *slot)
 }
 
 /* @mq, the first, has to wait. False: no longer. */
-static bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
+static noinline bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->key);
@@ -468,8 +461,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, u64 cost)
 {
 	list_del_init(fl_req_node(rq));
-	WRITE_ONCE(mhq->sent, mhq->sent + 1);
-	WRITE_ONCE(mhq->sent_cost, mhq->sent_cost + cost);
+	fl_traffic_sent(&mhq->traffic, cost);
 	*fl_req_priv(rq) = cost; /* which is in the drive; 0: not there */
 	if (fl_rw_empty(&mq->rw))
 		list_del_init(&mq->ready);
@@ -564,13 +556,6 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 
 /* ---- Completion ---------------------------------------------------------------- */
 
-static void mf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
-{
-	(void)rq;
-	(void)now_ns;
-	mf_test_held(to_mf_hwq(queue->hwq));
-}
-
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
@@ -578,8 +563,9 @@ static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 
 	if (!cost)
 		return; /* it never was in the drive, or has been released */
+	mf_test_held(mhq);
 	*fl_req_priv(rq) = 0;
-	atomic64_add(cost, &mhq->done_cost[fl_req_op(rq) != FL_READ]);
+	fl_traffic_done(&mhq->traffic, fl_req_op(rq), cost);
 	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }
 
@@ -605,7 +591,7 @@ static u64 mf_tick(struct fl_dev *dev)
 		mf_test_held(mhq);
 	}
 	mf->holds += held;
-	mf_look_at_drive(mf, now);
+	fl_traffic_look(dev, offsetof(struct mf_hwq, traffic), &mf->floor, now);
 	mf_forget(mf);
 	mf->ticking = mf->dev.nr_active || mf->slots.backlogged;
 	next = mf->ticking ? MF_PERIOD_NS : 0;
@@ -693,7 +679,6 @@ const struct fl_sched fl_mqflashfq = {
 	.has_work = mf_has_work,
 	.charge = mf_charge,
 	.merge_list = mf_merge_list,
-	.complete = mf_complete,
 	.release = mf_release,
 	.tick = mf_tick,
 	.vars = mf_vars,

@@ -5,6 +5,7 @@
  * flows. Nothing may race (ThreadSanitizer), leak (AddressSanitizer), get lost
  * or be stuck.
  */
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
