@@ -136,18 +136,17 @@ static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 	return max_t(u64, div64_u64((u64)flow->share * root->active_weight + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
-/* The same of a flow that is idle, as if it were active alone of those below its uppermost cgroup that are not. */
+/*
+ * The same of a flow that is idle, as if it alone were active of those that are not. No lock: a stale read
+ * misprices one charge.
+ */
 static inline u32 fl_flow_relative_weight_if_active(const struct fl_flow *flow)
 {
-	u64 part = fl_flow_part_if_active(flow);
-	const struct fl_flow *top = flow;
-	u64 all;
+	u64 part = fl_flow_part_if_active(flow), all = FL_WEIGHT_DEFAULT; /* the root's own */
 
-	while (top->parent && top->parent->parent)
-		top = top->parent;
-	if (!top->parent) /* the root itself */
-		return fl_flow_relative_weight(flow);
-	all = top->parent->active_weight + (top->active_weight ? 0 : top->weight);
+	for (; flow->parent; flow = flow->parent)
+		all = READ_ONCE(flow->parent->active_weight) +
+		      (READ_ONCE(flow->active_weight) ? 0 : READ_ONCE(flow->weight));
 	return max_t(u64, div64_u64(part * all + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
