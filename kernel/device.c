@@ -130,7 +130,7 @@ static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 
 	if (!fl_asks(kdev))
 		return HRTIMER_NORESTART;
-	xchg(&kdev->kicked, false); /* before the tick: it sees what was done before the kick */
+	xchg(&kdev->kicked, 0); /* before the tick: it sees what was done before the kick */
 	next = sched->tick ? sched->tick(&kdev->dev) : 0;
 	fl_update_got(kdev);
 	if (next)

@@ -40,7 +40,7 @@ struct fl_kdev {
 	struct list_head node; /* in fl_kdevs; under fl_kdevs_lock */
 	struct fl_kflow *root; /* set once, when the policy is activated */
 	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
-	bool kicked; /* set by fl_dev_kick(), taken by the timer */
+	int kicked; /* set by fl_dev_kick(), taken by the timer */
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	bool dead; /* no flow may attach any more; under dev.lock */
 	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
@@ -208,7 +208,7 @@ static inline void fl_dev_kick(struct fl_dev *dev)
 
 	if (hrtimer_is_queued(timer) && ktime_to_ns(hrtimer_get_remaining(timer)) <= FL_KICK_NS)
 		return;
-	smp_store_release(&kdev->kicked, true);
+	smp_store_release(&kdev->kicked, 1);
 	hrtimer_start(timer, ns_to_ktime(FL_KICK_NS), HRTIMER_MODE_REL_SOFT);
 }
 

@@ -107,7 +107,9 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 	do {
 		if (left <= 0)
 			return false;
-		n = atomic_read(&limit->nr_waiting) ? READ_ONCE(room->last) : READ_ONCE(limit->batch);
+		n = READ_ONCE(limit->batch);
+		if (n == FL_ROOM_ANY || atomic_read(&limit->nr_waiting)) /* it was loose just now */
+			n = READ_ONCE(room->last);
 		n = max_t(s64, n, 1) - min_t(s64, atomic64_read(&room->part), 0);
 		n = min_t(s64, n, left);
 	} while (!atomic64_try_cmpxchg(&limit->pool, &left, left - n));

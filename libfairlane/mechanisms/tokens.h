@@ -164,7 +164,7 @@ static inline void fl_tokens_pay(struct fl_flow *flow, s64 *balance, s64 cost, b
 	s64 has = draw ? __fl_tokens_drawn(flow, *balance) : *balance;
 
 	if (draw || cost > has)
-		fl_tokens_spend(flow, max_t(s64, cost, has) - (draw ? 0 : has));
+		fl_tokens_spend(flow, max_t(s64, cost, has) - (draw ? 0 : max_t(s64, has, 0)));
 	*balance = has - cost;
 }
 

@@ -23,9 +23,9 @@
 #define FL_VT_SHIFT 14
 
 /*
- * No request brings a flow further, so that differences stay far below 2^55, which is what words
- * hold that have something else in their other bits. It is reached by 1 MiB at once in a cgroup that
- * has 1 / 10000 of the weight of one of weight 1; by discards, with more.
+ * No request brings a flow further: it is reached by 1 MiB in a cgroup that has 1 / 10000 of the weight
+ * of one of weight 1. Words that have something else in their other bits hold differences below 2^55,
+ * which is 256 of these; who keeps such words sees to that.
  */
 #define FL_VT_MOST (1ull << 47)
 
@@ -48,13 +48,13 @@ static inline u64 fl_vt_reciprocal(u32 share)
 }
 
 /*
- * How far a flow that was idle is ahead of the system's virtual time, from which it is @ahead now: it
- * still owes what it did when it became idle, @owed, less what has passed. More than that, or less than
- * nothing, is none: the times have wrapped meanwhile, or it owes nothing any more.
+ * What a flow that was idle still owes, if it is @ahead of the system's virtual time now: that, but
+ * nothing if it is behind. It is nothing, too, if that is more than @most, which it can have owed: then
+ * the times have wrapped meanwhile.
  */
-static inline u64 fl_vt_still_owed(s64 ahead, u64 owed)
+static inline u64 fl_vt_still_owed(s64 ahead, u64 most)
 {
-	return ahead >= 0 && (u64)ahead <= owed ? ahead : 0;
+	return ahead >= 0 && (u64)ahead <= most ? ahead : 0;
 }
 
 /* How far @cost (below 2^31, as of any request) brings a flow of that reciprocal: 1 .. FL_VT_MOST. */

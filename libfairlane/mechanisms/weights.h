@@ -39,7 +39,8 @@
 	     __pos = __next)
 
 /*
- * For @n of them at most, in turn: the next loop goes on where this one ends. As above.
+ * For @n of them at most, in turn: the next loop goes on where this one ends. Here, too, @flow may become
+ * inactive in the loop, but no other.
  */
 #define fl_for_some_active(flow, dev, n)                                                           \
 	for (unsigned int __left = min_t(unsigned int, n, (dev)->nr_active);                        \
@@ -143,7 +144,10 @@ static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 static inline u32 fl_flow_relative_weight_if_active(const struct fl_flow *flow)
 {
 	u64 part = fl_flow_part_if_active(flow), all = FL_WEIGHT_DEFAULT; /* the root's own */
+	u32 below = READ_ONCE(flow->active_weight);
 
+	if (flow->parent && below) /* of which its own requests would have theirs */
+		part = div64_u64(part * FL_WEIGHT_DEFAULT, (u64)below + FL_WEIGHT_DEFAULT);
 	for (; flow->parent; flow = flow->parent)
 		all = READ_ONCE(flow->parent->active_weight) +
 		      (READ_ONCE(flow->active_weight) ? 0 : READ_ONCE(flow->weight));

@@ -106,7 +106,8 @@
  * does not change much, and that is all.
  *
  * A flow is idle when it had no request, and none outstanding, for a grace
- * period (3.5; weights.h). When it returns it starts at gvt: no credit is saved.
+ * period (3.5; weights.h). When it returns it starts at gvt, or ahead of it by what it still owes: no
+ * credit is saved.
  *
  * 5. Who does not want its share
  *
@@ -139,6 +140,8 @@
  * 2^55, where a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
+/* Of smaller steps 2^25 take a flow as far as that, more than any drive does in a period. */
+#define D2_LARGE (1ull << 25)
 
 /* As in the authors' code. Only fixed_ratio goes below. */
 #define D2_MIN_RATIO 3
@@ -285,6 +288,17 @@ static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
 	return ahead < threshold ? FL_MEDIUM : FL_LOW;
 }
 
+/* A flow of next to no weight that is too far ahead already, in low, gets no further. */
+static u64 d2_bounded(struct d2_dev *d2, struct d2_flow *d2f, u64 by)
+{
+	u64 vt;
+
+	if (likely(by < D2_LARGE))
+		return by;
+	vt = atomic64_read(&d2f->vt);
+	return d2_ahead(vt, atomic64_read(&d2->gvt)) < D2_MAX_GAP ? by : 0;
+}
+
 static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f);
 
 static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
@@ -297,7 +311,7 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 	if (fl_flow_touch(queue))
 		d2_activate(d2, d2f);
 	class = d2_class(d2, d2f);
-	*fl_req_priv(rq) = fl_vt_advance(cost, READ_ONCE(d2f->reciprocal));
+	*fl_req_priv(rq) = d2_bounded(d2, d2f, fl_vt_advance(cost, READ_ONCE(d2f->reciprocal)));
 	vt = atomic64_add_return(*fl_req_priv(rq), &d2f->vt);
 	if (likely(d2f->id != D2_NO_HOLDER && !READ_ONCE(d2f->limited)))
 		d2_update_gvt(d2, vt, d2f->id);
@@ -316,18 +330,19 @@ static void d2_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	struct d2_flow *d2f = to_d2_flow(queue->flow);
 	struct fl_dev *dev = queue->hwq->dev;
+	struct d2_dev *d2 = to_d2_dev(dev);
 	u64 by = fl_vt_charge(queue->flow, fl_cost(&dev->prices, op, bytes), READ_ONCE(d2f->reciprocal));
 	unsigned long flags;
 
 	if (unlikely(!READ_ONCE(queue->flow->busy))) {
 		spin_lock_irqsave(&dev->lock, flags);
 		if (!queue->flow->busy) {
-			d2_bring_up(to_d2_dev(dev), d2f, by);
+			d2_bring_up(d2, d2f, by);
 			by = 0;
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
-	atomic64_add(by, &d2f->vt);
+	atomic64_add(d2_bounded(d2, d2f, by), &d2f->vt);
 }
 
 /* The drive did not take @rq after all. If its flow holds gvt, the next request sets that right. */
@@ -432,7 +447,9 @@ static void d2_bring_up(struct d2_dev *d2, struct d2_flow *d2f, u64 by)
 {
 	s64 gvt = atomic64_read(&d2->gvt), ahead = d2_ahead(atomic64_read(&d2f->vt), gvt);
 
-	d2f->owed = fl_vt_still_owed(ahead, d2f->owed) + by;
+	/* gvt goes back when a slower flow takes it over, by about a threshold. */
+	d2f->owed = fl_vt_still_owed(ahead, d2f->owed + 2 * d2->threshold) + by;
+	d2f->owed = min_t(u64, d2f->owed, D2_MAX_GAP);
 	atomic64_set(&d2f->vt, d2_vt(gvt) + d2f->owed);
 }
 

@@ -180,7 +180,7 @@ static inline u64 ff_bit(const struct fl_hwq *hwq)
 
 /* ---- Costs and virtual time ------------------------------------------------ */
 
-/* ns of the drive's time, and not less than 1. */
+/* ns of the drive's time, 1 to FL_COST_MAX: two seconds. */
 static u64 ff_cost(struct ff_dev *ff, enum fl_op op, u32 bytes)
 {
 	u64 small = READ_ONCE(ff->read_4k_nsec), large = READ_ONCE(ff->read_128k_nsec);
@@ -191,7 +191,8 @@ static u64 ff_cost(struct ff_dev *ff, enum fl_op op, u32 bytes)
 	}
 	if (op > FL_WRITE || bytes <= 4096 || large <= small)
 		return small;
-	return small + div64_u64((large - small) * (bytes - 4096), 124 << 10);
+	small += div64_u64((large - small) * (bytes - 4096), 124 << 10);
+	return min_t(u64, small, FL_COST_MAX);
 }
 
 /* Without requests, and no longer anticipated to have any. */

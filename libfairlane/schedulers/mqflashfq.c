@@ -98,7 +98,10 @@
 /* Flows that do not keep up while others are let go stay so many steps behind them. */
 #define MF_KEPT_STEPS 8
 
-/* Of so many flows at a time it is looked at whether they are idle, and which weight they have. */
+/*
+ * Each timeout_nsec so many flows are looked at: are they idle, and which weight have they? With 640 that
+ * are backlogged, one that no longer is goes after ten of these.
+ */
 #define MF_AGED 64
 
 enum { MF_CGROUP, MF_CORE }; /* the tunable flow */

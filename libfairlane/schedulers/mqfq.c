@@ -15,8 +15,8 @@
  *     finish = start + cost / weight
  *
  * and dispatches in the order of start tags. The global virtual time is the
- * least start tag of all that wait, so a flow that was idle begins there, and
- * has no credit. With one queue for all that is exact, and slow.
+ * least start tag of all that wait, so a flow that was idle begins there, or where
+ * its last request finished: it has no credit. With one queue for all that is exact, and slow.
  *
  * With a queue for each core (hardware queue), each core dispatches its own
  * requests in the order of their start tags, without regard to what the others
@@ -98,6 +98,9 @@ struct mq_hwq {
 	atomic_t in_drive; /* those with a slot; up under hwq->lock, down by any core */
 	struct fl_mind_node nodes[FL_MIND_NODES];
 };
+
+/* More than that nobody owes, however much metadata it had: words hold differences below 2^55. */
+#define MQ_MOST_OWED (1ll << 50)
 
 /* In a request's word: it has a slot; and above that, what its flow's finish was advanced for it. */
 #define MQ_HAS_SLOT 1ul
@@ -200,6 +203,14 @@ static s64 mq_now(struct mq_dev *md)
 	s64 least = fl_mind_least(&md->mind);
 
 	return least & FL_MIND_IDLE ? READ_ONCE(md->last_tag) : least;
+}
+
+/* How far is the next request of @mfl ahead? */
+static s64 mq_ahead(struct mq_dev *md, struct mq_flow *mfl)
+{
+	s64 finish = fl_mind_word(atomic64_read(&mfl->finish));
+
+	return fl_mind_ahead(finish, mq_now(md));
 }
 
 static bool mq_may_go(struct mq_dev *md, s64 tag)
@@ -406,18 +417,20 @@ static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	struct mq_flow *mfl = to_mq_flow(queue->flow);
 	struct fl_dev *dev = queue->hwq->dev;
+	struct mq_dev *md = to_mq_dev(dev);
 	u64 by = fl_vt_charge(queue->flow, fl_cost(&dev->prices, op, bytes), READ_ONCE(mfl->reciprocal));
 	unsigned long flags;
 
 	if (unlikely(!READ_ONCE(queue->flow->busy))) {
 		spin_lock_irqsave(&dev->lock, flags);
 		if (!queue->flow->busy) {
-			mq_bring_up(to_mq_dev(dev), mfl, by);
+			mq_bring_up(md, mfl, by);
 			by = 0;
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
-	atomic64_add(by, &mfl->finish);
+	if (mq_ahead(md, mfl) < MQ_MOST_OWED)
+		atomic64_add(by, &mfl->finish);
 }
 
 static void mq_unthrottle(struct mq_queue *mq)
@@ -502,23 +515,22 @@ static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 /* An idle flow is as far ahead as it still owes, and by @by more. Under dev->lock. */
 static void mq_bring_up(struct mq_dev *md, struct mq_flow *mfl, u64 by)
 {
-	u64 now = fl_mind_vt(mq_now(md));
-	s64 ahead = fl_mind_ahead(fl_mind_word(atomic64_read(&mfl->finish)), fl_mind_word(now));
+	/* A request may have been charged between that it became idle and that what it owes was noted. */
+	u64 owed = fl_vt_still_owed(mq_ahead(md, mfl), mfl->owed + READ_ONCE(md->limit)) + by;
 
-	mfl->owed = fl_vt_still_owed(ahead, mfl->owed) + by;
-	atomic64_set(&mfl->finish, now + mfl->owed);
+	mfl->owed = min_t(u64, owed, MQ_MOST_OWED);
+	atomic64_set(&mfl->finish, fl_mind_vt(mq_now(md)) + mfl->owed);
 }
 
 /* Who has become idle keeps what it owes. Under dev->lock. */
 static void mq_age(struct mq_dev *md)
 {
-	s64 now = mq_now(md);
 	struct fl_flow *flow;
 
 	md->active_flows = 0;
 	fl_for_each_active(flow, &md->dev) {
 		struct mq_flow *mfl = to_mq_flow(flow);
-		s64 ahead = fl_mind_ahead(fl_mind_word(atomic64_read(&mfl->finish)), now);
+		s64 ahead = mq_ahead(md, mfl);
 
 		if (fl_flow_age(flow))
 			md->active_flows++;
