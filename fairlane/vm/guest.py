@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The guest's wrapper around a program; qemu.py starts it as root in a freshly booted VM.
 
-`wrap SHARED MODULES COMMAND...` prepares the machine, runs the command and leaves its exit status and the kernel's log
-in SHARED.
+`wrap SHARED MODULES` prepares the machine, runs the command that SHARED names, and leaves its exit status and the
+kernel's log there. (A kernel's own command line has room for 2,047 characters, and cuts off what is more.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fairlane.vm.kernels import MODULES, SLOWER, checks
 
 MARK = "@fairlane "  # starts a line, with JSON after it, by which the guest talks to the host
 UP = MARK + "up"
-STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # what wrap leaves in the shared folder
+COMMAND = ".vm-command.json"  # what wrap finds in the shared folder
+STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # and what it leaves there
 
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
@@ -120,7 +121,8 @@ def tell(message: dict[str, Any]) -> None:
 
 def main(argv: list[str]) -> int:
     match argv:
-        case ["wrap", shared, modules, *command] if command:
+        case ["wrap", shared, modules]:
+            command = json.loads((Path(shared) / COMMAND).read_text())
             return wrap(Path(shared), Path(modules) if modules else None, command)
     print(__doc__, file=sys.stderr)
     return 2
