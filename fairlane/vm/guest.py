@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """The guest's wrapper around a program; qemu.py starts it as root in a freshly booted VM.
 
-`wrap SHARED MODULES COMMAND...` prepares the machine, runs the command and leaves its exit status and the kernel's log
-in SHARED.
+`wrap SHARED MODULES` prepares the machine, runs the command that SHARED names, and leaves its exit status and the
+kernel's log there. (A kernel's own command line has room for 2,047 characters, and cuts off what is more.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fairlane.vm.kernels import MODULES, SLOWER, checks
 
 MARK = "@fairlane "  # starts a line, with JSON after it, by which the guest talks to the host
 UP = MARK + "up"
-STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # what wrap leaves in the shared folder
+COMMAND = ".vm-command.json"  # what wrap finds in the shared folder
+STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # and what it leaves there
 
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
@@ -34,6 +35,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 VIRTIO_PORTS = Path("/sys/class/virtio-ports")
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 KCSAN = Path("/sys/kernel/debug/kcsan")
+# It watches one of so many accesses of a CPU's for so long, us. An emulated CPU does little in the usual 80 us, and may
+# not even run: on a busy machine nothing was found with that. So seldom, and ten times as long.
+KCSAN_PARAMETERS = {"skip_watch": 8000, "udelay_task": 800, "udelay_interrupt": 150}
 LOCKDEP = Path("/proc/lockdep_stats")
 
 
@@ -76,6 +80,8 @@ def prepare(modules: Path | None) -> None:
     if hung_task.exists():
         hung_task.write_text(f"{HUNG_TASK_S * (SLOWER if checks(os.uname().release) else 1)}\n")
     if KCSAN.exists():  # it is off until then, so that the boot is quick
+        for name, value in KCSAN_PARAMETERS.items():
+            Path("/sys/module/kcsan/parameters", name).write_text(str(value))
         KCSAN.write_text("on")
     for name in SCHEDULERS:
         proc.modprobe(name)
@@ -115,7 +121,8 @@ def tell(message: dict[str, Any]) -> None:
 
 def main(argv: list[str]) -> int:
     match argv:
-        case ["wrap", shared, modules, *command] if command:
+        case ["wrap", shared, modules]:
+            command = json.loads((Path(shared) / COMMAND).read_text())
             return wrap(Path(shared), Path(modules) if modules else None, command)
     print(__doc__, file=sys.stderr)
     return 2

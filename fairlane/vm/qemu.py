@@ -26,7 +26,7 @@ from typing import Any, cast
 from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.vm import dmesg, kernels, supported, tsc
-from fairlane.vm.guest import STATUS, UP
+from fairlane.vm.guest import COMMAND, STATUS, UP
 from fairlane.vm.kernels import Kernel
 
 KERNEL = supported.own()
@@ -123,7 +123,8 @@ def talk(
     (shared / STATUS).unlink(missing_ok=True)
     if boot_s is None:
         boot_s = BOOT_S * (kernels.SLOWER if kernels.checks(kernel.release) else 1)
-    guest = [sys.executable, "-m", "fairlane.vm.guest", "wrap", str(shared), str(modules or ""), *argv]
+    guest = [sys.executable, "-m", "fairlane.vm.guest", "wrap", str(shared), str(modules or "")]
+    (shared / COMMAND).write_text(json.dumps(argv))
     command = _command(guest, kernel, shared, accelerator or accel(kernel), cpus, qemu_opts)
     if program:
         command[1:1] = ["--qemu-bin", str(program)]

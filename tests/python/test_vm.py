@@ -256,6 +256,8 @@ def test_a_data_race_counts_when_code_of_ours_has_part_in_it() -> None:
     assert dmesg.bad(ours) == [ours[1]]
     assert dmesg.bad(RACE.format("", "").splitlines()) == [], "Linux knows of its own"
     assert dmesg.bad(RACE.format(" [null_blk]", "").splitlines()) == []
+    known = RACE.replace("dequeue / enqueue", "bio_alloc_bioset / bio_put").format(" [kyber_fairness]", "")
+    assert dmesg.bad(known.splitlines()) == [], "of which dmesg.py says why it is Linux' own"
     other = RACE.format("", " Oops: 0002 [#1]")
     assert len(dmesg.bad(other.splitlines())) == 1, "what another CPU says meanwhile"
 

@@ -297,6 +297,8 @@ class Fio:
             "bs": "4k",
             "randrepeat": 0,
             "thinktime": 0,
+            # When the drive goes, who has no request there just then is told that it is at the end, and would go on.
+            "exitall_on_error": 1,
             **options,
         }
         if not {"loops", "verify"} & given.keys():

@@ -32,6 +32,7 @@ def share_beside_300_groups(scheduler: str) -> float:
         hog = Fio(disk, one, ioengine="libaio", iodepth=64, rw="randread", numjobs=4, **BOTH_CPUS)
         with kit.readers_of(disk, groups) as readers:
             kit.wait_all_read(readers, "all of them get on")
+            kit.wait_for(lambda: one.requests(disk), "the one gets on")
             begun, begun_one = kit.done(disk), one.requests(disk)
             kit.wait_for(lambda: kit.done(disk) - begun >= ENOUGH, f"{ENOUGH} requests", limit_s=kit.LIMIT_S)
             share = (one.requests(disk) - begun_one) / (kit.done(disk) - begun)
