@@ -293,11 +293,10 @@ static inline bool fl_flow_age(struct fl_flow *flow)
 static inline unsigned int fl_flows_age(struct fl_dev *dev)
 {
 	struct fl_flow *flow;
-	unsigned int active = 0;
 
 	fl_for_each_active(flow, dev)
-		active += fl_flow_age(flow);
-	return active;
+		fl_flow_age(flow);
+	return dev->nr_active;
 }
 
 #endif

@@ -145,7 +145,7 @@ struct kf_dev {
 	struct fl_tokens tokens;
 	struct fl_prediction predicted;
 	u64 round, round_ns; /* its number, and when it began */
-	unsigned int nr_active, nr_spent; /* flows; those that spent their tokens in this round */
+	unsigned int nr_spent; /* flows that spent their tokens in this round */
 	unsigned int next_woken; /* hardware queue */
 	u64 advanced; /* of what was handed out, what belongs to the next round */
 	u64 advance, advance_done; /* the last one; what was done then */
@@ -251,7 +251,7 @@ static void kf_set_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *
 	if (kfl->spent_round == kf->round)
 		return;
 	WRITE_ONCE(kfl->spent_round, kf->round);
-	if (++kf->nr_spent >= kf->nr_active)
+	if (++kf->nr_spent >= kf->dev.nr_active)
 		kf_refill(kf, self, &kf->refills_spent);
 }
 
@@ -263,11 +263,10 @@ static noinline void kf_activate(struct kf_dev *kf, struct fl_flow *flow)
 
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	if (!flow->busy) {
-		if (!kf->nr_active) { /* the time in which there was no request does not count */
+		if (!kf->dev.nr_active) { /* the time in which there was no request does not count */
 			kf->predicted.since_ns = kf->round_ns = kf->aged_ns = now;
 			fl_dev_kick(&kf->dev);
 		}
-		kf->nr_active++;
 		fl_flow_set_busy(flow, true);
 		fl_flow_update_share(flow);
 	}
@@ -551,7 +550,7 @@ static void kf_end_period(struct kf_dev *kf, u64 now)
 	unsigned int i;
 
 	kf->aged_ns = now;
-	kf->nr_active = fl_flows_age(&kf->dev);
+	fl_flows_age(&kf->dev);
 	kf->nr_spent = 0;
 	fl_for_each_active(flow, &kf->dev)
 		kf->nr_spent += to_kf_flow(flow)->spent_round == kf->round;
@@ -578,11 +577,11 @@ static u64 kf_tick(struct fl_dev *dev)
 	fl_traffic_look(dev, KF_TRAFFIC, &kf->floor, now);
 	if (now - kf->aged_ns >= period)
 		kf_end_period(kf, now);
-	if (kf->nr_active && kf->nr_spent >= kf->nr_active) /* the others left */
+	if (kf->dev.nr_active && kf->nr_spent >= kf->dev.nr_active) /* the others left */
 		kf_refill(kf, NULL, &kf->refills_spent);
 	else if (now - kf->round_ns >= div64_u64(period, KF_ROUNDS))
 		kf_refill(kf, NULL, &kf->refills_period);
-	now = kf->nr_active ? min_t(u64, KF_LOOK_NS, period) : 0;
+	now = kf->dev.nr_active ? min_t(u64, KF_LOOK_NS, period) : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return now;
 }
@@ -631,7 +630,6 @@ static void kf_exit_flow(struct fl_flow *flow)
 {
 	struct kf_dev *kf = to_kf_dev(flow->dev);
 
-	kf->nr_active -= flow->busy;
 	kf->nr_spent -= flow->busy && to_kf_flow(flow)->spent_round == kf->round;
 }
 
