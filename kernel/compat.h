@@ -24,11 +24,14 @@
 #include "blk-mq-tag.h"
 #endif
 
-/* Our own mark of a request: it holds places (tags.c), and elv.priv[0] says whose. */
-#define FL_RQF_PLACED ((__force req_flags_t)BIT(31))
+/* Our own mark of a request: it is counted as one that has a tag (tags.c), for elv.priv[0]. */
+#define FL_RQF_COUNTED ((__force req_flags_t)BIT(31))
 
 /* And another: it is staged, from insert() to dispatch() (watchdog.c). Under hwq->lock. */
 #define FL_RQF_STAGED ((__force req_flags_t)BIT(30))
+
+/* And: it is counted, and not yet sent to the drive. */
+#define FL_RQF_UNSENT ((__force req_flags_t)BIT(29))
 
 #ifndef RQF_USE_SCHED
 /* Requests that prepare_request() has seen, and finish_request() will see. */
@@ -53,7 +56,7 @@ static inline void fl_manage(struct request *rq)
 {
 	if (likely(rq->rq_flags & FL_RQF_MANAGED))
 		return;
-	if (!(rq->rq_flags & FL_RQF_PLACED))
+	if (!(rq->rq_flags & FL_RQF_COUNTED))
 		rq->elv.priv[0] = NULL;
 	rq->elv.priv[1] = NULL;
 	rq->elv.icq = NULL;

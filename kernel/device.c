@@ -187,6 +187,7 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 		khwq->hwq.index = i;
 		khwq->hwq.depth = q->tag_set->queue_depth;
 		spin_lock_init(&khwq->hwq.lock);
+		spin_lock_init(&khwq->hwq.tags_lock);
 		kdev->dev.hwqs[i] = &khwq->hwq;
 	}
 

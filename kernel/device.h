@@ -142,6 +142,7 @@ static inline unsigned int fl_hctx_index(const struct fl_kdev *kdev,
 
 void fl_tags_attach(struct fl_kdev *kdev);
 void fl_tags_detach(struct fl_kdev *kdev);
+void fl_tags_request_sent(struct request *rq);
 
 int fl_attrs_init(struct elv_fs_entry *attrs, const struct fl_sched *sched);
 #define FL_MAX_HWQS ((1u << (32 - FL_SHORT_NS_BITS)) - 1) /* their numbers, without the last: tags.c */

@@ -9,8 +9,8 @@
  * constant and in sight, so the calls below are direct, and inlined.
  *
  * elv.priv[0] of a request is the fl_queue that it is charged to, by its bio's
- * cgroup: from when it has a tag until it gives its places back (tags.c). One that comes
- * by another way holds no place: it is charged from insert to finish. Either pins the flow's blkg
+ * cgroup: from when it has a tag until it gives it back (tags.c). One that comes by
+ * another way is not counted there: it is charged from insert to finish. Either pins the flow's blkg
  * meanwhile. elv.priv[1] is the scheduler's word.
  */
 #include <linux/module.h>
@@ -39,12 +39,12 @@ static struct fl_queue *fl_charge(struct request *rq, struct fl_hwq *hwq)
 	return queue;
 }
 
-/* The converse; what holds places is charged until it gives these back. Any context. */
+/* The converse; what is counted as having a tag is charged until it gives that back. Any context. */
 static void fl_uncharge(struct request *rq)
 {
 	struct fl_queue *queue = fl_req_queue(rq);
 
-	if (likely(rq->rq_flags & FL_RQF_PLACED) || !queue)
+	if (likely(rq->rq_flags & FL_RQF_COUNTED) || !queue)
 		return;
 	rq->elv.priv[0] = NULL;
 	atomic_dec(&queue->held);
@@ -116,8 +116,10 @@ static struct request *fl_next(struct fl_hwq *hwq)
 		fl_kdev_fault(kdev, "dispatch() has returned a request that is not staged");
 		return NULL;
 	}
-	if (rq)
+	if (rq) {
 		rq->rq_flags &= ~FL_RQF_STAGED;
+		fl_tags_request_sent(rq);
+	}
 	return rq;
 }
 

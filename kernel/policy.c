@@ -124,7 +124,7 @@ static struct fl_queue *fl_kflow_make_one(struct fl_kflow *kflow, unsigned int i
 
 /*
  * Make the flow's queue for hardware queue @index, and before it those of its
- * ancestors, where a request takes places, too (tags.c), unless somebody else does
+ * ancestors, where a request is counted, too (tags.c), unless somebody else does
  * just now; NULL when memory is short. Any context but under dev->lock.
  *
  * The memory is charged to the submitter: the tenant, or, for a kernel thread, nobody.

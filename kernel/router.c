@@ -30,7 +30,7 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	frq->queue = queue;
 	frq->op = fl_opf_op(rq->cmd_flags);
 	frq->bytes = blk_rq_bytes(rq);
-	frq->held = !(rq->rq_flags & FL_RQF_PLACED);
+	frq->held = !(rq->rq_flags & FL_RQF_COUNTED);
 	if (frq->held) {
 		atomic_inc(&queue->held);
 		smp_mb__after_atomic(); /* against fl_flows_age() */
@@ -38,6 +38,8 @@ static enum fl_class fl_routed_start(struct fl_route *route, struct request *rq,
 	spin_lock(&queue->hwq->lock);
 	class = fl_asks(kdev) ? FL_SCHED.route(queue, frq) : FL_HIGH;
 	spin_unlock(&queue->hwq->lock);
+	if (class != FL_LOW) /* where it waits */
+		fl_tags_request_sent(rq);
 	return class;
 }
 

@@ -9,19 +9,22 @@
  * driver's own. The bio's cgroup is known there, whoever submits it: a task, the
  * kernel's writeback, or a thread of dm-crypt, md or a loop device.
  *
- *   throttle  the bio takes its places, or its submitter sleeps until it has them; and
- *             again until it is admitted
- *   track     the request, with its tag, takes over the places, what it costs, and how
+ *   throttle  the bio is counted as one that has a tag, or its submitter sleeps until it
+ *             is; and again until it is admitted
+ *   track     the request, which has the tag now, takes over that, what it costs, and how
  *             long it has waited (elv.icq, of which only BFQ makes another use)
- *   merge     the bio became a part of a request that there is, and needs no place; it
+ *   merge     the bio became a part of a request that there is, and needs no tag; it
  *             is admitted without a wait
  *   cleanup   there was no tag after all (REQ_NOWAIT)
- *   done      the request gives back the places, and leaves
+ *   done      the request gives back the tag, and leaves
  *
- * From throttle to track, bio->bi_cookie says on which hardware queue the places
- * are, and how long it slept (fl_bio_placed()). The request may turn out to be of another:
- * the submitter may have moved to another CPU, or has a request from its plug. Then they
- * move, too.
+ * Between track and done it goes to the drive: fl_tags_request_sent(). What is to be
+ * admitted has been sent, for our purposes, when it was.
+ *
+ * From throttle to track, bio->bi_cookie says for which hardware queue the bio is
+ * counted, and how long it slept (fl_bio_counted()). The request may turn out to be of another:
+ * the submitter may have moved to another CPU, or has a request from its plug. Then the
+ * count moves, too.
  *
  * The sleep is uninterruptible, like the wait for a tag, and for the same reason: it
  * waits only for earlier requests, and these end, at the latest by the driver's timeout.
@@ -29,12 +32,12 @@
  * These hooks cannot refuse a bio. So one that may not sleep (REQ_NOWAIT) sleeps, as
  * it does in those of wbt, io.cost and io.latency.
  *
- * The root's requests take their places at once, since others may wait for them. So do
+ * The root's requests are counted at once, since others may wait for them. So are
  * metadata and swapping, which go as the root's, whoever submits them. Their own cgroup
  * pays for them with its next requests.
  *
- * Tags that all hardware queues share (BLK_MQ_F_TAG_HCTX_SHARED) are divided once, with
- * the places of hardware queue 0.
+ * Tags that all hardware queues share (BLK_MQ_F_TAG_HCTX_SHARED) are counted once, with
+ * those of hardware queue 0.
  */
 #include <linux/completion.h>
 
@@ -42,7 +45,7 @@
 #include "tracepoints.h"
 #include "libfairlane/mechanisms/tag-limits.h"
 
-/* On the stack of who sleeps: for its places, or to be admitted. */
+/* On the stack of who sleeps: for a tag, or to be admitted. */
 struct fl_sleeper {
 	struct fl_tag_wait wait;
 	struct completion granted;
@@ -74,7 +77,7 @@ static void fl_tags_update(struct fl_hwq *hwq, struct blk_mq_hw_ctx *hctx)
 		WRITE_ONCE(hwq->tags, nr);
 }
 
-/* Where those who send on hardware queue @index take places: tags that all share are the first one's. */
+/* Where those who send on hardware queue @index are counted: tags that all share are the first one's. */
 static unsigned int fl_tags_index(struct fl_kdev *kdev, unsigned int index)
 {
 	return blk_mq_is_shared_tags(kdev->q->tag_set->flags) ? 0 : index;
@@ -133,10 +136,18 @@ static bool fl_tags_ask(struct fl_queue *queue, struct fl_admission *admission, 
 }
 
 /*
- * A request of @queue is done, or was not sent after all: it gives back its places, which
- * nobody needs any more once the scheduler has failed.
+ * @queue gives back a tag, which is that of a request that was @sent, or not. Once the scheduler
+ * has failed nobody waits for one any more.
  */
-static void fl_tags_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
+static void fl_tags_back(struct fl_queue *queue, bool sent)
+{
+	if (!sent)
+		fl_tags_sent(queue);
+	fl_tags_give(queue);
+}
+
+/* A request of @queue is done, or there is none after all. */
+static void fl_tags_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns, bool sent)
 {
 	struct fl_kdev *kdev = to_fl_kdev(queue->hwq->dev);
 
@@ -144,10 +155,29 @@ static void fl_tags_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 n
 	if (fl_asks(kdev)) {
 		if (kdev->dev.sched->leave)
 			kdev->dev.sched->leave(queue, op, cost, ns);
-		fl_tags_give(fl_tags_queue(queue));
+		fl_tags_back(fl_tags_queue(queue), sent);
 	}
 	rcu_read_unlock();
 }
+
+/* What @queue is counted for goes to the drive. */
+static void fl_tags_go(struct fl_queue *queue)
+{
+	rcu_read_lock();
+	if (fl_asks(to_fl_kdev(queue->hwq->dev)))
+		fl_tags_sent(queue);
+	rcu_read_unlock();
+}
+
+/* @rq does. It may do so again, and counts once. Under its hwq->lock, or by its driver. */
+void fl_tags_request_sent(struct request *rq)
+{
+	if (!(rq->rq_flags & FL_RQF_UNSENT))
+		return;
+	rq->rq_flags &= ~FL_RQF_UNSENT;
+	fl_tags_go(fl_tags_queue(rq->elv.priv[0]));
+}
+EXPORT_SYMBOL_GPL(fl_tags_request_sent);
 
 /* These two return for how long the bio's submitter slept, ns. */
 static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
@@ -169,7 +199,7 @@ static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 	if (likely(taken))
 		return 0;
 	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), queue->hwq->index,
-				atomic_read(&queue->own.taken));
+				fl_tags_own(queue));
 	return fl_tags_wait(kdev, hctx, &sleeper.granted);
 }
 
@@ -183,9 +213,12 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};
 
-	if (fl_tags_ask(queue, &waiting.admission, 0))
-		return 0;
-	return fl_tags_wait(to_fl_kdev(queue->hwq->dev), hctx, &waiting.admitted);
+	u64 waited = 0;
+
+	if (!fl_tags_ask(queue, &waiting.admission, 0))
+		waited = fl_tags_wait(to_fl_kdev(queue->hwq->dev), hctx, &waiting.admitted);
+	fl_tags_go(queue);
+	return waited;
 }
 
 /* What @bio was admitted at. */
@@ -211,11 +244,11 @@ static struct fl_queue *fl_bio_queue(struct fl_kdev *kdev, struct bio *bio, unsi
 }
 
 /*
- * @bio has its places on hardware queue @index, for which it waited. In bi_cookie, as its
+ * @bio is counted on hardware queue @index, for which it waited. In bi_cookie, as its
  * neighbours in a bio are those of io.latency and io.cost, which may be used beside us. Nobody
  * polls a bio, which is what that field is for, before its submission has returned.
  */
-static void fl_bio_placed(struct bio *bio, unsigned int index, u64 waited)
+static void fl_bio_counted(struct bio *bio, unsigned int index, u64 waited)
 {
 	bio->bi_cookie = index << FL_SHORT_NS_BITS | fl_short_ns(waited);
 }
@@ -238,7 +271,7 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 	if (fl_tags_are_others(kdev) || !fl_has_elv(bio->bi_opf) || unlikely(!fl_asks(kdev)))
 		return;
 	if (current->plug)
-		current->plug->nr_ios = 1; /* no tag without a place */
+		current->plug->nr_ios = 1; /* no tag that is not counted */
 	hctx = fl_map_queue(q, bio->bi_opf);
 	index = fl_tags_index(kdev, fl_hctx_index(kdev, hctx));
 	queue = fl_bio_queue(kdev, bio, index);
@@ -251,18 +284,18 @@ static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 		waited = fl_tags_sleep(queue, bio, hctx);
 	if (kdev->dev.sched->admit)
 		waited += fl_tags_admit(queue, bio, hctx);
-	fl_bio_placed(bio, index, waited);
+	fl_bio_counted(bio, index, waited);
 }
 
-/* The queue at which @bio has its places, which it has no longer; NULL: it has none. */
-static struct fl_queue *fl_tags_taken(struct fl_kdev *kdev, struct bio *bio)
+/* The queue at which @bio is counted, and is no longer; NULL: it is not. */
+static struct fl_queue *fl_tags_counted(struct fl_kdev *kdev, struct bio *bio)
 {
-	blk_qc_t placed = bio->bi_cookie;
+	blk_qc_t counted = bio->bi_cookie;
 
 	bio->bi_cookie = BLK_QC_T_NONE;
-	if (placed == BLK_QC_T_NONE)
+	if (counted == BLK_QC_T_NONE)
 		return NULL;
-	return fl_bio_queue(kdev, bio, placed >> FL_SHORT_NS_BITS);
+	return fl_bio_queue(kdev, bio, counted >> FL_SHORT_NS_BITS);
 }
 
 /* If the root sends @bio, as a part of @rq, its own cgroup pays. */
@@ -280,31 +313,39 @@ static void fl_charge_ahead(struct fl_kdev *kdev, struct request *rq, struct bio
 	rcu_read_unlock();
 }
 
+/* What @from is counted for is @to's. */
+static void fl_tags_move(struct fl_kdev *kdev, struct fl_queue *from, struct fl_queue *to, bool sent)
+{
+	fl_tags_take_anyway(to);
+	if (sent)
+		fl_tags_go(to);
+	rcu_read_lock();
+	if (fl_asks(kdev))
+		fl_tags_back(from, sent);
+	rcu_read_unlock();
+}
+
 static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	bool admits = kdev->dev.sched->admit;
 	u64 waited = fl_bio_waited(bio);
-	struct fl_queue *taken = fl_tags_taken(kdev, bio), *queue, *at;
+	struct fl_queue *counted = fl_tags_counted(kdev, bio), *queue, *at;
 
-	if (!taken)
+	if (!counted)
 		return;
 	queue = fl_kflow_use(fl_bio_kflow(kdev, bio), fl_hctx_index(kdev, rq->mq_hctx));
 	at = fl_tags_queue(queue);
-	if (unlikely(at != taken)) {
-		fl_tags_take_anyway(at);
-		rcu_read_lock();
-		if (fl_asks(kdev))
-			fl_tags_give(taken);
-		rcu_read_unlock();
-	}
+	if (unlikely(at != counted))
+		fl_tags_move(kdev, counted, at, admits);
 	fl_charge_ahead(kdev, rq, bio);
 	/* The bios end before the request does. */
 	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 	rq->elv.priv[0] = queue;
-	if (kdev->dev.sched->admit)
+	if (admits)
 		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
 	rq->elv.icq = (void *)(uintptr_t)waited;
-	rq->rq_flags |= FL_RQF_PLACED;
+	rq->rq_flags |= admits ? FL_RQF_COUNTED : FL_RQF_COUNTED | FL_RQF_UNSENT;
 }
 
 /* @bio needs no tag, as it became a part of @rq. Maybe under hwq->lock. */
@@ -315,7 +356,7 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 	if (fl_tags_are_others(kdev))
 		return;
 	fl_charge_ahead(kdev, rq, bio);
-	if (kdev->dev.sched->admit && (rq->rq_flags & FL_RQF_PLACED)) {
+	if (kdev->dev.sched->admit && (rq->rq_flags & FL_RQF_COUNTED)) {
 		struct fl_admission grown = {
 			.op = fl_opf_op(rq->cmd_flags),
 			.bytes = blk_rq_bytes(rq) + bio->bi_iter.bi_size,
@@ -330,10 +371,10 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 {
 	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
-	struct fl_queue *taken = fl_tags_taken(kdev, bio);
+	struct fl_queue *counted = fl_tags_counted(kdev, bio);
 
-	if (taken)
-		fl_tags_leave(taken, fl_bio_op(bio), fl_bio_cost(kdev, bio), 0);
+	if (counted)
+		fl_tags_leave(counted, fl_bio_op(bio), fl_bio_cost(kdev, bio), 0, kdev->dev.sched->admit);
 }
 
 /*
@@ -365,14 +406,15 @@ static u64 fl_tags_time(struct request *rq, struct fl_queue *queue)
 static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 {
 	struct fl_queue *queue = rq->elv.priv[0];
+	bool sent = !(rq->rq_flags & FL_RQF_UNSENT);
 	u64 ns;
 
-	if (!(rq->rq_flags & FL_RQF_PLACED))
+	if (!(rq->rq_flags & FL_RQF_COUNTED))
 		return;
-	rq->rq_flags &= ~FL_RQF_PLACED;
+	rq->rq_flags &= ~(FL_RQF_COUNTED | FL_RQF_UNSENT);
 	ns = fl_tags_time(rq, queue);
 	rq->elv.icq = NULL;
-	fl_tags_leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns);
+	fl_tags_leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns, sent);
 	rq->elv.priv[0] = NULL;
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }

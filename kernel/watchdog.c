@@ -299,8 +299,8 @@ static bool fl_counts_wrong(struct fl_kdev *kdev)
 			struct fl_queue *queue = fl_flow_queue(flow, i);
 
 			wrong |= queue && (atomic_read(&queue->held) < 0 ||
-					   atomic_read(&queue->own.taken) < 0 ||
-					   atomic_read(&queue->below.taken) < 0);
+					   atomic_read(&queue->tags) < 0 ||
+					   atomic_read(&queue->unsent_below) < 0);
 		}
 	}
 	rcu_read_unlock();

@@ -79,6 +79,10 @@ struct fl_hwq {
 	unsigned int depth; /* requests that the drive takes on it at once; 0: any number */
 	unsigned int tags; /* scheduler tags; the host's, read locklessly (tag-limits.h) */
 	spinlock_t lock;
+	/* Of tag-limits.h. */
+	atomic_t tags_taken; /* by requests, sent or not; written as fl_queue.tags is */
+	unsigned int tags_wanted; /* by how many that wait; under tags_lock, also read without */
+	spinlock_t tags_lock; /* irq-safe; taken with any other held */
 } ____cacheline_aligned_in_smp;
 
 struct fl_flow {
@@ -102,12 +106,15 @@ struct fl_flow {
 	u32 active_weight; /* sum over the active children, and this flow's own requests; read as weight is */
 };
 
-/* Places that a flow has for requests, see tag-limits.h. */
-struct fl_places {
-	atomic_t taken; /* by whoever takes and gives a tag; a stale read costs one tag more or less */
-	spinlock_t lock; /* irq-safe, for what follows; two are never held at once */
-	struct list_head due, turns; /* fl_tag_wait.node; also read without, for being empty */
-	u64 turn; /* virtual time of the last that was given a place in turn */
+/* See heap.h. */
+struct fl_heap_entry {
+	struct fl_heap_entry *left, *right, *up;
+	u64 key; /* virtual time; the caller's while the entry is in no heap */
+	bool in; /* a heap */
+};
+
+struct fl_heap {
+	struct fl_heap_entry *first; /* the least; NULL: it is empty, which is also asked without the lock */
 };
 
 struct fl_queue {
@@ -115,16 +122,19 @@ struct fl_queue {
 	struct fl_flow *flow;
 	struct fl_hwq *hwq;
 	struct fl_queue *up; /* the nearest ancestor's; NULL for the root. Does not change */
-	u64 turn; /* virtual time of its next turn at up->below; under that one's lock */
 	/*
 	 * Requests that exist, staged or in flight; those that own counts need
 	 * not be in it. Written by the host, with a full barrier between
 	 * counting a request and inserting it (see fl_flows_age()).
 	 */
 	atomic_t held;
-	bool throttled; /* now; read by the host, which then lets it stage no more than its part */
-	/* Scheduler tags: for its own requests, and for all of the flows below. */
-	struct fl_places own, below;
+	/* See tag-limits.h. Written by whoever takes, uses and gives back a tag; a stale read costs one more or less. */
+	atomic_t tags, unsent_below;
+	/* Those that wait for one: under hwq->tags_lock; that there are none is also read without. */
+	struct list_head waiting; /* fl_tag_wait.node, for its own requests */
+	struct fl_heap turns; /* of those, and of the queues right below it, that may have one */
+	struct fl_heap_entry own_turn, turn; /* in turns; in up->turns */
+	u64 turn_now; /* virtual time, of turns */
 	/* Written under hwq->lock, summed by anyone: a stale read lags by a request. */
 	u64 inserted ____cacheline_aligned_in_smp;
 	u64 cost; /* charged */

@@ -183,6 +183,7 @@ struct fl_dev *fl_dev_create(const struct fl_sched *sched, unsigned int nr_hwqs,
 		dev->hwqs[i]->dev = dev;
 		dev->hwqs[i]->index = i;
 		spin_lock_init(&dev->hwqs[i]->lock);
+		spin_lock_init(&dev->hwqs[i]->tags_lock);
 	}
 	for (var = sched->vars; var->name; var++)
 		if (fl_var_tunable(var))
@@ -411,6 +412,11 @@ bool fl_tag_take(struct fl_flow *flow, unsigned int index, struct fl_tag_wait *w
 {
 	wait->queue = fl_flow_use(flow, index);
 	return fl_tags_take(wait);
+}
+
+void fl_tag_sent(struct fl_queue *queue)
+{
+	fl_tags_sent(queue);
 }
 
 void fl_tag_give(struct fl_queue *queue)

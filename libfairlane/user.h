@@ -129,8 +129,10 @@ u64 fl_tick(struct fl_dev *dev);
 /*
  * An engine that has only so many requests for each hardware queue has them divided
  * as the drive is (tag-limits.h), so that a tenant that is held back does not keep
- * others out: it takes a tag before fl_submit() or fl_route(), and gives it back
- * after fl_done(). All of this is up to the engine.
+ * others out: it takes a tag before fl_submit(), fl_route() or fl_admit(), says so
+ * when fl_next() has returned the request, it may go, or it was routed to a class
+ * above FL_LOW, and else when it is done, and gives the tag back after fl_done() or
+ * fl_leave(). All of this is up to the engine.
  */
 void fl_set_tags(struct fl_dev *dev, unsigned int tags); /* for each; before the first is taken */
 /*
@@ -138,7 +140,9 @@ void fl_set_tags(struct fl_dev *dev, unsigned int tags); /* for each; before the
  * callback granted() comes, maybe before this returns; until then @wait stays.
  */
 bool fl_tag_take(struct fl_flow *flow, unsigned int index, struct fl_tag_wait *wait);
-void fl_tag_give(struct fl_queue *queue); /* wait->queue */
+/* Both with wait->queue. */
+void fl_tag_sent(struct fl_queue *queue);
+void fl_tag_give(struct fl_queue *queue);
 
 /* Tunables and counters by name; false when there is none such or the value is out of range. */
 bool fl_get(struct fl_dev *dev, const char *name, u64 *value);

@@ -368,8 +368,8 @@ static bool get_admission(struct sim *sim, struct job *job)
 	return true;
 }
 
-/* Take the place that the job's tenant has among the tags, or let the job wait for it. */
-static bool get_place(struct sim *sim, struct job *job)
+/* Does the job's tenant have a tag? If not, the job waits for it. */
+static bool get_turn(struct sim *sim, struct job *job)
 {
 	if (!sim->limit_tags || job->granted)
 		return true;
@@ -389,14 +389,14 @@ static bool get_tag(struct sim *sim, struct job *job)
 	struct hwq *hwq = job->hwq;
 	bool again = job->woken;
 
-	if (!get_place(sim, job) || !get_admission(sim, job))
+	if (!get_turn(sim, job) || !get_admission(sim, job))
 		return false;
 	if (hwq->tags_used >= sim->tags || (!again && hwq->waiting.first)) {
 		wait_add(&hwq->waiting, job, again);
 		return false;
 	}
 	hwq->tags_used++;
-	job->held->places = job->wait.queue;
+	job->held->tag_of = job->wait.queue;
 	job->granted = false;
 	job->admitted = false;
 	job->woken = false;
@@ -404,13 +404,16 @@ static bool get_tag(struct sim *sim, struct job *job)
 }
 
 /* After fl_done(). */
-static void put_tag(struct sim *sim, struct fl_queue *places, struct hwq *hwq)
+static void put_tag(struct sim *sim, struct request *r)
 {
-	hwq->tags_used--;
-	if (hwq->waiting.first)
-		wait_wake(sim, &hwq->waiting);
-	if (sim->limit_tags)
-		fl_tag_give(places);
+	r->hwq->tags_used--;
+	if (r->hwq->waiting.first)
+		wait_wake(sim, &r->hwq->waiting);
+	if (!sim->limit_tags)
+		return;
+	if (r->cmd.class == SSD_LOW)
+		fl_tag_sent(r->tag_of);
+	fl_tag_give(r->tag_of);
 }
 
 /* ---- The scheduler's part of work; each returns the CPU time that it takes, ns ---- */
@@ -428,8 +431,10 @@ static void to_drive(struct sim *sim, struct core *core)
 	core->out_last = &core->out;
 }
 
-static void send(struct core *core, struct request *r)
+static void send(struct sim *sim, struct core *core, struct request *r)
 {
+	if (sim->limit_tags && r->cmd.class != SSD_LOW)
+		fl_tag_sent(r->tag_of);
 	r->next = NULL;
 	*core->out_last = r;
 	core->out_last = &r->next;
@@ -446,7 +451,7 @@ static unsigned int dispatch(struct sim *sim, struct core *core, struct hwq *hwq
 
 		if (!rq)
 			break;
-		send(core, container_of(rq, struct request, rq));
+		send(sim, core, container_of(rq, struct request, rq));
 		nr++;
 	}
 	return nr;
@@ -485,7 +490,7 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 	job->held = NULL;
 	if (!sim->sched->dispatch) {
 		r->cmd.class = sim->sched->route ? route(sim, r) : SSD_HIGH;
-		send(core, r);
+		send(sim, core, r);
 		return 0;
 	}
 	fl_submit(sim->dev, job->hwq->index, job->tenant->flow, &r->rq);
@@ -503,7 +508,7 @@ static u64 complete(struct sim *sim, struct core *core, struct request *r)
 	else
 		fl_done(&r->rq);
 	r->hwq->in_drive--;
-	put_tag(sim, r->places, r->hwq);
+	put_tag(sim, r);
 	return cpu->complete_ns + cpu->done_ns +
 	       dispatch(sim, core, r->hwq) * cpu->dispatch_ns;
 }

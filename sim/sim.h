@@ -53,7 +53,7 @@ struct request {
 	struct job *job;
 	struct hwq *hwq;
 	struct fl_admission admission;
-	struct fl_queue *places; /* where it took those for its tag; see fl_tag_take() */
+	struct fl_queue *tag_of; /* whose tag it has; see fl_tag_take() */
 	u64 arrival_ns; /* when the tenant wanted it */
 	u64 sent_ns; /* to the drive */
 	struct request *next; /* in core.out, or free */

@@ -50,13 +50,13 @@ struct fl_behind_all {
 	bool wait; /* all that have requests are kept waiting */
 };
 
-/* What @flow did, and how many requests it has: in the drive, or waiting. */
-static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
+/* What @flow did, and whether it has a request: in the drive, or waiting. */
+static inline struct fl_progress __fl_progress(struct fl_flow *flow, bool *has)
 {
 	struct fl_progress p = {};
 	unsigned int i, op;
 
-	*has = 0;
+	*has = false;
 	for (i = 0; i < flow->dev->nr_hwqs; i++) {
 		struct fl_queue *q = fl_flow_queue(flow, i);
 
@@ -65,7 +65,7 @@ static inline struct fl_progress __fl_progress(struct fl_flow *flow, u64 *has)
 		p.cost += READ_ONCE(q->cost);
 		for (op = 0; op < FL_NR_OPS; op++)
 			p.requests += READ_ONCE(q->requests[op]);
-		*has += atomic_read(&q->held) + atomic_read(&q->own.taken);
+		*has = *has || atomic_read(&q->held) || atomic_read(&q->tags) || !list_empty(&q->waiting);
 	}
 	return p;
 }
@@ -78,19 +78,18 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 			       u64 since_ns, u64 now_ns, bool fine, bool *wants)
 {
 	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
-	u64 share = fl_flow_share(flow), has, got, due, requests, lacks;
+	u64 share = fl_flow_share(flow), got, due, requests, lacks;
 	u64 roots = FL_BEHIND_ROOTS, part = FL_BEHIND_PART;
-	struct fl_progress p = __fl_progress(flow, &has);
+	struct fl_progress p = __fl_progress(flow, wants);
 
 	got = p.cost - b->own.cost;
 	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
 	b->looked_ns = now_ns;
-	*wants = has;
 	if (stale)
 		b->waits = 0;
 	b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
-	stale = stale || !has || 2 * b->waits > FL_BEHIND_ONE;
+	stale = stale || !*wants || 2 * b->waits > FL_BEHIND_ONE;
 	if (stale || requests > FL_BEHIND_ANEW) {
 		b->own = p;
 		b->all = all;

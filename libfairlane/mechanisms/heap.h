@@ -11,16 +11,6 @@
 
 #include "virtual-time.h"
 
-struct fl_heap_entry {
-	struct fl_heap_entry *left, *right, *up;
-	u64 key; /* virtual time; the caller's while the entry is in no heap */
-	bool in; /* a heap */
-};
-
-struct fl_heap {
-	struct fl_heap_entry *first; /* the least; NULL: it is empty, which is also asked without the lock */
-};
-
 static inline struct fl_heap_entry *__fl_heap_merge(struct fl_heap_entry *a, struct fl_heap_entry *b)
 {
 	struct fl_heap_entry *first = NULL, *up = NULL, **at = &first;

@@ -1,290 +1,247 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Scheduler tags, divided among flows, level by level.
+ * Scheduler tags, and who may have the next one.
  *
- * A request holds a scheduler tag from its allocation to its completion,
- * throttled or not. There are few of them (nr_requests per hardware queue). A
- * throttled flow with a deep queue would soon hold them all, and a flow that is
- * entitled to the drive could not even get in.
+ * A request has a scheduler tag from its allocation to its completion. There are
+ * few of them (nr_requests per hardware queue), and what a scheduler holds back
+ * keeps its tag. A tenant that is held back and has a deep queue would soon have
+ * them all, and one that is entitled to the drive could not even get in.
  *
- * So each hardware queue's tags are divided as the drive is. An eighth is kept
- * for flows that come next; of the rest every flow has its share for its own
- * requests, and its part for all that is below it. Before a request takes a tag,
- * it takes a place at its flow and one at each flow above, up to the root. Where
- * there is none, it waits for one, and keeps those that it has. So a tenant holds
- * no more than its part, however many cgroups it makes of itself. With 128 tags:
+ * So before a request takes a tag, somebody is asked here, for each hardware queue:
  *
- *	root ── one (weight 900)      100 places
- *	     └─ many (weight 100)      12 places ── 300 cgroups, each 1 place
+ *   Limits   Those that are not sent yet are limited, level by level: a flow has
+ *            its part of half of the tags, for its own requests and all that is
+ *            below it; one at least. What was sent is no longer
+ *            counted, except in the drive's lowest class: there it waits, too. So a tenant keeps no
+ *            more than its part waiting, however many cgroups it makes of itself:
  *
- * Of the 300, each has one request at most that waits for one of the 12 places.
+ *		root ── one (weight 900)       57 of 128 tags
+ *		     └─ many (weight 100)       6         ── 300 cgroups, each 1
  *
- *   Whole places   A flow is entitled to its part, rounded down to whole places.
- *                  While it has fewer at the level above, its requests go first,
- *                  and below a cgroup even if others have taken all that this
- *                  has. For one cgroup of 300 that rounds down to none.
- *   The rest       Taken in turn, in the order of virtual time: a place
- *                  brings a flow further by the price of the request, divided
- *                  by its weight. So neither many requests nor large ones gain.
+ *   Turns    Whoever finds no tag, or is at a limit, waits. A tag that comes free
+ *            goes down from the root: at each level to the child whose turn it is,
+ *            of those that wait and are below their limits. Turns come by virtual
+ *            time: a tag brings a flow further by the price of the request, divided
+ *            by its weight (start-time fair queueing). So neither many requests nor
+ *            large ones gain, and nobody is without a turn.
  *
- * What others leave may be used: a flow that is not throttled goes beyond its
- * part while a flow above it has a seventh of its places free, or the hardware queue
- * a quarter of its tags.
+ * With both, the scheduler always finds something of those who are behind, and what it
+ * finds has come in by weight.
  *
- * Counts are kept for each hardware queue, as tags are. A flow's own requests count in
- * `own` of the flow, and in `below` of each of its ancestors.
+ * Who comes back to wait goes on from where it was, or from the last turn less what that was
+ * worth, if that is later. A flow whose weight gives it ten turns for one of another's
+ * seldom has ten waiting at a time: its submitters have to be woken up in between.
  */
 #ifndef FAIRLANE_TAG_LIMITS_H
 #define FAIRLANE_TAG_LIMITS_H
 
-#include "weights.h"
+#include "heap.h"
 
-/* A request that waits for places; the host's, until fl_tag_granted(). */
+/* A request that waits for a tag; the host's, until fl_tag_granted(). */
 struct fl_tag_wait {
 	struct list_head node;
 	struct fl_queue *queue; /* the request's */
-	struct fl_queue *at, *from; /* waits there, having come by that one; NULL: by none */
-	u64 turn; /* virtual time, of those that wait in turn */
 	u32 bytes;
 	enum fl_op op;
 };
 
-/* A service of the host's: @wait has all its places. Any context, no lock. */
+/* A service of the host's: @wait has its tag. Any context, any lock but tags_lock. */
 void fl_tag_granted(struct fl_tag_wait *wait);
-
-static inline void fl_places_init(struct fl_places *places)
-{
-	spin_lock_init(&places->lock);
-	INIT_LIST_HEAD(&places->due);
-	INIT_LIST_HEAD(&places->turns);
-}
 
 /* @queue is new; @up is that of the nearest ancestor that has one there, NULL for the root. */
 static inline void fl_tags_init(struct fl_queue *queue, struct fl_queue *up)
 {
-	fl_places_init(&queue->own);
-	fl_places_init(&queue->below);
+	INIT_LIST_HEAD(&queue->waiting);
 	queue->up = up;
 }
 
-static inline struct fl_places *__fl_places_at(struct fl_queue *at, const struct fl_queue *from)
+/* ---- Counts and limits: no lock --------------------------------------------- */
+
+/* Of fl_queue.tags: a tag, and one whose request is not sent yet. */
+#define FL_TAG_ONE 1
+#define FL_TAG_UNSENT (1 << 16)
+
+/* How many of @queue's own requests have a tag. */
+static inline unsigned int fl_tags_own(const struct fl_queue *queue)
 {
-	return from ? &at->below : &at->own;
+	return (u32)atomic_read(&queue->tags) % FL_TAG_UNSENT;
 }
 
-/* The share of the tags that @at has for its own requests, or for all that is below it. */
-static inline u64 __fl_places_share(const struct fl_queue *at, const struct fl_queue *from)
+/* Has @queue's flow as many that are not sent as it may, with all below it? The root may have any number. */
+static inline bool __fl_tags_full(const struct fl_queue *queue)
 {
-	u32 own = READ_ONCE(at->flow->share), part;
+	const struct fl_flow *flow = queue->flow;
+	u64 half = READ_ONCE(queue->hwq->tags) / 2;
+	int unsent = atomic_read(&queue->tags) / FL_TAG_UNSENT;
+	u32 part = READ_ONCE(flow->part);
 
-	if (unlikely(!READ_ONCE(at->flow->active_weight)))
-		return fl_flow_part_if_active(at->flow);
-	if (!from)
-		return own;
-	part = READ_ONCE(at->flow->part);
-	return part > own ? part - own : 0;
+	if (!queue->up)
+		return false;
+	if (unlikely(!READ_ONCE(flow->active_weight)))
+		part = fl_flow_part_if_active(flow);
+	return unsent + atomic_read(&queue->unsent_below) >= max_t(int, half * part / FL_SHARE_ONE, 1);
 }
 
-/* The same in places, in units of 1 / FL_SHARE_ONE. */
-static inline u64 __fl_places_part(const struct fl_queue *at, const struct fl_queue *from)
+static inline bool __fl_tags_free(const struct fl_hwq *hwq)
 {
-	u32 tags = READ_ONCE(at->hwq->tags);
+	int tags = READ_ONCE(hwq->tags);
 
-	return (tags - tags / 8) * __fl_places_share(at, from);
+	return atomic_read(&hwq->tags_taken) < tags;
 }
 
-/*
- * How many may be taken; at least one. Below a flow the last place may be less than a
- * whole one: else what is less than one would never have its turn there.
- */
-static inline int __fl_places_limit(const struct fl_queue *at, const struct fl_queue *from)
+/* May @queue's flow have a tag, if nobody waits? */
+static inline bool __fl_tags_may_take(const struct fl_queue *queue)
 {
-	u64 part = __fl_places_part(at, from) + (from ? FL_SHARE_ONE - 1 : 0);
-
-	return max_t(int, 1, part / FL_SHARE_ONE);
+	if (!__fl_tags_free(queue->hwq))
+		return false;
+	for (; queue; queue = queue->up)
+		if (__fl_tags_full(queue))
+			return false;
+	return true;
 }
 
-/* Do others above @at leave something? */
-static inline bool __fl_places_spare(const struct fl_queue *at)
+/* For a request that must not wait, too: its flow pays for it with the next ones. */
+static inline void fl_tags_take_anyway(struct fl_queue *queue)
 {
-	const struct fl_queue *root = at;
-	int tags;
-
-	while (root->up) {
-		int limit;
-
-		root = root->up;
-		limit = __fl_places_limit(root, at);
-		if (atomic_read(&root->below.taken) < limit - limit / 7)
-			return true;
-	}
-	tags = READ_ONCE(root->hwq->tags);
-	return atomic_read(&root->below.taken) + atomic_read(&root->own.taken) < tags - tags / 4;
+	atomic_inc(&queue->hwq->tags_taken);
+	atomic_add(FL_TAG_UNSENT + FL_TAG_ONE, &queue->tags);
+	smp_mb__after_atomic(); /* against fl_flow_age() */
+	while ((queue = queue->up))
+		atomic_inc(&queue->unsent_below);
 }
 
-/* Is a place at wait->at due to the flow that @wait comes from? It has one of that flow's. */
-static inline bool __fl_places_due(const struct fl_tag_wait *wait)
+/* ---- Turns: under hwq->tags_lock ---------------------------------------------- */
+
+/* Does the one whose @turn at @at that is wait, with a chance? */
+static inline void __fl_turn_set(struct fl_queue *at, struct fl_heap_entry *turn, bool waits)
 {
-	struct fl_queue *via = wait->from == wait->queue ? NULL : wait->from;
-
-	return (u64)atomic_read(&__fl_places_at(wait->from, via)->taken) * FL_SHARE_ONE <=
-	       __fl_places_part(wait->from, via);
-}
-
-static inline bool __fl_places_free(const struct fl_tag_wait *wait)
-{
-	if (atomic_read(&__fl_places_at(wait->at, wait->from)->taken) <
-	    __fl_places_limit(wait->at, wait->from))
-		return true;
-	if (wait->from && wait->at->up && __fl_places_due(wait))
-		return true;
-	return !READ_ONCE(wait->queue->throttled) && __fl_places_spare(wait->at);
-}
-
-/* Have @wait, which finds no place, wait for one. Under the places' lock. */
-static inline void __fl_places_queue(struct fl_places *places, struct fl_tag_wait *wait, bool due)
-{
-	struct list_head *at = &places->turns;
-
-	if (due) {
-		list_add_tail(&wait->node, &places->due);
+	if (waits == turn->in)
+		return;
+	if (!waits) {
+		fl_heap_remove(&at->turns, turn);
 		return;
 	}
-	wait->turn = places->turn;
-	if (wait->from) {
-		struct fl_queue *from = wait->from;
-		u64 cost = fl_cost(&from->hwq->dev->prices, wait->op, wait->bytes);
-
-		if ((s64)(from->turn - wait->turn) > 0)
-			wait->turn = from->turn;
-		from->turn = wait->turn + div64_u64(cost * FL_WEIGHT_MAX, READ_ONCE(from->flow->weight));
-	}
-	while (at->prev != &places->turns &&
-	       (s64)(list_entry(at->prev, struct fl_tag_wait, node)->turn - wait->turn) > 0)
-		at = at->prev;
-	list_add_tail(&wait->node, at);
+	at->turn_now++; /* of those that come as late, the first goes first */
+	turn->key = at->turn_now + fl_vt_still_owed(turn->key - at->turn_now, FL_VT_MOST);
+	fl_heap_add(&at->turns, turn);
 }
 
-/* Give free places to whoever waits for them, and move these to @ready. Under the lock. */
-static inline void __fl_places_hand_over(struct fl_places *places, struct list_head *ready)
+/* @queue's flow has more or fewer that wait, or are not sent. */
+static inline void __fl_turns_update(struct fl_queue *queue)
 {
-	for (;;) {
-		bool due = !list_empty(&places->due);
-		struct list_head *line = due ? &places->due : &places->turns;
-		struct fl_tag_wait *wait;
-
-		if (list_empty(line))
-			return;
-		wait = list_first_entry(line, struct fl_tag_wait, node);
-		if (!__fl_places_free(wait))
-			return;
-		if (!due)
-			places->turn = wait->turn;
-		atomic_inc(&places->taken);
-		list_move_tail(&wait->node, ready);
-	}
+	__fl_turn_set(queue, &queue->own_turn, !list_empty(&queue->waiting));
+	for (; queue->up; queue = queue->up)
+		__fl_turn_set(queue->up, &queue->turn, queue->turns.first && !__fl_tags_full(queue));
 }
 
-/*
- * Take a place at wait->at. If there is none, or others wait, @wait does, too: false.
- * It may have had its place meanwhile, and be on @ready.
- */
-static inline bool __fl_places_take(struct fl_tag_wait *wait, struct list_head *ready)
+/* Whose turn it is; NULL: nobody's. */
+static inline struct fl_tag_wait *__fl_turns_first(struct fl_queue *at)
 {
-	struct fl_places *places = __fl_places_at(wait->at, wait->from);
-	bool due = wait->from && __fl_places_due(wait);
+	struct fl_heap_entry *first;
+
+	while ((first = at->turns.first) && first != &at->own_turn)
+		at = container_of(first, struct fl_queue, turn);
+	return first ? list_first_entry(&at->waiting, struct fl_tag_wait, node) : NULL;
+}
+
+/* It was @turn's at @at, for a request of @cost; __fl_turns_update() comes next. */
+static inline void __fl_turn_over(struct fl_queue *at, struct fl_heap_entry *turn, u64 cost, u32 weight)
+{
+	u64 advance = min_t(u64, div64_u64(cost * FL_WEIGHT_MAX, weight), FL_VT_MOST);
+
+	fl_heap_remove(&at->turns, turn);
+	if (fl_vt_before(at->turn_now, turn->key - advance))
+		at->turn_now = turn->key - advance;
+	turn->key += advance;
+}
+
+/* It is @wait's turn: it has its tag, and goes to @ready. */
+static inline void __fl_tags_grant(struct fl_tag_wait *wait, struct list_head *ready)
+{
+	struct fl_queue *queue = wait->queue;
+	struct fl_hwq *hwq = queue->hwq;
+	u64 cost = fl_cost(&hwq->dev->prices, wait->op, wait->bytes);
+
+	fl_tags_take_anyway(queue);
+	list_move_tail(&wait->node, ready);
+	WRITE_ONCE(hwq->tags_wanted, hwq->tags_wanted - 1);
+	__fl_turn_over(queue, &queue->own_turn, cost, FL_WEIGHT_DEFAULT);
+	for (; queue->up; queue = queue->up)
+		__fl_turn_over(queue->up, &queue->turn, cost, READ_ONCE(queue->flow->weight));
+	__fl_turns_update(wait->queue);
+}
+
+/* Something has changed for @queue's flow: tags may be free, and others may have them. */
+static inline void __fl_tags_go_on(struct fl_queue *queue, struct fl_tag_wait *new)
+{
+	struct fl_hwq *hwq = queue->hwq;
+	struct fl_queue *root = queue;
+	struct fl_tag_wait *wait;
 	unsigned long flags;
+	LIST_HEAD(ready);
 
-	/* Two at once may take one more than there is; that costs others a place for a while. */
-	if (likely(list_empty(&places->due) && (due || list_empty(&places->turns)) &&
-		   __fl_places_free(wait))) {
-		atomic_inc(&places->taken);
-		smp_mb__after_atomic(); /* against fl_flows_age() */
-		return true;
+	while (root->up)
+		root = root->up;
+	spin_lock_irqsave(&hwq->tags_lock, flags);
+	if (new) {
+		list_add_tail(&new->node, &queue->waiting);
+		WRITE_ONCE(hwq->tags_wanted, hwq->tags_wanted + 1);
+		/* Whoever sends a request or gives a tag back sees us waiting, or we see that. */
+		smp_mb();
 	}
-	spin_lock_irqsave(&places->lock, flags);
-	__fl_places_queue(places, wait, due);
-	/* Who gives a place back sees us waiting, or we see it free. */
-	smp_mb();
-	__fl_places_hand_over(places, ready);
-	spin_unlock_irqrestore(&places->lock, flags);
-	return false;
-}
-
-/* Go up from a place that @wait has. False at the root: there is no further. */
-static inline bool __fl_places_climb(struct fl_tag_wait *wait)
-{
-	wait->from = wait->at;
-	wait->at = wait->at->up;
-	return wait->at;
-}
-
-/* Each of @ready has been given a place: let it take those above that. */
-static inline void __fl_places_go_on(struct list_head *ready)
-{
-	while (!list_empty(ready)) {
-		struct fl_tag_wait *wait = list_first_entry(ready, struct fl_tag_wait, node);
-
+	__fl_turns_update(queue);
+	while (__fl_tags_free(hwq) && (wait = __fl_turns_first(root)))
+		__fl_tags_grant(wait, &ready);
+	spin_unlock_irqrestore(&hwq->tags_lock, flags);
+	while (!list_empty(&ready)) {
+		wait = list_first_entry(&ready, struct fl_tag_wait, node);
 		list_del_init(&wait->node);
-		do {
-			if (!__fl_places_climb(wait)) {
-				fl_tag_granted(wait);
-				break;
-			}
-		} while (__fl_places_take(wait, ready));
+		fl_tag_granted(wait);
 	}
 }
+
+/* ---- For the host ---------------------------------------------------------------- */
 
 /*
- * Take places for a request of wait->queue; op and bytes are filled in. If false is
+ * Take a tag for a request of wait->queue; op and bytes are filled in. If false is
  * returned, it has to wait: fl_tag_granted() is called, maybe before this returns.
  */
 static inline bool fl_tags_take(struct fl_tag_wait *wait)
 {
-	LIST_HEAD(ready);
-
-	wait->at = wait->queue;
-	wait->from = NULL;
-	do {
-		if (unlikely(!__fl_places_take(wait, &ready))) {
-			__fl_places_go_on(&ready);
-			return false;
-		}
-	} while (__fl_places_climb(wait));
+	/* Two at once may take one more than there is; that costs others a tag for a while. */
+	if (unlikely(READ_ONCE(wait->queue->hwq->tags_wanted) || !__fl_tags_may_take(wait->queue))) {
+		__fl_tags_go_on(wait->queue, wait);
+		return false;
+	}
+	fl_tags_take_anyway(wait->queue);
 	return true;
 }
 
-/* The same for a request that must not wait: its flow pays for it with the next ones. */
-static inline void fl_tags_take_anyway(struct fl_queue *queue)
+/* After a change of counts: does anybody wait? */
+static inline void __fl_tags_changed(struct fl_queue *queue)
 {
-	atomic_inc(&queue->own.taken);
-	smp_mb__after_atomic(); /* against fl_flows_age() */
-	for (queue = queue->up; queue; queue = queue->up)
-		atomic_inc(&queue->below.taken);
+	smp_mb__after_atomic(); /* see __fl_tags_go_on() */
+	if (unlikely(READ_ONCE(queue->hwq->tags_wanted)))
+		__fl_tags_go_on(queue, NULL);
 }
 
-static inline void __fl_places_give(struct fl_places *places, struct list_head *ready)
+/* A request of @queue goes to the drive: once for each tag. Any context. */
+static inline void fl_tags_sent(struct fl_queue *queue)
 {
-	unsigned long flags;
+	struct fl_queue *up = queue;
 
-	/* A full barrier: see __fl_places_take(). */
-	atomic_add_return(-1, &places->taken);
-	if (likely(list_empty(&places->due) && list_empty(&places->turns)))
-		return;
-	spin_lock_irqsave(&places->lock, flags);
-	__fl_places_hand_over(places, ready);
-	spin_unlock_irqrestore(&places->lock, flags);
+	atomic_sub(FL_TAG_UNSENT, &queue->tags);
+	while ((up = up->up))
+		atomic_dec(&up->unsent_below);
+	__fl_tags_changed(queue);
 }
 
-/* A request of @queue gives back its places. Any context. */
+/* A request of @queue gives back its tag, after fl_tags_sent(). Any context. */
 static inline void fl_tags_give(struct fl_queue *queue)
 {
-	LIST_HEAD(ready);
-
-	__fl_places_give(&queue->own, &ready);
-	for (queue = queue->up; queue; queue = queue->up)
-		__fl_places_give(&queue->below, &ready);
-	__fl_places_go_on(&ready);
+	atomic_sub(FL_TAG_ONE, &queue->tags);
+	atomic_dec(&queue->hwq->tags_taken);
+	__fl_tags_changed(queue);
 }
 
 #endif

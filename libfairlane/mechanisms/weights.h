@@ -258,8 +258,7 @@ static inline bool fl_flow_wants(struct fl_flow *flow)
 
 		if (!q)
 			continue;
-		/* One that waits for its turn at a tag has none, and has its own place. */
-		if (atomic_read(&q->held) || atomic_read(&q->own.taken)) {
+		if (atomic_read(&q->held) || atomic_read(&q->tags) || !list_empty(&q->waiting)) {
 			flow->seen_at = at;
 			return true;
 		}

@@ -318,9 +318,6 @@ static enum fl_class d2_route(struct fl_queue *queue, struct fl_req *rq)
 	fl_queue_account(queue, rq, cost);
 	WRITE_ONCE(queue->routed[class], queue->routed[class] + 1);
 	WRITE_ONCE(queue->routed_cost[class], queue->routed_cost[class] + cost);
-	/* Requests stay long in low: the flow must not have all the tags there. */
-	if (queue->throttled != (class == FL_LOW))
-		WRITE_ONCE(queue->throttled, class == FL_LOW);
 	return class;
 }
 

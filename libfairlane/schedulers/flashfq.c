@@ -391,9 +391,6 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	fq->staged++;
 	ffl->at |= ff_bit(queue->hwq);
 	ff_set(ff, fhq, fhq->staged + 1, fhq->asked);
-	/* As long as it waits for that, it stages no more than its part of the tags. */
-	if (ff_is_ahead(ff, ffl, ff_last(ff)))
-		WRITE_ONCE(queue->throttled, true);
 	if (ff->throttled && ffl->staged == 1) /* all may have waited for it */
 		ff_ask_on(ff);
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
@@ -542,8 +539,6 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 	if (!rq)
 		return NULL;
 	list_del_init(fl_req_node(rq));
-	if (fq->q.throttled)
-		WRITE_ONCE(fq->q.throttled, false);
 	fl_queue_account(&fq->q, rq, cost);
 	return rq;
 }

@@ -317,7 +317,6 @@ static noinline void kf_throttle(struct kf_hwq *khq, struct kf_queue *kq)
 			list_del_init(&kq->domain[op].ready);
 	list_add_tail(&kq->throttled, &khq->throttled);
 	kq->throttled_since_ns = fl_now_ns();
-	WRITE_ONCE(kq->q.throttled, true);
 	WRITE_ONCE(khq->nr_throttled, khq->nr_throttled + 1);
 	smp_mb(); /* against kf_wake() */
 }
@@ -338,7 +337,6 @@ static noinline void kf_try_again(struct kf_hwq *khq)
 		WRITE_ONCE(kq->q.throttled_ns, kq->q.throttled_ns + ns);
 		WRITE_ONCE(khq->throttled_ns, khq->throttled_ns + ns);
 		WRITE_ONCE(kq->unthrottled_ns, now);
-		WRITE_ONCE(kq->q.throttled, false);
 	}
 	WRITE_ONCE(khq->nr_throttled, 0);
 }
@@ -485,10 +483,11 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 {
 	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
 	enum fl_op op = fl_req_op(rq);
-	struct kf_domain *kd = &to_kf_queue(queue)->domain[op];
+	struct kf_queue *kq = to_kf_queue(queue);
+	struct kf_domain *kd = &kq->domain[op];
 
 	fl_stage(rq, &kd->rqs, at_head);
-	if (list_empty(&kd->ready) && !queue->throttled)
+	if (list_empty(&kd->ready) && list_empty(&kq->throttled))
 		list_add_tail(&kd->ready, &khq->turns[op].fresh);
 	if (fl_flow_touch(queue)) /* the last: a call in the midst of it would cost every request */
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);

@@ -388,10 +388,8 @@ static noinline bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 		WRITE_ONCE(mhq->held, false);
 		return false;
 	}
-	if (!mq->held_since_ns) {
+	if (!mq->held_since_ns)
 		mq->held_since_ns = fl_now_ns();
-		WRITE_ONCE(mq->q.throttled, true);
-	}
 	return true;
 }
 
@@ -400,7 +398,6 @@ static void mf_not_held(struct mf_queue *mq)
 	if (likely(!mq->held_since_ns))
 		return;
 	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - mq->held_since_ns);
-	WRITE_ONCE(mq->q.throttled, false);
 	mq->held_since_ns = 0;
 }
 

@@ -68,7 +68,7 @@ struct mq_queue {
 	struct list_head rqs; /* staged; those of the first come first */
 	s64 tag; /* start tag of the first, as a word of the Mindicator */
 	u64 price; /* what was added to the flow's finish for it */
-	u64 throttled_since_ns;
+	u64 throttled_since_ns; /* 0: not throttled */
 	/* In mq_hwq.heap while it has requests. */
 	struct mq_queue *left, *right;
 	unsigned int rank;
@@ -291,9 +291,8 @@ static bool mq_throttle(struct mq_dev *md, struct mq_hwq *mhq)
 {
 	struct mq_queue *mq = mhq->heap;
 
-	if (!mq->q.throttled) {
+	if (!mq->throttled_since_ns) {
 		mq->throttled_since_ns = fl_now_ns();
-		WRITE_ONCE(mq->q.throttled, true);
 		WRITE_ONCE(md->throttlings, READ_ONCE(md->throttlings) + 1);
 	}
 	WRITE_ONCE(mhq->throttled_tag, mq->tag);
@@ -436,7 +435,7 @@ static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 static void mq_unthrottle(struct mq_queue *mq)
 {
 	WRITE_ONCE(mq->q.throttled_ns, mq->q.throttled_ns + fl_now_ns() - mq->throttled_since_ns);
-	WRITE_ONCE(mq->q.throttled, false);
+	mq->throttled_since_ns = 0;
 }
 
 /* The first request of @mq, which is the first here, goes to the drive. */
@@ -445,7 +444,7 @@ static struct fl_req *mq_take(struct mq_dev *md, struct mq_hwq *mhq, struct mq_q
 	struct fl_req *rq = fl_req_of(mq->rqs.next);
 	u64 cost, price = mq_price(mq, rq, &cost);
 
-	if (mq->q.throttled)
+	if (mq->throttled_since_ns)
 		mq_unthrottle(mq);
 	/* Something was merged with it, or it came before the one that was priced. */
 	if (unlikely(price != mq->price))

@@ -160,31 +160,6 @@ static void test_who_is_within_its_share_waits_no_longer_than_another_pauses(voi
 	drive_exit(&d);
 }
 
-/* Who is too far ahead leaves tags: with the rest of them, others may come at any time. */
-static void test_who_is_too_far_ahead_stages_no_more_than_its_part(void)
-{
-	struct fl_req rqs[3] = { [0 ... 2] = { .op = FL_READ, .bytes = 4096 } };
-	struct fl_flow *flow[2];
-	struct fl_queue *ahead;
-	unsigned int i;
-
-	rig(1);
-	fl_set(d.dev, "throttle_nsec", 1000);
-	for (i = 0; i < 2; i++)
-		flow[i] = fl_flow_create(d.dev, NULL, 100);
-	for (i = 0; i < 2; i++)
-		fl_submit(d.dev, 0, flow[i], &rqs[i]);
-	ahead = fl_flow_queue(flow[0], 0);
-	CHECK(fl_next(d.dev, 0) == &rqs[0] && !ahead->throttled, "it is not ahead");
-	fl_submit(d.dev, 0, flow[0], &rqs[2]);
-	CHECK(ahead->throttled, "by a request");
-	CHECK(fl_next(d.dev, 0) == &rqs[1] && fl_next(d.dev, 0) == &rqs[2], "in turns");
-	CHECK(!ahead->throttled, "no longer ahead");
-	for (i = 0; i < 3; i++)
-		fl_done(&rqs[i]);
-	drive_exit(&d);
-}
-
 static const struct test tests[] = {
 	{ "flashfq: who was alone, then idle, is not behind who comes",
 	  test_who_was_alone_then_idle_is_not_behind },
@@ -199,8 +174,6 @@ static const struct test tests[] = {
 	  test_a_pause_longer_than_anticipated_holds_nobody_up },
 	{ "flashfq: who is within its share waits no longer than another pauses",
 	  test_who_is_within_its_share_waits_no_longer_than_another_pauses },
-	{ "flashfq: who is too far ahead stages no more than its part of the tags",
-	  test_who_is_too_far_ahead_stages_no_more_than_its_part },
 	{}
 };
 

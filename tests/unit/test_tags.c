@@ -23,6 +23,7 @@ static struct taker takers[MOST];
 static unsigned int nr_takers;
 static struct taker *order[MOST]; /* a ring: who has a tag, the oldest first */
 static unsigned int oldest, nr_have;
+static bool held_back; /* what has a tag is sent only just before it gives that back */
 
 static void nothing(void *ctx, unsigned int index)
 {
@@ -40,6 +41,8 @@ static void has_it(struct taker *t)
 	t->has = true;
 	t->given++;
 	order[(oldest + nr_have++) % MOST] = t;
+	if (!held_back)
+		fl_tag_sent(t->wait.queue);
 }
 
 static void granted(void *ctx, struct fl_tag_wait *wait)
@@ -56,6 +59,7 @@ static void begin(void (*on_granted)(void *ctx, struct fl_tag_wait *wait))
 	fl_set_tags(dev, TAGS);
 	memset(takers, 0, sizeof(takers));
 	nr_takers = nr_have = oldest = 0;
+	held_back = false;
 }
 
 static struct fl_queue *queue_of(struct fl_flow *flow)
@@ -69,13 +73,12 @@ static void take(struct taker *t)
 		has_it(t);
 }
 
-/* @nr that want a tag each, of a new flow, which is throttled: it may not use what others leave. */
-static struct fl_flow *greedy(struct fl_flow *parent, u32 weight, unsigned int nr, u32 bytes)
+/* @nr that want a tag each, of a new flow. */
+static struct fl_flow *deep(struct fl_flow *parent, u32 weight, unsigned int nr, u32 bytes)
 {
 	struct fl_flow *flow = fl_flow_create(dev, parent, weight);
 
 	fl_flow_set_busy(flow, true);
-	queue_of(flow)->throttled = true;
 	for (; nr; nr--) {
 		takers[nr_takers].flow = flow;
 		takers[nr_takers].wait.op = FL_READ;
@@ -84,31 +87,37 @@ static struct fl_flow *greedy(struct fl_flow *parent, u32 weight, unsigned int n
 	return flow;
 }
 
-static void all_take(void)
+/* Those from @first on. */
+static void take_from(unsigned int first)
 {
-	unsigned int i;
-
 	fl_flows_update_shares(dev);
-	for (i = 0; i < nr_takers; i++)
-		take(&takers[i]);
+	for (; first < nr_takers; first++)
+		take(&takers[first]);
+}
+
+/* The oldest tag comes back. */
+static struct taker *give(void)
+{
+	struct taker *t = order[oldest++ % MOST];
+
+	nr_have--;
+	t->has = false;
+	if (held_back)
+		fl_tag_sent(t->wait.queue);
+	fl_tag_give(t->wait.queue);
+	return t;
 }
 
 /* The oldest tags come back, so many, and those who had them want the next. */
 static void go_on(unsigned long nr)
 {
-	for (; nr; nr--) {
-		struct taker *t = order[oldest++ % MOST];
-
-		nr_have--;
-		t->has = false;
-		fl_tag_give(t->wait.queue);
-		take(t);
-	}
+	for (; nr; nr--)
+		take(give());
 }
 
-static unsigned int held_below(struct fl_flow *flow)
+static unsigned int unsent_below(struct fl_flow *flow)
 {
-	return atomic_read(&queue_of(flow)->below.taken);
+	return atomic_read(&queue_of(flow)->unsent_below);
 }
 
 static unsigned long given_to(struct fl_flow *flow)
@@ -128,65 +137,83 @@ static void end(void)
 
 	for (i = 0; i < nr_takers; i++)
 		takers[i].given = 0;
-	while (nr_have) {
-		nr_have--;
-		fl_tag_give(order[oldest++ % MOST]->wait.queue);
-	}
+	while (nr_have)
+		give();
 	for (i = 0; i < nr_takers; i++)
-		CHECK(takers[i].given <= 1 && !atomic_read(&queue_of(takers[i].flow)->own.taken),
+		CHECK(takers[i].given <= 1 && !atomic_read(&queue_of(takers[i].flow)->tags),
 		      "whoever waited has had a tag, and gave it back");
 	fl_dev_destroy(dev);
 }
 
-static void test_a_tenant_with_300_groups_holds_its_part(void)
+static void test_a_tenant_with_300_groups_keeps_no_more_than_its_part_waiting(void)
 {
 	struct fl_flow *many, *one;
 	unsigned int i;
 
 	begin(granted);
+	held_back = true;
 	many = fl_flow_create(dev, NULL, 100);
 	for (i = 0; i < 300; i++)
-		greedy(many, 100, 3, 4096);
-	one = greedy(NULL, 900, 256, 4096);
-	all_take();
-	CHECK(held_below(many) == 12, "a tenth of 7/8 of %d tags: %u", TAGS, held_below(many));
-	CHECK(nr_have == 112, "%u", nr_have);
+		deep(many, 100, 3, 4096);
+	one = deep(NULL, 900, 256, 4096);
+	take_from(0);
+	CHECK(unsent_below(many) == 6, "a tenth of half of %d tags: %u", TAGS, unsent_below(many));
+	CHECK(fl_tags_own(queue_of(one)) == 57, "nine tenths: %u", fl_tags_own(queue_of(one)));
 	go_on(20000);
-	CHECK(held_below(many) == 12, "%u", held_below(many));
-	CHECK(nr_have == 112, "%u", nr_have);
+	CHECK(unsent_below(many) == 6, "%u", unsent_below(many));
 	for (i = 0; i < 900; i++)
 		CHECK(takers[i].given > 0, "each of the 300 has its turn");
-	CHECK_NEAR(given_to(one), 9.0 * (20112 - given_to(one)), 0.08);
 	end();
 }
 
-static void test_what_is_due_goes_before_what_is_less_than_a_place(void)
+static void test_who_is_held_back_leaves_tags_to_others(void)
 {
-	unsigned long before;
-	struct fl_flow *one;
-	unsigned int i;
+	struct fl_flow *one, *other;
 
 	begin(granted);
-	for (i = 0; i < 300; i++)
-		greedy(NULL, 100, 1, 4096);
-	all_take();
-	CHECK(nr_have == 112, "those of less than a place have all of them: %u", nr_have);
-	one = greedy(NULL, 10000, 256, 4096); /* a quarter is due to it: 28 */
-	fl_flows_update_shares(dev);
-	for (i = 300; i < nr_takers; i++)
-		take(&takers[i]);
-	CHECK(given_to(one) == 0, "it waits for tags: %lu", given_to(one));
-	go_on(28);
-	CHECK(given_to(one) == 28, "it has the next ones: %lu", given_to(one));
-	before = given_to(one);
-	go_on(10000);
-	CHECK_NEAR(given_to(one) - before, 2500, 0.02);
+	held_back = true;
+	one = deep(NULL, 900, 300, 4096);
+	take_from(0);
+	CHECK(given_to(one) == TAGS / 2, "half of %d, though nobody else wants any: %lu", TAGS, given_to(one));
+	other = deep(NULL, 100, 10, 4096);
+	take_from(300);
+	CHECK(given_to(other) == 6, "a tenth of that: %lu", given_to(other));
+	end();
+}
+
+static void test_what_others_leave_may_be_used(void)
+{
+	struct fl_flow *alone;
+
+	begin(granted);
+	alone = deep(NULL, 100, 300, 4096);
+	deep(NULL, 900, 1, 4096);
+	take_from(0);
+	CHECK(given_to(alone) == TAGS, "what is sent is not limited: %lu", given_to(alone));
+	end();
+}
+
+static void test_who_was_idle_has_the_next_tag(void)
+{
+	struct fl_flow *idle;
+
+	begin(granted);
+	deep(NULL, 1000, 300, 4096);
+	deep(fl_flow_create(dev, NULL, 1000), 1000, 300, 4096);
+	take_from(0);
+	go_on(1000);
+	CHECK(nr_have == TAGS, "%u", nr_have);
+	idle = deep(NULL, 100, 1, 4096);
+	fl_flow_set_busy(idle, false); /* until its request is there */
+	take(&takers[nr_takers - 1]);
+	go_on(3); /* one of each of the others may be as late */
+	CHECK(given_to(idle) == 1, "it has one of the next three");
 	end();
 }
 
 /*
- * Below a flow that has four places, twenty flows of weight 100 that send @bytes, and twenty
- * of @weight that send 4 KiB: what these send for each request of the others, in @turns.
+ * Below a flow, twenty flows of weight 100 that send @bytes, and twenty of @weight that send
+ * 4 KiB, beside another flow: what these send for each request of the others, in @turns.
  */
 static double by_turns(u32 bytes, u32 weight, unsigned int turns)
 {
@@ -195,14 +222,13 @@ static double by_turns(u32 bytes, u32 weight, unsigned int turns)
 	unsigned int i;
 
 	begin(granted);
-	many = fl_flow_create(dev, NULL, 100);
+	many = fl_flow_create(dev, NULL, 1000);
 	for (i = 0; i < 20; i++) {
-		some[i] = greedy(many, 100, 2, bytes);
-		others[i] = greedy(many, weight, 2, 4096);
+		some[i] = deep(many, 100, 10, bytes);
+		others[i] = deep(many, weight, 10, 4096);
 	}
-	greedy(NULL, 3000, 256, 4096);
-	all_take();
-	CHECK(held_below(many) == 4, "%u", held_below(many));
+	deep(NULL, 1000, 256, 4096);
+	take_from(0);
 	go_on(turns);
 	for (i = 0; i < 20; i++) {
 		s += given_to(some[i]);
@@ -222,63 +248,71 @@ static void test_large_requests_gain_nothing(void)
 	CHECK_NEAR(by_turns(65536, 100, 200000), 16.0, 0.08);
 }
 
-static void test_what_others_leave_may_be_used(void)
+static void test_many_small_cgroups_have_no_more_turns_than_their_parent(void)
 {
-	struct fl_flow *alone, *inner, *busy;
-
-	begin(granted);
-	alone = greedy(NULL, 100, 300, 4096);
-	queue_of(alone)->throttled = false;
-	greedy(NULL, 900, 1, 4096);
-	all_take();
-	CHECK(nr_have == 97, "up to 3/4 of %d tags, and 1: %u", TAGS, nr_have);
-	end();
-
-	begin(granted);
-	greedy(NULL, 100, 300, 4096);
-	inner = fl_flow_create(dev, NULL, 100);
-	busy = greedy(inner, 100, 300, 4096);
-	queue_of(busy)->throttled = false;
-	greedy(inner, 900, 1, 4096);
-	all_take();
-	CHECK(held_below(inner) == 49, "of 56 places, up to 6/7, and 1: %u", held_below(inner));
-	end();
-}
-
-/* One of two cgroups has taken all that their parent has, and more, while others left it. */
-static void test_who_has_less_than_its_part_gets_it_at_once_in_a_full_cgroup(void)
-{
-	struct fl_flow *inner, *busy, *steady;
-
-	begin(granted);
-	greedy(NULL, 100, 1, 4096);
-	inner = fl_flow_create(dev, NULL, 100);
-	busy = greedy(inner, 100, 300, 4096);
-	queue_of(busy)->throttled = false;
-	steady = greedy(inner, 100, 10, 4096);
-	all_take();
-	CHECK(held_below(inner) > 56 + 10, "of 56 places: %u", held_below(inner));
-	CHECK(given_to(steady) == 10, "of 28 that are its part: %lu", given_to(steady));
-	end();
-}
-
-/* All tags that there are belong to one that always has its part. */
-static void test_who_was_idle_does_not_wait_behind_those_that_were_not(void)
-{
-	struct fl_flow *idle;
+	struct fl_flow *many, *one;
 	unsigned int i;
 
 	begin(granted);
-	greedy(NULL, 100, 300, 4096);
-	for (i = 0; i < 30; i++)
-		greedy(NULL, 1, 10, 4096);
-	all_take();
-	CHECK(nr_have == 112, "%u", nr_have);
-	idle = greedy(NULL, 100, 1, 4096);
-	fl_flow_set_busy(idle, false); /* until its request is there */
-	take(&takers[nr_takers - 1]);
-	go_on(1);
-	CHECK(given_to(idle) == 1, "it has the next one");
+	many = fl_flow_create(dev, NULL, 100);
+	for (i = 0; i < 300; i++)
+		deep(many, 100, 3, 4096);
+	one = deep(NULL, 900, 256, 4096);
+	take_from(0);
+	for (i = 0; i < nr_takers; i++)
+		takers[i].given = 0;
+	go_on(20000);
+	CHECK_NEAR((double)given_to(one), 18000, 0.02);
+	end();
+}
+
+static void test_of_those_that_are_as_late_the_first_goes_first(void)
+{
+	unsigned int i, first;
+
+	begin(granted);
+	deep(NULL, 100, TAGS, 4096);
+	take_from(0);
+	first = nr_takers;
+	for (i = 0; i < 300; i++)
+		deep(NULL, 100, 1, 4096);
+	take_from(first);
+	for (i = 0; i < TAGS; i++) {
+		give();
+		CHECK(takers[first + i].given == 1 && !takers[first + i + 1].given, "the %uth", i);
+	}
+	end();
+}
+
+/* As a submitter that sleeps until it has a tag, and is not back before somebody else has had the next one. */
+static void test_who_waits_with_one_at_a_time_has_its_turns(void)
+{
+	unsigned int i, n, next = 0, big = 0;
+	bool waits = false;
+
+	begin(granted);
+	deep(NULL, 1000, TAGS, 4096);
+	for (i = 0; i < 20; i++)
+		deep(NULL, 100, 20, 4096);
+	fl_flows_update_shares(dev);
+	for (i = TAGS; i < nr_takers; i++)
+		take(&takers[i]);
+	for (n = 0; n < 30000; n++) {
+		unsigned long before = takers[next].given;
+		struct taker *t = give();
+
+		if (t >= takers + TAGS)
+			take(t);
+		if (waits && takers[next].given > before) {
+			big++;
+			waits = false;
+			next = (next + 1) % TAGS;
+		} else if (!waits && !takers[next].has) {
+			take(&takers[next]);
+			waits = true;
+		}
+	}
+	CHECK_NEAR((double)big, 10000, 0.05);
 	end();
 }
 
@@ -327,6 +361,7 @@ static void *take_and_give(void *arg)
 				sched_yield();
 			break;
 		case 2:
+			fl_tag_sent(slot->taker.wait.queue);
 			fl_tag_give(slot->taker.wait.queue);
 			slot->taker.given++;
 			__atomic_store_n(&slot->state, 0, __ATOMIC_RELEASE);
@@ -352,7 +387,6 @@ static void test_no_wakeup_is_lost(void)
 	for (i = 0; i < ARRAY_SIZE(leaves); i++) {
 		leaves[i] = fl_flow_create(dev, i < 6 ? inner : NULL, i < 6 ? 1 : 100);
 		fl_flow_set_busy(leaves[i], true);
-		queue_of(leaves[i])->throttled = i % 2;
 	}
 	fl_flows_update_shares(dev);
 	for (i = 0; i < THREADS; i++)
@@ -360,25 +394,27 @@ static void test_no_wakeup_is_lost(void)
 	for (i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	for (i = 0; i < ARRAY_SIZE(leaves); i++)
-		CHECK(!atomic_read(&queue_of(leaves[i])->own.taken), "all places were given back");
-	CHECK(!held_below(inner), "%u", held_below(inner));
+		CHECK(!atomic_read(&queue_of(leaves[i])->tags), "all tags were given back");
+	CHECK(!unsent_below(inner), "%u", unsent_below(inner));
+	CHECK(!atomic_read(&dev->hwqs[0]->tags_taken), "%u", atomic_read(&dev->hwqs[0]->tags_taken));
 	fl_dev_destroy(dev);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
-		{ "a tenant with 300 groups holds its part of the tags",
-		  test_a_tenant_with_300_groups_holds_its_part },
-		{ "what is due goes before what is less than a place",
-		  test_what_is_due_goes_before_what_is_less_than_a_place },
+		{ "a tenant with 300 groups keeps no more than its part waiting",
+		  test_a_tenant_with_300_groups_keeps_no_more_than_its_part_waiting },
+		{ "who is held back leaves tags to others", test_who_is_held_back_leaves_tags_to_others },
+		{ "what others leave may be used", test_what_others_leave_may_be_used },
+		{ "who was idle has the next tag", test_who_was_idle_has_the_next_tag },
 		{ "turns come by weight", test_turns_come_by_weight },
 		{ "large requests gain nothing", test_large_requests_gain_nothing },
-		{ "what others leave may be used", test_what_others_leave_may_be_used },
-		{ "who has less than its part of a cgroup gets it at once, though others have taken all",
-		  test_who_has_less_than_its_part_gets_it_at_once_in_a_full_cgroup },
-		{ "who was idle does not wait behind those that were not",
-		  test_who_was_idle_does_not_wait_behind_those_that_were_not },
+		{ "many small cgroups have no more turns than their parent",
+		  test_many_small_cgroups_have_no_more_turns_than_their_parent },
+		{ "of those that are as late the first goes first",
+		  test_of_those_that_are_as_late_the_first_goes_first },
+		{ "who waits with one at a time has its turns", test_who_waits_with_one_at_a_time_has_its_turns },
 		{ "no wake-up is lost among threads", test_no_wakeup_is_lost },
 		{ NULL, NULL },
 	};
