@@ -117,6 +117,10 @@ struct fl_heap {
 	struct fl_heap_entry *first; /* the least; NULL: it is empty, which is also asked without the lock */
 };
 
+/* Of fl_queue.tags: a tag, and one whose request is not sent yet. */
+#define FL_TAG_ONE 1
+#define FL_TAG_UNSENT (1 << 16)
+
 struct fl_queue {
 	/* On this line is what each request touches. */
 	struct fl_flow *flow;
@@ -311,6 +315,18 @@ static inline void fl_stage(struct fl_req *rq, struct list_head *list, bool at_h
 	list_add(fl_req_node(rq), after);
 }
 #endif
+
+/* How many of @queue's own requests have a tag. */
+static inline unsigned int fl_tags_own(const struct fl_queue *queue)
+{
+	return (u32)atomic_read(&queue->tags) % FL_TAG_UNSENT;
+}
+
+/* Has @queue no request but one, if any? Any context, no lock: a stale read is off by what is done just now. */
+static inline bool fl_queue_has_one(const struct fl_queue *queue)
+{
+	return atomic_read(&queue->held) <= 1 && fl_tags_own(queue) <= 1;
+}
 
 static inline void __fl_queue_account(struct fl_queue *queue, enum fl_op op, u32 bytes, u64 cost)
 {

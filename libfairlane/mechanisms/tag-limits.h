@@ -11,9 +11,9 @@
  *
  *   Limits   Those that are not sent yet are limited, level by level: a flow has
  *            its part of half of the tags, for its own requests and all that is
- *            below it; one at least. What was sent is no longer
- *            counted, except in the drive's lowest class: there it waits, too. So a tenant keeps no
- *            more than its part waiting, however many cgroups it makes of itself:
+ *            below it; one at least. So a tenant keeps no more than its part
+ *            waiting, however many cgroups it makes of itself. What was sent no
+ *            longer counts, except in the drive's lowest class: there it waits, too.
  *
  *		root ── one (weight 900)       57 of 128 tags
  *		     └─ many (weight 100)       6         ── 300 cgroups, each 1
@@ -57,29 +57,24 @@ static inline void fl_tags_init(struct fl_queue *queue, struct fl_queue *up)
 
 /* ---- Counts and limits: no lock --------------------------------------------- */
 
-/* Of fl_queue.tags: a tag, and one whose request is not sent yet. */
-#define FL_TAG_ONE 1
-#define FL_TAG_UNSENT (1 << 16)
-
-/* How many of @queue's own requests have a tag. */
-static inline unsigned int fl_tags_own(const struct fl_queue *queue)
+/* How many of @queue's flow, with all below it, are not sent. */
+static inline int __fl_tags_unsent(const struct fl_queue *queue)
 {
-	return (u32)atomic_read(&queue->tags) % FL_TAG_UNSENT;
+	int own = atomic_read(&queue->tags) / FL_TAG_UNSENT;
+
+	return own + atomic_read(&queue->unsent_below);
 }
 
-/* Has @queue's flow as many that are not sent as it may, with all below it? The root may have any number. */
+/* Has it as many as it may? The root may have any number. */
 static inline bool __fl_tags_full(const struct fl_queue *queue)
 {
 	const struct fl_flow *flow = queue->flow;
 	u64 half = READ_ONCE(queue->hwq->tags) / 2;
-	int unsent = atomic_read(&queue->tags) / FL_TAG_UNSENT;
 	u32 part = READ_ONCE(flow->part);
 
-	if (!queue->up)
-		return false;
 	if (unlikely(!READ_ONCE(flow->active_weight)))
 		part = fl_flow_part_if_active(flow);
-	return unsent + atomic_read(&queue->unsent_below) >= max_t(int, half * part / FL_SHARE_ONE, 1);
+	return queue->up && __fl_tags_unsent(queue) >= max_t(int, half * part / FL_SHARE_ONE, 1);
 }
 
 static inline bool __fl_tags_free(const struct fl_hwq *hwq)
@@ -144,7 +139,7 @@ static inline struct fl_tag_wait *__fl_turns_first(struct fl_queue *at)
 	return first ? list_first_entry(&at->waiting, struct fl_tag_wait, node) : NULL;
 }
 
-/* It was @turn's at @at, for a request of @cost; __fl_turns_update() comes next. */
+/* @turn at @at has had a tag, for a request of @cost; __fl_turns_update() comes next. */
 static inline void __fl_turn_over(struct fl_queue *at, struct fl_heap_entry *turn, u64 cost, u32 weight)
 {
 	u64 advance = min_t(u64, div64_u64(cost * FL_WEIGHT_MAX, weight), FL_VT_MOST);
@@ -171,7 +166,10 @@ static inline void __fl_tags_grant(struct fl_tag_wait *wait, struct list_head *r
 	__fl_turns_update(wait->queue);
 }
 
-/* Something has changed for @queue's flow: tags may be free, and others may have them. */
+/*
+ * Something has changed for @queue's flow: tags may be free, and others may have them. @new waits from now
+ * on; NULL: nobody new.
+ */
 static inline void __fl_tags_go_on(struct fl_queue *queue, struct fl_tag_wait *new)
 {
 	struct fl_hwq *hwq = queue->hwq;

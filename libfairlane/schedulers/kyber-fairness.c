@@ -116,7 +116,7 @@ struct kf_hwq {
 	struct fl_hwq hwq;
 	/* Under hwq->lock. */
 	struct kf_turns {
-		struct list_head fresh; /* kf_domain.ready of queues that were empty: first turns */
+		struct list_head fresh; /* kf_domain.ready of queues that had nothing, here or in the drive: first turns */
 		struct list_head ready; /* of the others, in order of turn */
 		/* Places in the drive, and those of this hardware queue. Do not change. */
 		struct fl_limit *depth;
@@ -488,7 +488,8 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	fl_stage(rq, &kd->rqs, at_head);
 	if (list_empty(&kd->ready) && list_empty(&kq->throttled))
-		list_add_tail(&kd->ready, &khq->turns[op].fresh);
+		list_add_tail(&kd->ready,
+			      fl_queue_has_one(queue) ? &khq->turns[op].fresh : &khq->turns[op].ready);
 	if (fl_flow_touch(queue)) /* the last: a call in the midst of it would cost every request */
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
 }
