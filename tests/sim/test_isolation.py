@@ -363,6 +363,18 @@ def test_a_crowd_of_cgroups_takes_no_more_than_its_due(knob: str, examples: int)
     nobody_takes_more(knob, examples, knob in CROWDED, [SLOTS], [40, 100])
 
 
+@pytest.mark.parametrize("knob", ["fairlane", "flashfq", "kyber-fairness", "mqflashfq", "mqfq"])
+def test_300_cgroups_that_come_in_step_take_no_more_than_their_parent_is_due(knob: str) -> None:
+    """One request each, every 250 ms: together twice as much as the drive can do. Each has been idle before."""
+    comes = [{"from_ns": at * 250_000_000, "to_ns": at * 250_000_000 + 1_000_000} for at in range(16)]
+    tenants = [*(tenant(f"one-{i}", 100, parent="many", phases=comes) for i in range(300)), tenant("deep", 900, **DEEP)]
+    what: dict[str, Any] = {"cgroups": [cgroup("many", 100)], "warmup_ns": WARMUP_NS, "tunables": {}}
+    slow = null_drive(CORES, 32, 200_000_000)
+    found = simulate(run_of(tenants, slow, knob, CORES, 3.0, **what))
+    got = {each["name"]: sum(each["series"]["bytes"]) for each in found["tenants"]}
+    assert got["deep"] >= 0.8 * sum(got.values())
+
+
 @pytest.mark.parametrize("knob", ["flashfq", "kyber-fairness", "mqflashfq", "mqfq"])
 def test_who_was_idle_has_a_tag_though_others_use_all(knob: str) -> None:
     writers: Json = {"parent": "g1", "jobs": 16, "depth": 64, "bytes": 262144, "read_percent": 0, "random": False}
