@@ -185,7 +185,7 @@ static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 	struct fl_sleeper sleeper = {
 		.wait = {
 			.queue = queue,
-			.op = fl_opf_op(bio->bi_opf),
+			.op = fl_bio_op(bio),
 			.bytes = bio->bi_iter.bi_size,
 		},
 		.granted = COMPLETION_INITIALIZER_ONSTACK(sleeper.granted),
@@ -196,10 +196,10 @@ static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 	rcu_read_lock();
 	taken = !fl_asks(kdev) || fl_tags_take(&sleeper.wait);
 	rcu_read_unlock();
-	if (likely(taken))
+	if (likely(taken) || try_wait_for_completion(&sleeper.granted))
 		return 0;
 	trace_fairlane_tag_wait(disk_devt(kdev->q->disk), queue->hwq->index,
-				fl_tags_own(queue));
+				atomic_read(&queue->unsent));
 	return fl_tags_wait(kdev, hctx, &sleeper.granted);
 }
 
@@ -342,10 +342,14 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	/* The bios end before the request does. */
 	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 	rq->elv.priv[0] = queue;
+	atomic_inc(&queue->held);
+	smp_mb__after_atomic(); /* against fl_flow_age() */
 	if (admits)
 		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
 	rq->elv.icq = (void *)(uintptr_t)waited;
 	rq->rq_flags |= admits ? FL_RQF_COUNTED : FL_RQF_COUNTED | FL_RQF_UNSENT;
+	if (op_is_flush(bio->bi_opf)) /* its flush comes first, of which no scheduler hears */
+		fl_tags_request_sent(rq);
 }
 
 /* @bio needs no tag, as it became a part of @rq. Maybe under hwq->lock. */
@@ -416,6 +420,7 @@ static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 	rq->elv.icq = NULL;
 	fl_tags_leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns, sent);
 	rq->elv.priv[0] = NULL;
+	atomic_dec(&queue->held);
 	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
 }
 

@@ -28,7 +28,7 @@ TRACE_EVENT(fairlane_refill,
 		  __entry->period_over ? "period" : "spent", __entry->total, __entry->used)
 );
 
-/* A task waits because its cgroup holds its part of the scheduler tags. */
+/* A task waits for a scheduler tag: all are taken, or its cgroup, or one above it, has its part of them waiting. */
 TRACE_EVENT(fairlane_tag_wait,
 	TP_PROTO(dev_t dev, unsigned int hwq, int held),
 	TP_ARGS(dev, hwq, held),

@@ -299,7 +299,7 @@ static bool fl_counts_wrong(struct fl_kdev *kdev)
 			struct fl_queue *queue = fl_flow_queue(flow, i);
 
 			wrong |= queue && (atomic_read(&queue->held) < 0 ||
-					   atomic_read(&queue->tags) < 0 ||
+					   atomic_read(&queue->unsent) < 0 ||
 					   atomic_read(&queue->unsent_below) < 0);
 		}
 	}

@@ -80,7 +80,7 @@ struct fl_hwq {
 	unsigned int tags; /* scheduler tags; the host's, read locklessly (tag-limits.h) */
 	spinlock_t lock;
 	/* Of tag-limits.h. */
-	atomic_t tags_taken; /* by requests, sent or not; written as fl_queue.tags is */
+	atomic_t tags_taken; /* by requests, sent or not, but for the root's; written as fl_queue.unsent is */
 	unsigned int tags_wanted; /* by how many that wait; under tags_lock, also read without */
 	spinlock_t tags_lock; /* irq-safe; taken with any other held */
 } ____cacheline_aligned_in_smp;
@@ -92,8 +92,8 @@ struct fl_flow {
 
 	/* See weights.h. Written under dev->lock; those of this line seldom, and read by every request. */
 	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
-	u32 share; /* read locklessly: a stale share sizes one tag limit or stat line wrongly */
-	u32 part; /* the same with all that is below; of an inactive flow it is an old one */
+	u32 share; /* read locklessly: a stale share is off in one stat line */
+	u32 part; /* the same with all that is below; of an inactive flow it is an old one; sizes tag limits */
 	u64 part_at; /* dev->shares_at, when that was computed */
 	u32 weight; /* read locklessly by schedulers that divide by it: a stale one is off for a request */
 	/* How long 99 of 100 of its requests may take in the drive; 0: any time. Set by the
@@ -117,23 +117,18 @@ struct fl_heap {
 	struct fl_heap_entry *first; /* the least; NULL: it is empty, which is also asked without the lock */
 };
 
-/* Of fl_queue.tags: a tag, and one whose request is not sent yet. */
-#define FL_TAG_ONE 1
-#define FL_TAG_UNSENT (1 << 16)
-
 struct fl_queue {
 	/* On this line is what each request touches. */
 	struct fl_flow *flow;
 	struct fl_hwq *hwq;
 	struct fl_queue *up; /* the nearest ancestor's; NULL for the root. Does not change */
 	/*
-	 * Requests that exist, staged or in flight; those that own counts need
-	 * not be in it. Written by the host, with a full barrier between
+	 * Requests that exist, staged or in flight. Written by the host, with a full barrier between
 	 * counting a request and inserting it (see fl_flows_age()).
 	 */
 	atomic_t held;
 	/* See tag-limits.h. Written by whoever takes, uses and gives back a tag; a stale read costs one more or less. */
-	atomic_t tags, unsent_below;
+	atomic_t unsent, unsent_below; /* of its own, and of all below it: tags whose requests are not sent */
 	/* Those that wait for one: under hwq->tags_lock; that there are none is also read without. */
 	struct list_head waiting; /* fl_tag_wait.node, for its own requests */
 	struct fl_heap turns; /* of those, and of the queues right below it, that may have one */
@@ -315,18 +310,6 @@ static inline void fl_stage(struct fl_req *rq, struct list_head *list, bool at_h
 	list_add(fl_req_node(rq), after);
 }
 #endif
-
-/* How many of @queue's own requests have a tag. */
-static inline unsigned int fl_tags_own(const struct fl_queue *queue)
-{
-	return (u32)atomic_read(&queue->tags) % FL_TAG_UNSENT;
-}
-
-/* Has @queue no request but one, if any? Any context, no lock: a stale read is off by what is done just now. */
-static inline bool fl_queue_has_one(const struct fl_queue *queue)
-{
-	return atomic_read(&queue->held) <= 1 && fl_tags_own(queue) <= 1;
-}
 
 static inline void __fl_queue_account(struct fl_queue *queue, enum fl_op op, u32 bytes, u64 cost)
 {

@@ -84,7 +84,7 @@ struct job {
 	struct request *held; /* its next request, until it has a tag */
 	struct fl_tag_wait wait; /* for its part of the tags */
 	bool admitted; /* it has had that; what it may lack is a tag */
-	bool granted; /* it has had its place; what it may lack is a tag */
+	bool granted; /* it has had its turn */
 	bool woken; /* for a tag */
 	struct job *waiting_next; /* in a wait_list */
 	u64 random; /* generator */

@@ -25,8 +25,8 @@
  *            by its weight (start-time fair queueing). So neither many requests nor
  *            large ones gain, and nobody is without a turn.
  *
- * With both, the scheduler always finds something of those who are behind, and what it
- * finds has come in by weight.
+ * With both, the scheduler finds something of those who are behind, and what it finds has come
+ * in by weight.
  *
  * Who comes back to wait goes on from where it was, or from the last turn less what that was
  * worth, if that is later. A flow whose weight gives it ten turns for one of another's
@@ -60,21 +60,18 @@ static inline void fl_tags_init(struct fl_queue *queue, struct fl_queue *up)
 /* How many of @queue's flow, with all below it, are not sent. */
 static inline int __fl_tags_unsent(const struct fl_queue *queue)
 {
-	int own = atomic_read(&queue->tags) / FL_TAG_UNSENT;
+	int own = atomic_read(&queue->unsent);
 
 	return own + atomic_read(&queue->unsent_below);
 }
 
-/* Has it as many as it may? The root may have any number. */
+/* Has @queue's flow as many as it may? Of one that is idle, its part is an old one. Not the root's. */
 static inline bool __fl_tags_full(const struct fl_queue *queue)
 {
-	const struct fl_flow *flow = queue->flow;
 	u64 half = READ_ONCE(queue->hwq->tags) / 2;
-	u32 part = READ_ONCE(flow->part);
+	int part = half * READ_ONCE(queue->flow->part) / FL_SHARE_ONE;
 
-	if (unlikely(!READ_ONCE(flow->active_weight)))
-		part = fl_flow_part_if_active(flow);
-	return queue->up && __fl_tags_unsent(queue) >= max_t(int, half * part / FL_SHARE_ONE, 1);
+	return __fl_tags_unsent(queue) >= max_t(int, part, 1);
 }
 
 static inline bool __fl_tags_free(const struct fl_hwq *hwq)
@@ -84,22 +81,26 @@ static inline bool __fl_tags_free(const struct fl_hwq *hwq)
 	return atomic_read(&hwq->tags_taken) < tags;
 }
 
-/* May @queue's flow have a tag, if nobody waits? */
+/* May @queue's flow have a tag now? */
 static inline bool __fl_tags_may_take(const struct fl_queue *queue)
 {
 	if (!__fl_tags_free(queue->hwq))
 		return false;
-	for (; queue; queue = queue->up)
+	for (; queue->up; queue = queue->up)
 		if (__fl_tags_full(queue))
 			return false;
-	return true;
+	return !READ_ONCE(queue->turns.first); /* nobody waits who may have one */
 }
 
-/* For a request that must not wait, too: its flow pays for it with the next ones. */
+/*
+ * For a request that must not wait, too. The root's have any number, of which some may still wait
+ * for a tag; so they do not count among those that are taken.
+ */
 static inline void fl_tags_take_anyway(struct fl_queue *queue)
 {
-	atomic_inc(&queue->hwq->tags_taken);
-	atomic_add(FL_TAG_UNSENT + FL_TAG_ONE, &queue->tags);
+	if (queue->up)
+		atomic_inc(&queue->hwq->tags_taken);
+	atomic_inc(&queue->unsent);
 	smp_mb__after_atomic(); /* against fl_flow_age() */
 	while ((queue = queue->up))
 		atomic_inc(&queue->unsent_below);
@@ -207,7 +208,7 @@ static inline void __fl_tags_go_on(struct fl_queue *queue, struct fl_tag_wait *n
 static inline bool fl_tags_take(struct fl_tag_wait *wait)
 {
 	/* Two at once may take one more than there is; that costs others a tag for a while. */
-	if (unlikely(READ_ONCE(wait->queue->hwq->tags_wanted) || !__fl_tags_may_take(wait->queue))) {
+	if (unlikely(!__fl_tags_may_take(wait->queue))) {
 		__fl_tags_go_on(wait->queue, wait);
 		return false;
 	}
@@ -228,7 +229,7 @@ static inline void fl_tags_sent(struct fl_queue *queue)
 {
 	struct fl_queue *up = queue;
 
-	atomic_sub(FL_TAG_UNSENT, &queue->tags);
+	atomic_dec(&queue->unsent);
 	while ((up = up->up))
 		atomic_dec(&up->unsent_below);
 	__fl_tags_changed(queue);
@@ -237,8 +238,8 @@ static inline void fl_tags_sent(struct fl_queue *queue)
 /* A request of @queue gives back its tag, after fl_tags_sent(). Any context. */
 static inline void fl_tags_give(struct fl_queue *queue)
 {
-	atomic_sub(FL_TAG_ONE, &queue->tags);
-	atomic_dec(&queue->hwq->tags_taken);
+	if (queue->up)
+		atomic_dec(&queue->hwq->tags_taken);
 	__fl_tags_changed(queue);
 }
 

@@ -258,7 +258,7 @@ static inline bool fl_flow_wants(struct fl_flow *flow)
 
 		if (!q)
 			continue;
-		if (atomic_read(&q->held) || atomic_read(&q->tags) || !list_empty(&q->waiting)) {
+		if (atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting)) {
 			flow->seen_at = at;
 			return true;
 		}

@@ -488,8 +488,8 @@ static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 	fl_stage(rq, &kd->rqs, at_head);
 	if (list_empty(&kd->ready) && list_empty(&kq->throttled))
-		list_add_tail(&kd->ready,
-			      fl_queue_has_one(queue) ? &khq->turns[op].fresh : &khq->turns[op].ready);
+		list_add_tail(&kd->ready, atomic_read(&queue->held) <= 1 ? &khq->turns[op].fresh :
+									     &khq->turns[op].ready);
 	if (fl_flow_touch(queue)) /* the last: a call in the midst of it would cost every request */
 		kf_activate(to_kf_dev(queue->hwq->dev), queue->flow);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "user.h"
+#include "mechanisms/tag-limits.h"
 #include "test.h"
 
 #define TAGS 128
@@ -135,12 +136,11 @@ static void end(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < nr_takers; i++)
-		takers[i].given = 0;
 	while (nr_have)
 		give();
+	CHECK(!dev->hwqs[0]->tags_wanted && !atomic_read(&dev->hwqs[0]->tags_taken), "nobody waits, and all came back");
 	for (i = 0; i < nr_takers; i++)
-		CHECK(takers[i].given <= 1 && !atomic_read(&queue_of(takers[i].flow)->tags),
+		CHECK(takers[i].given && !atomic_read(&queue_of(takers[i].flow)->unsent),
 		      "whoever waited has had a tag, and gave it back");
 	fl_dev_destroy(dev);
 }
@@ -152,16 +152,16 @@ static void test_a_tenant_with_300_groups_keeps_no_more_than_its_part_waiting(vo
 
 	begin(granted);
 	held_back = true;
+	one = deep(NULL, 900, 256, 4096);
 	many = fl_flow_create(dev, NULL, 100);
 	for (i = 0; i < 300; i++)
 		deep(many, 100, 3, 4096);
-	one = deep(NULL, 900, 256, 4096);
 	take_from(0);
 	CHECK(unsent_below(many) == 6, "a tenth of half of %d tags: %u", TAGS, unsent_below(many));
-	CHECK(fl_tags_own(queue_of(one)) == 57, "nine tenths: %u", fl_tags_own(queue_of(one)));
+	CHECK((unsigned int)atomic_read(&queue_of(one)->unsent) == 57, "nine tenths: %u", (unsigned int)atomic_read(&queue_of(one)->unsent));
 	go_on(20000);
 	CHECK(unsent_below(many) == 6, "%u", unsent_below(many));
-	for (i = 0; i < 900; i++)
+	for (i = 256; i < nr_takers; i++)
 		CHECK(takers[i].given > 0, "each of the 300 has its turn");
 	end();
 }
@@ -190,6 +190,31 @@ static void test_what_others_leave_may_be_used(void)
 	deep(NULL, 900, 1, 4096);
 	take_from(0);
 	CHECK(given_to(alone) == TAGS, "what is sent is not limited: %lu", given_to(alone));
+	end();
+}
+
+/* They go at once, and some of them may wait for a tag. */
+static void test_the_roots_requests_leave_others_what_they_have(void)
+{
+	struct fl_queue *root;
+	struct fl_flow *other;
+	unsigned int i;
+
+	begin(granted);
+	root = queue_of(fl_root(dev));
+	for (i = 0; i < 3 * TAGS; i++) {
+		fl_tags_take_anyway(root);
+		if (i % 2)
+			fl_tag_sent(root);
+	}
+	other = deep(NULL, 100, 10, 4096);
+	take_from(0);
+	CHECK(given_to(other) == 10, "%lu", given_to(other));
+	for (i = 0; i < 3 * TAGS; i++) {
+		if (!(i % 2))
+			fl_tag_sent(root);
+		fl_tag_give(root);
+	}
 	end();
 }
 
@@ -394,7 +419,7 @@ static void test_no_wakeup_is_lost(void)
 	for (i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	for (i = 0; i < ARRAY_SIZE(leaves); i++)
-		CHECK(!atomic_read(&queue_of(leaves[i])->tags), "all tags were given back");
+		CHECK(!atomic_read(&queue_of(leaves[i])->unsent), "all tags were given back");
 	CHECK(!unsent_below(inner), "%u", unsent_below(inner));
 	CHECK(!atomic_read(&dev->hwqs[0]->tags_taken), "%u", atomic_read(&dev->hwqs[0]->tags_taken));
 	fl_dev_destroy(dev);
@@ -407,6 +432,8 @@ int main(int argc, char **argv)
 		  test_a_tenant_with_300_groups_keeps_no_more_than_its_part_waiting },
 		{ "who is held back leaves tags to others", test_who_is_held_back_leaves_tags_to_others },
 		{ "what others leave may be used", test_what_others_leave_may_be_used },
+		{ "the root's requests leave others what they have",
+		  test_the_roots_requests_leave_others_what_they_have },
 		{ "who was idle has the next tag", test_who_was_idle_has_the_next_tag },
 		{ "turns come by weight", test_turns_come_by_weight },
 		{ "large requests gain nothing", test_large_requests_gain_nothing },

@@ -14,7 +14,7 @@ from fairlane import proc
 
 DEBUGFS = Path("/sys/kernel/debug")
 WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by default
-# All elevators divide tags alike; fairlane, beside them, keeps places.
+# All elevators divide tags alike; so does fairlane, beside them.
 SCHEDULERS = ("kyber-fairness", "fairlane") if kit.BRIEFLY else ("mqfq", "kyber-fairness", "mqflashfq", "fairlane")
 SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags a queue, 640 requests/s
 if kit.CHECKED:
@@ -101,7 +101,7 @@ def writeback_throttling_is_off_whatever_elevator_comes_and_goes() -> None:
 
 
 def who_polls_waits_for_its_own_requests() -> None:
-    """It asks for more than its places, and the requests that hold them end only when it polls."""
+    """It asks for more than its part of the tags, and the requests that have them end only when it polls."""
     with kit.drive("none", poll_queues=1) as disk:
         for scheduler in kit.ALL_OURS:
             kit.set_scheduler(disk, scheduler)

@@ -32,7 +32,7 @@ static struct fl_req *ft_dispatch(struct fl_hwq *hwq)
 	if (!rq)
 		return NULL;
 	if (fault == FT_MISCOUNTS)
-		atomic_sub(1 << 20, &fl_req_queue(rq)->tags);
+		atomic_sub(1 << 20, &fl_req_queue(rq)->unsent);
 	if (fault == FT_FORGETS) {
 		/* Whoever goes by its list now goes astray. */
 		fl_req_node(rq)->next = fl_req_node(rq)->prev = (struct list_head *)1;
