@@ -34,7 +34,6 @@
  * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice,
  *   unless that is plain: when a drive that is being filled had little in it at first.
- *   It goes on from what the drive does in an eighth of a second, if that is less than half of the level.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
@@ -59,7 +58,6 @@
 #define FL_KNEE_ROUNDS 16 /* of a search: a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
-#define FL_KNEE_BACKLOG_NS (NSEC_PER_SEC / 8) /* see fl_knee_look() */
 #define FL_KNEE_PAIRS_MIN 2
 #define FL_KNEE_PAIRS_MAX 8
 #define FL_KNEE_PLAIN (FL_KNEE_ONE / 2)
@@ -353,11 +351,6 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		return;
 	}
 	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
-	/* A window takes as long as what is in the drive. With seconds' worth in it, nobody can wait for several of these. */
-	if (k->searching && done && done < fl_knee_level(k) / 2 && w->ns > FL_KNEE_BACKLOG_NS) {
-		fl_knee_search(k, max_t(s64, mul_u64_u64_div_u64(done, FL_KNEE_BACKLOG_NS, w->ns), least), 0);
-		return;
-	}
 	if (done < (k->settled ? fl_knee_level(k) : __fl_knee_upper(k)))
 		return;
 	enough_done = k->searching ? FL_KNEE_ROUNDS * fl_knee_level(k) : FL_KNEE_MOST;

@@ -61,7 +61,7 @@ LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in ((
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
     "mqflashfq-long": "2.3 times, in 10 of 200: who is let go while others rest pays for it in the second after",
-    "fairlane": "27 times in the second after the begin, in 9 of 200: a search for the budget while 8,192 large writes are there",
+    "fairlane": "for seconds after the begin, in 9 of 200: a search for the budget while 8,192 large writes are there",
 }
 WAITS: dict[str, str] = {}
 # All of these are priced by bytes, on a drive that takes as long for a small request as for a large one.
