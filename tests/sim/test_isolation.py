@@ -70,7 +70,7 @@ CROWDED = {
     "kyber-fairness": "18 of 200, at worst 2.1 times",
     "mqflashfq": "40 of 200, and in one a sibling gets nothing for a second",
     "mqfq-long": "13 of 200, at worst 3.3 times",
-    "fairlane": "14 of 200, and in one a sibling gets nothing for a second: it is the drive that divides what was let go",
+    "fairlane": "14 of 200, and in one a sibling gets nothing for a second: the drive divides what was let go",
 }
 
 
