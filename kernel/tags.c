@@ -348,7 +348,7 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
 	rq->elv.icq = (void *)(uintptr_t)waited;
 	rq->rq_flags |= admits ? FL_RQF_COUNTED : FL_RQF_COUNTED | FL_RQF_UNSENT;
-	if (op_is_flush(bio->bi_opf)) /* its flush comes first, of which no scheduler hears */
+	if (!bio->bi_iter.bi_size) /* a flush, of which no scheduler hears */
 		fl_tags_request_sent(rq);
 }
 
