@@ -140,6 +140,25 @@ static inline unsigned int fl_hctx_index(const struct fl_kdev *kdev,
 	return likely(index < nr) ? index : index % nr;
 }
 
+/* @rq is charged to @queue, whose flow is pinned meanwhile. */
+static inline void fl_hold(struct request *rq, struct fl_queue *queue)
+{
+	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+	rq->elv.priv[0] = queue;
+	atomic_inc(&queue->held);
+	smp_mb__after_atomic(); /* against fl_flow_age() */
+}
+
+/* The converse. Any context. */
+static inline void fl_unhold(struct request *rq)
+{
+	struct fl_queue *queue = rq->elv.priv[0];
+
+	rq->elv.priv[0] = NULL;
+	atomic_dec(&queue->held);
+	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+}
+
 void fl_tags_attach(struct fl_kdev *kdev);
 void fl_tags_detach(struct fl_kdev *kdev);
 void fl_tags_request_sent(struct request *rq);

@@ -32,23 +32,15 @@ static struct fl_queue *fl_charge(struct request *rq, struct fl_hwq *hwq)
 	struct fl_kflow *kflow = fl_bio_kflow(to_fl_kdev(hwq->dev), rq->bio);
 	struct fl_queue *queue = fl_kflow_use(kflow, hwq->index);
 
-	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
-	atomic_inc(&queue->held);
-	smp_mb__after_atomic(); /* against fl_flows_age() */
-	rq->elv.priv[0] = queue;
+	fl_hold(rq, queue);
 	return queue;
 }
 
 /* The converse; what is counted as having a tag is charged until it gives that back. Any context. */
 static void fl_uncharge(struct request *rq)
 {
-	struct fl_queue *queue = fl_req_queue(rq);
-
-	if (likely(rq->rq_flags & FL_RQF_COUNTED) || !queue)
-		return;
-	rq->elv.priv[0] = NULL;
-	atomic_dec(&queue->held);
-	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+	if (unlikely(!(rq->rq_flags & FL_RQF_COUNTED) && fl_req_queue(rq)))
+		fl_unhold(rq);
 }
 
 static void fl_prepare_request(struct request *rq)

@@ -212,7 +212,6 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};
-
 	u64 waited = 0;
 
 	if (!fl_tags_ask(queue, &waiting.admission, 0))
@@ -339,11 +338,7 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 	if (unlikely(at != counted))
 		fl_tags_move(kdev, counted, at, admits);
 	fl_charge_ahead(kdev, rq, bio);
-	/* The bios end before the request does. */
-	blkg_get(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
-	rq->elv.priv[0] = queue;
-	atomic_inc(&queue->held);
-	smp_mb__after_atomic(); /* against fl_flow_age() */
+	fl_hold(rq, queue); /* the bios end before the request does */
 	if (admits)
 		rq->elv.priv[1] = (void *)(uintptr_t)fl_bio_cost(kdev, bio);
 	rq->elv.icq = (void *)(uintptr_t)waited;
@@ -419,9 +414,7 @@ static void fl_tags_done(struct rq_qos *rqos, struct request *rq)
 	ns = fl_tags_time(rq, queue);
 	rq->elv.icq = NULL;
 	fl_tags_leave(queue, fl_opf_op(rq->cmd_flags), (uintptr_t)rq->elv.priv[1], ns, sent);
-	rq->elv.priv[0] = NULL;
-	atomic_dec(&queue->held);
-	blkg_put(pd_to_blkg(&to_fl_kflow(queue->flow)->pd));
+	fl_unhold(rq);
 }
 
 /* The scheduler leaves before its disk goes, so the block layer finds nothing to end here. */

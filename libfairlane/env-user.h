@@ -110,10 +110,6 @@ typedef struct {
 	{                                                                                          \
 		__atomic_fetch_add(&v->counter, i, __ATOMIC_SEQ_CST);                              \
 	}                                                                                          \
-	static inline void prefix##_sub(ctype i, type *v)                                          \
-	{                                                                                          \
-		prefix##_add(-i, v);                                                               \
-	}                                                                                          \
 	static inline ctype prefix##_add_return(ctype i, type *v)                                  \
 	{                                                                                          \
 		return __atomic_add_fetch(&v->counter, i, __ATOMIC_SEQ_CST);                       \

@@ -80,7 +80,7 @@ static inline u32 fl_flow_part(const struct fl_flow *flow)
 	return part;
 }
 
-/* The part that @flow, now idle, would have. No lock: a stale read sizes one tag limit wrongly. */
+/* The part that @flow, now idle, would have. No lock: a stale read misprices one charge. */
 static inline u32 fl_flow_part_if_active(const struct fl_flow *flow)
 {
 	u64 part = FL_SHARE_ONE;

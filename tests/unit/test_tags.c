@@ -158,7 +158,7 @@ static void test_a_tenant_with_300_groups_keeps_no_more_than_its_part_waiting(vo
 		deep(many, 100, 3, 4096);
 	take_from(0);
 	CHECK(unsent_below(many) == 6, "a tenth of half of %d tags: %u", TAGS, unsent_below(many));
-	CHECK((unsigned int)atomic_read(&queue_of(one)->unsent) == 57, "nine tenths: %u", (unsigned int)atomic_read(&queue_of(one)->unsent));
+	CHECK(atomic_read(&queue_of(one)->unsent) == 57, "nine tenths: %d", atomic_read(&queue_of(one)->unsent));
 	go_on(20000);
 	CHECK(unsent_below(many) == 6, "%u", unsent_below(many));
 	for (i = 256; i < nr_takers; i++)
