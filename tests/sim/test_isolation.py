@@ -65,7 +65,8 @@ TAKEN = {
     "fairlane": "for seconds after the begin, in 9 of 200: a search for the budget while 8,192 large writes are there",
 }
 WAITS: dict[str, str] = {}
-# Counted on 2026-11-25 by playing 200 loads, each of them. All are priced by bytes, on a drive that takes as long for a small request as for a large one.
+# Counted on 2026-11-25 by playing each of 200 loads. All are priced by bytes, on a drive that takes as long for a small
+# request as for a large one.
 CROWDED = {
     "flashfq": "28 of 200 loads, at worst 6.4 times",
     "kyber-fairness": "14 of 200, at worst 3.1 times",
