@@ -70,6 +70,8 @@ def _but_races_of_linux(lines: Iterable[str]) -> Iterator[str]:
 # Linux' own, also where code of ours is further up a stack: nothing of ours is read or written. The two functions, and
 # why it is none.
 KNOWN = {
+    "aio_complete / aio_read_events": "a ring's head, which user space writes, too; who completes reads it as a hint",
+    "process_one_work / try_to_grab_pending": "a work's bits: it is taken only if they are changed atomically",
     "__blk_mq_end_request / __submit_bio": "an interrupt reads current->plug, and uses it only when it is none",
     "bio_alloc_bioset / bio_put": "a CPU's count of the bios that it keeps; an interrupt asks if it is about full",
 }

@@ -19,8 +19,8 @@
  *
  * A hardware queue that has no room, nor finds any in the pool, waits in a list. While
  * any does, all that is given back goes to the pool at once, and from there to the first
- * in the list. What is handed to a hardware queue nobody else can take. A scheduler may have
- * some requests wait in a list that comes before the other one.
+ * in the list. What is handed to a hardware queue nobody else can take. Whoever waits says
+ * where in the list, by a number, and how much it has a use for.
  *
  * Nobody waits for room that is there. Whoever begins to wait is counted, and then looks
  * at the parts and the pool again. Whoever completes gives back, and then looks at the
@@ -38,10 +38,12 @@
 /* The room that one hardware queue has: in the scheduler's struct for it. */
 struct fl_room {
 	atomic64_t part; /* added to by completions, and taken from under hwq->lock */
-	s64 last; /* what the last request took: written under hwq->lock; stale, too little is handed */
-	struct list_head node; /* in fl_limit.waiting; under its lock */
+	/* What the last request took, and what there is a use for: under hwq->lock; stale, too little is handed. */
+	s64 last, want;
+	u64 turn; /* those with less come first, without regard to overflow; as node */
+	struct list_head node; /* in fl_limit.waiting, by turn; under its lock */
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
-	bool waiting, first; /* first: in fl_limit.first */
+	bool waiting;
 	/*
 	 * It was handed some: set under that lock, cleared under hwq->lock when it has
 	 * dispatched. If the limit has fallen meanwhile, it waits again, with what it was handed.
@@ -66,7 +68,7 @@ struct fl_limit {
 	atomic_t nr_waiting; /* written under lock */
 	unsigned int waits; /* how often one began to wait; under lock, read by anyone */
 	spinlock_t lock; /* irq-safe; innermost */
-	struct list_head first, waiting; /* fl_room.node, the longest at the head */
+	struct list_head waiting; /* fl_room.node; of those with the same turn, the longest comes first */
 };
 
 /* Under lock. */
@@ -99,7 +101,7 @@ static inline void __fl_limit_collect(struct fl_limit *limit)
 		__fl_room_give(limit, __fl_room(limit, i));
 }
 
-/* Take a batch from the pool; if others wait, what a request takes. */
+/* Take a batch from the pool; if others wait, what there is a use for: a request, or more. */
 static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 {
 	s64 left = atomic64_read(&limit->pool), n;
@@ -109,37 +111,60 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 			return false;
 		n = READ_ONCE(limit->batch);
 		if (n == FL_ROOM_ANY || atomic_read(&limit->nr_waiting)) /* it was loose just now */
-			n = READ_ONCE(room->last);
+			n = max_t(s64, READ_ONCE(room->last), READ_ONCE(room->want));
 		n = max_t(s64, n, 1) - min_t(s64, atomic64_read(&room->part), 0);
 		n = min_t(s64, n, left);
 	} while (!atomic64_try_cmpxchg(&limit->pool, &left, left - n));
 	return atomic64_add_return(n, &room->part) > 0;
 }
 
-/* Under lock. */
-static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, bool wait,
-				  bool first)
+/* Does one that waits with @turn come before @room? A stale read of it: see __fl_limit_ask(). */
+static inline bool __fl_room_is_later(const struct fl_room *room, u64 turn)
 {
-	WRITE_ONCE(room->waiting, wait);
-	WRITE_ONCE(room->first, first);
-	if (wait)
-		list_add_tail(&room->node, first ? &limit->first : &limit->waiting);
-	else
-		list_del_init(&room->node);
-	atomic_add(wait ? 1 : -1, &limit->nr_waiting);
+	return (s64)(turn - READ_ONCE(room->turn)) < 0;
+}
+
+static inline struct fl_room *__fl_room_of(struct list_head *node)
+{
+	return list_entry(node, struct fl_room, node);
+}
+
+/* Under lock. It comes after those that wait already, but for those with a later turn. */
+static inline void __fl_room_sort_in(struct fl_limit *limit, struct fl_room *room, u64 turn)
+{
+	struct list_head *pos = limit->waiting.prev;
+
+	WRITE_ONCE(room->turn, turn);
+	while (pos != &limit->waiting && __fl_room_is_later(__fl_room_of(pos), turn))
+		pos = pos->prev;
+	list_add(&room->node, pos);
+}
+
+/* Under lock. */
+static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, u64 turn)
+{
+	WRITE_ONCE(room->waiting, true);
+	__fl_room_sort_in(limit, room, turn);
+	atomic_inc(&limit->nr_waiting);
+}
+
+/* Under lock. */
+static inline void __fl_room_wait_no_more(struct fl_limit *limit, struct fl_room *room)
+{
+	WRITE_ONCE(room->waiting, false);
+	list_del_init(&room->node);
+	atomic_dec(&limit->nr_waiting);
 }
 
 /* Those that wait are handed what is in the pool, in turn. @self runs already. Under lock. */
 static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_room *self)
 {
-	while (!list_empty(&limit->first) || !list_empty(&limit->waiting)) {
-		bool first = !list_empty(&limit->first);
-		struct fl_room *room = list_first_entry(first ? &limit->first : &limit->waiting,
-							struct fl_room, node);
+	while (!list_empty(&limit->waiting)) {
+		struct fl_room *room = __fl_room_of(limit->waiting.next);
 
 		if (!__fl_limit_pull(limit, room))
 			return;
-		__fl_room_wait(limit, room, false, false);
+		__fl_room_wait_no_more(limit, room);
 		if (room == self)
 			continue;
 		WRITE_ONCE(room->woken, true);
@@ -147,7 +172,7 @@ static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_
 	}
 }
 
-static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bool first)
+static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, u64 turn)
 {
 	unsigned long flags;
 	bool found = false;
@@ -156,16 +181,16 @@ static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, 
 		found = (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
 			(!atomic_read(&limit->nr_waiting) && __fl_limit_pull(limit, room));
 	/* It goes on and did not wait; or it waits already. */
-	if (likely(found != READ_ONCE(room->waiting)) && (found || READ_ONCE(room->first) >= first))
+	if (likely(found != READ_ONCE(room->waiting)) && (found || !__fl_room_is_later(room, turn)))
 		return found;
 	spin_lock_irqsave(&limit->lock, flags);
 	if (found && room->waiting) {
-		__fl_room_wait(limit, room, false, false);
+		__fl_room_wait_no_more(limit, room);
 	} else if (!found && room->waiting) {
-		list_move_tail(&room->node, &limit->first);
-		WRITE_ONCE(room->first, true);
+		list_del_init(&room->node);
+		__fl_room_sort_in(limit, room, turn);
 	} else if (!found) {
-		__fl_room_wait(limit, room, true, first);
+		__fl_room_wait(limit, room, turn);
 		__fl_limit_set_loose(limit, false);
 		smp_mb(); /* see the top of this file */
 		__fl_room_give(limit, room);
@@ -182,20 +207,21 @@ static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, 
 
 /*
  * Is there room for another request? If not, the hardware queue is run as soon as there
- * is. @first: before those that asked without. Under hwq->lock.
+ * is: before those that wait with a later @turn. room->want may say for how much there is a
+ * use. Under hwq->lock.
  */
-static __always_inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, bool first)
+static __always_inline bool fl_limit_ask(struct fl_limit *limit, struct fl_room *room, u64 turn)
 {
 	/* As a rule the part has some, and did not wait for it. */
 	if (likely(atomic64_read(&room->part) > 0 && !READ_ONCE(limit->loose) &&
 		   !READ_ONCE(room->waiting) && atomic64_read(&limit->pool) >= 0))
 		return true;
-	return __fl_limit_ask(limit, room, first);
+	return __fl_limit_ask(limit, room, turn);
 }
 
 static inline bool fl_limit_has_room(struct fl_limit *limit, struct fl_room *room)
 {
-	return fl_limit_ask(limit, room, false);
+	return fl_limit_ask(limit, room, 0);
 }
 
 /* Is a request of @cost more than a part may be off by? An empty part then is passed over. */
@@ -307,7 +333,6 @@ static inline void fl_limit_init(struct fl_limit *limit, struct fl_dev *dev, siz
 	limit->dev = dev;
 	limit->offset = offset;
 	spin_lock_init(&limit->lock);
-	INIT_LIST_HEAD(&limit->first);
 	INIT_LIST_HEAD(&limit->waiting);
 	for (i = 0; i < dev->nr_hwqs; i++)
 		INIT_LIST_HEAD(&__fl_room(limit, i)->node);

@@ -241,6 +241,7 @@ static void kf_advance(struct kf_dev *kf, struct kf_hwq *self)
 	kf->advance = min_t(u64, kf->advance, div64_u64(kf->tokens.total, KF_ROUNDS));
 	kf->advance_done = done;
 	kf->advanced += kf->advance;
+	fl_floor_went_ahead(&kf->floor, kf->advance);
 	kf_predict(kf, fl_now_ns(), false);
 	kf_hand_out(kf, self, kf->advance, &kf->refills_floor);
 }
@@ -357,7 +358,8 @@ static bool kf_drive_runs_dry(struct kf_dev *kf, struct kf_hwq *khq)
 {
 	unsigned long flags;
 
-	if (likely(!khq->nr_throttled) || !fl_limit_has_room(&kf->floor.limit, &khq->room))
+	if (likely(!khq->nr_throttled) || !fl_floor_may_go_ahead(&kf->floor) ||
+	    !fl_limit_has_room(&kf->floor.limit, &khq->room))
 		return false;
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	if (khq->seen_refills == kf->refills)
@@ -421,7 +423,7 @@ kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq, struct kf_turns *turns
 				continue;
 			}
 		}
-		if (likely(fl_limit_ask(turns->depth, turns->room, fresh)))
+		if (likely(fl_limit_ask(turns->depth, turns->room, !fresh)))
 			return kf_send(kf, khq, turns, kd, draw);
 		if (draw) /* now, so that it goes in any case as soon as there is a place */
 			fl_tokens_draw(kq->q.flow, &kq->balance);

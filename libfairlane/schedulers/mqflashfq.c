@@ -78,7 +78,8 @@
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even if it cannot
  * do more; then all go at its pace. Here those that are held are let go, one request at a
- * time, while the drive has less to do than it needs (work-conservation.h). They are charged
+ * time, while the drive has less to do than it needs (work-conservation.h). If there are more
+ * than one, the one that is furthest behind comes first, up to a batch at a time. They are charged
  * as ever. Those that they waited for do not get back what they did not use meanwhile: they
  * are brought nearer, to within a floor's worth and a few steps, but not nearer than that to
  * any that waits.
@@ -439,6 +440,15 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 	return true;
 }
 
+/* Is there room for @mq, though it is held? It has a use for a batch. */
+static bool mf_ask(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
+{
+	u64 one = fl_vt_advance(FL_COST_ONE, mf_reciprocal(mq));
+
+	WRITE_ONCE(mhq->room.want, div64_u64(READ_ONCE(mf->step) * FL_COST_ONE, max_t(u64, one, 1)));
+	return fl_limit_ask(&mf->floor.limit, &mhq->room, mq->key);
+}
+
 /* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
@@ -447,8 +457,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 
 	if (mf_passes(mf, mhq, mq, slot))
 		step = max_t(u64, step, READ_ONCE(mf->step));
-	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq, advance) &&
-		 fl_limit_has_room(&mf->floor.limit, &mhq->room))
+	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq, advance) && mf_ask(mf, mhq, mq))
 		mf_let_go(mf, mhq, mq);
 	else
 		return false;

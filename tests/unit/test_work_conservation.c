@@ -342,28 +342,56 @@ static void test_what_is_given_back_wakes_one_that_waits(void)
 	fl_dev_destroy(dev);
 }
 
-static void test_who_asks_to_be_first_is(void)
+/* As soon as there is room, @first is run, and no other. */
+static void check_next_is(unsigned int first)
+{
+	unsigned int i;
+
+	for (i = 0; i < NR_HWQS; i++)
+		hwq_of(i)->runs = 0;
+	for (i = 0; !hwq_of(first)->runs && i < 100; i++)
+		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
+	for (i = 0; i < NR_HWQS; i++)
+		CHECK(!hwq_of(i)->runs == (i != first), "%u was run %u times, %u was next", i, hwq_of(i)->runs, first);
+}
+
+static void fill_the_drive(void)
 {
 	unsigned int i;
 
 	begin();
 	for (i = 0; fl_limit_has_room(&fl.limit, &hwq_of(i % 3)->room) && i < 1000; i++)
 		fl_limit_sent(&fl.limit, &hwq_of(i % 3)->room, ONE);
+}
+
+static void test_room_is_handed_out_by_turn(void)
+{
+	static const u64 turns[] = { 2, 0, -2ull };
+	unsigned int i;
+
+	fill_the_drive();
+	for (i = 0; i < 3; i++)
+		CHECK(!fl_limit_ask(&fl.limit, &hwq_of(i)->room, turns[i]), "room on %u", i);
+	CHECK(!fl_limit_ask(&fl.limit, &hwq_of(0)->room, -1ull), "room for one that waits already");
+	check_next_is(2);
+	check_next_is(0);
+	check_next_is(1);
+	fl_dev_destroy(dev);
+}
+
+static void test_who_has_a_use_for_more_is_handed_more(void)
+{
+	struct fl_room *room;
+	unsigned int i;
+
+	fill_the_drive();
+	room = &hwq_of(1)->room;
+	WRITE_ONCE(room->want, 4 * ONE);
 	for (i = 0; i < 2; i++)
-		CHECK(!fl_limit_has_room(&fl.limit, &hwq_of(i)->room), "room on %u", i);
-	CHECK(!fl_limit_ask(&fl.limit, &hwq_of(2)->room, true), "room for one that comes later");
-	CHECK(!fl_limit_ask(&fl.limit, &hwq_of(0)->room, true), "room for one that waits already");
-	for (i = 0; i < NR_HWQS; i++)
-		hwq_of(i)->runs = 0;
-	for (i = 0; !hwq_of(2)->runs && i < 100; i++)
-		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
-	CHECK(hwq_of(2)->runs && !hwq_of(0)->runs && !hwq_of(1)->runs, "another one was run");
-	for (i = 0; !hwq_of(0)->runs && i < 100; i++)
-		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
-	CHECK(hwq_of(0)->runs && !hwq_of(1)->runs, "the one that asked again was not run");
-	for (i = 0; !hwq_of(1)->runs && i < 100; i++)
-		fl_limit_done(&fl.limit, &hwq_of(3)->room, ONE / 4);
-	CHECK(hwq_of(1)->runs, "the last one was not run");
+		CHECK(!fl_limit_ask(&fl.limit, &hwq_of(i)->room, 1 - i), "room on %u", i);
+	fl_limit_done(&fl.limit, &hwq_of(3)->room, 8 * ONE);
+	CHECK(atomic64_read(&room->part) == 4 * ONE, "%lld was handed over", (long long)atomic64_read(&room->part));
+	CHECK(hwq_of(0)->runs, "what is left was not handed to the next");
 	fl_dev_destroy(dev);
 }
 
@@ -458,7 +486,8 @@ static const struct test tests[] = {
 	  test_what_is_given_back_wakes_one_that_waits },
 	{ "who was handed room that is no longer there is run when there is some",
 	  test_a_limit_that_falls_does_not_leave_one_waiting },
-	{ "of those that wait for room, who asks to be first is handed it first", test_who_asks_to_be_first_is },
+	{ "of those that wait for room, the one whose turn comes first is handed it first", test_room_is_handed_out_by_turn },
+	{ "who has a use for more than a request is handed more", test_who_has_a_use_for_more_is_handed_more },
 	{ "nobody sleeps for ever", test_nobody_sleeps_for_ever },
 	{}
 };
