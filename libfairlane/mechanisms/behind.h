@@ -6,7 +6,7 @@
  * share (weights.h) of all that was sent since it was last counted anew, which is done when it
  * comes, now and then, and whenever it is found without a request: who wants less is not behind. What
  * it got may vary by chance, as the square root of the number of requests that it is due.
- * It is behind if it lacks more than a quarter, and more than six times that root. So with
+ * It is behind if it lacks more than a tenth, and more than six times that root. So with
  * nothing at all it is behind after 36 requests, with half after 144. Where it can be helped by a
  * little, it is behind with a sixteenth, and three times that root.
  *
@@ -25,7 +25,7 @@
 #define FL_BEHIND_QUEUES 256 /* are looked at in one tick */
 #define FL_BEHIND_STALE_NS (NSEC_PER_SEC / 2) /* who was not looked at for so long is counted anew */
 /* Who lacks more than one in so many, and so many times the root, is behind; and the same, finely. */
-#define FL_BEHIND_PART 4
+#define FL_BEHIND_PART 10
 #define FL_BEHIND_ROOTS 6
 #define FL_BEHIND_PART_FINE 16
 #define FL_BEHIND_ROOTS_FINE 3

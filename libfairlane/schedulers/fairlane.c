@@ -77,12 +77,11 @@
 /* The drive counts as full while somebody waits, and that long after; but not if it does nothing for so long. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
 #define FA_STALL_NS (2 * NSEC_PER_SEC)
-/* As many are let go before interrupts are allowed again. */
-#define FA_BATCH 32
+#define FA_BATCH 32 /* are let go before interrupts are allowed again */
 
 /* The budget: see 3. */
-#define FA_FIRST 256 /* requests, until somebody is behind */
-#define FA_LEAST 4 /* requests like those in the drive */
+#define FA_FIRST 256 /* requests, when somebody is behind; until then there is no budget */
+#define FA_LEAST 4 /* requests like those in the drive: with fewer, more and less are the same */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
@@ -619,7 +618,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
-	/* a search begins with as much as there is, so that nobody waits at first; but one may be very dear */
+	/* one may be very dear */
 	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE);
 
 	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
@@ -647,7 +646,10 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	if (begins || moved)
 		fa->since_ns = fa->tick_ns + 1;
 	if (begins) {
-		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0);
+		s64 most = div64_u64(now->cost, max_t(u32, now->requests, 1)) * FA_FIRST;
+
+		/* with as much as there is, so that nobody waits at first; but not with seconds' worth */
+		fl_knee_search(&fa->knee, fa->tight ? level : min_t(s64, level, most), fa->tight ? -1 : 0);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
@@ -670,13 +672,11 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 	u64 reads = now->done[0] - fa->last.done[0], others = now->done[1] - fa->last.done[1];
 	struct fl_knee_look look = {
 		.ns = ns,
-		.done = { reads >> FA_COUNT_SHIFT, others >> FA_COUNT_SHIFT,
-			  fa_requests(reads) + fa_requests(others) },
+		.done = { reads >> FA_COUNT_SHIFT, others >> FA_COUNT_SHIFT, fa_requests(reads) + fa_requests(others) },
 		.sent = fa_requests(now->all - fa->last.all),
 		.limited = fa->limited - fa->last_limited,
 	};
 
-	/* at fewer than some requests, more and less are the same */
 	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, clamp_t(s64, least, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
 		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
