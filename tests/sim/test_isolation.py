@@ -333,6 +333,25 @@ def test_who_is_ahead_owes_no_more_when_others_leave() -> None:
     nobody_takes_more_of("mqflashfq", Try(ALL, (cgroup("g2", 1000), cgroup("g3", 1000)), tuple(tenants), ("steady",)))
 
 
+def test_room_goes_to_who_is_furthest_behind_and_not_by_requests() -> None:
+    """Of those that are let go, since others rest: many small requests on one core, and large ones on all."""
+    tenants = [
+        tenant("large", 50, parent="g0", bytes=16384, **DEEP),
+        tenant("seldom", 500, parent="g1", depth=64, bytes=262144, think_ns=10**7, cores=[1, 2]),
+        tenant("deep", 1000, parent="g1", bytes=16384, **DEEP),
+        tenant("slow", 500, parent="g1", jobs=4, bytes=512, think_ns=10**6, cores=[1, 2], phases=on_and_off(243, 381)),
+        tenant("comes", 200, jobs=16, depth=512, read_percent=0, phases=on_and_off(192, 192)),
+        tenant("small", 1000, parent="g3", depth=512, bytes=512, random=False),
+    ]
+    groups = (cgroup("g0", 50), cgroup("g1", 200), cgroup("g3", 50))
+    nobody_takes_more_of("mqflashfq", Try(ALL, groups, tuple(tenants), ("large", "deep")))
+
+
+def test_a_trial_of_a_higher_floor_gives_a_small_share_no_more() -> None:
+    tenants = [tenant("small", 50, bytes=16384, **DEEP), tenant("large", 1000, **DEEP)]
+    nobody_takes_more_of("kyber-fairness", Try(ALL, (), tuple(tenants), ("small", "large")))
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_who_has_much_in_the_drive_is_not_always_the_first_there(nested: bool) -> None:
     """Whose staged queue runs empty since the drive takes all of it does not go before who waits for the drive."""
