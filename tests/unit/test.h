@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct test {
 	const char *name; /* a statement about the system */
@@ -36,6 +37,14 @@ static inline uint64_t next_random(uint64_t *state)
 	*state ^= *state >> 7;
 	*state ^= *state << 17;
 	return *state;
+}
+
+/* For a thread that waits. After sched_yield() a busy machine may take as long as it likes, to a sleeper it comes back. */
+static inline void let_others_run(void)
+{
+	static const struct timespec moment = { .tv_nsec = 1000 };
+
+	nanosleep(&moment, NULL);
 }
 
 /* Run the tests whose names contain argv[1] (all without), and report as CI reads it. */

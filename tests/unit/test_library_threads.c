@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #include "libfairlane.h"
@@ -145,8 +144,8 @@ static void *operator(void *arg)
 		fairlane_charge(t, rand_r(&seed) % queues, FAIRLANE_WRITE, 4096);
 		fairlane_tick(drive);
 		while (fairlane_tenant_destroy(t)) /* the drive's thread is about to count it */
-			sched_yield();
-		sched_yield();
+			let_others_run();
+		let_others_run();
 	}
 	return NULL;
 }

@@ -6,7 +6,6 @@
  * or be stuck.
  */
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -100,7 +99,7 @@ static void *submitter(void *arg)
 
 		while (__atomic_load_n(&pool[me][i % OUTSTANDING].state, __ATOMIC_ACQUIRE) != FREE) {
 			i++;
-			sched_yield();
+			let_others_run();
 		}
 		r = &pool[me][i % OUTSTANDING];
 		r->rq.op = rand_r(&seed) % FL_NR_OPS;
@@ -134,7 +133,7 @@ static void *drive(void *arg)
 
 		if (!dev->sched->dispatch) {
 			complete_routed((long)arg);
-			sched_yield();
+			let_others_run();
 			continue;
 		}
 		rq = fl_next(dev, rand_r(&seed) % HWQS);
@@ -147,7 +146,7 @@ static void *drive(void *arg)
 			finish(container_of(held[slot], struct request, rq));
 		held[slot] = rq;
 		if (!rq)
-			sched_yield();
+			let_others_run();
 	}
 	for (i = 0; i < ARRAY_SIZE(held); i++)
 		if (held[i])
@@ -160,7 +159,7 @@ static void *ticker(void *arg)
 	(void)arg;
 	while (!atomic_read(&stop)) {
 		fl_tick(dev);
-		sched_yield();
+		let_others_run();
 	}
 	return NULL;
 }
@@ -187,11 +186,11 @@ static void *visitors(void *arg)
 			visit.rq.bytes = 4096;
 			send(&visit, rand_r(&seed) % HWQS, flow);
 			while (__atomic_load_n(&visit.state, __ATOMIC_ACQUIRE) != FREE)
-				sched_yield();
+				let_others_run();
 			atomic64_add(-1, &done); /* not one of the submitters' */
 		}
 		fl_flow_destroy(flow);
-		sched_yield();
+		let_others_run();
 	}
 	return NULL;
 }
@@ -231,7 +230,7 @@ static void run_threads(const struct fl_sched *sched)
 		pthread_join(threads[i], NULL);
 	/* All come through: a lost request would hang this, and the test's caller has a limit. */
 	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD - 2 * 16)
-		sched_yield();
+		let_others_run();
 	atomic_set(&stop_visits, 1);
 	pthread_join(threads[SUBMITTERS + 3], NULL);
 	atomic_set(&stop, 1);

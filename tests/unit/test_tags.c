@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Who may take a tag, and who waits for whom: libfairlane/mechanisms/tag-limits.h, without a drive. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #include "user.h"
@@ -383,7 +382,7 @@ static void *take_and_give(void *arg)
 			break;
 		case 1:
 			if (n > TURNS)
-				sched_yield();
+				let_others_run();
 			break;
 		case 2:
 			fl_tag_sent(slot->taker.wait.queue);

@@ -6,7 +6,6 @@
  * race (ThreadSanitizer), leak (AddressSanitizer), get lost or be stuck.
  */
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #include "user.h"
@@ -51,7 +50,7 @@ static void *submitter(void *arg)
 
 		while (__atomic_load_n(&pool[me][i % OUTSTANDING].busy, __ATOMIC_ACQUIRE)) {
 			i++;
-			sched_yield();
+			let_others_run();
 		}
 		r = &pool[me][i % OUTSTANDING];
 		r->busy = true;
@@ -88,7 +87,7 @@ static void *dispatcher(void *arg)
 			finish(held[slot]);
 		held[slot] = rq;
 		if (!rq)
-			sched_yield();
+			let_others_run();
 	}
 	for (i = 0; i < ARRAY_SIZE(held); i++)
 		if (held[i])
@@ -101,7 +100,7 @@ static void *ticker(void *arg)
 	(void)arg;
 	while (!atomic_read(&stop)) {
 		fl_tick(dev);
-		sched_yield();
+		let_others_run();
 	}
 	return NULL;
 }
@@ -115,7 +114,7 @@ static void visit(struct fl_flow *flow, unsigned int index)
 	r.rq.arrival_ns = fl_now_ns();
 	fl_submit(dev, index, flow, &r.rq);
 	while (__atomic_load_n(&r.busy, __ATOMIC_ACQUIRE))
-		sched_yield();
+		let_others_run();
 	atomic64_add(-1, &done); /* not one of the submitters' */
 }
 
@@ -141,7 +140,7 @@ static void *operator(void *arg)
 		if (n++ < VISITS)
 			visit(flow, rand_r(&seed) % HWQS);
 		fl_flow_destroy(flow);
-		sched_yield();
+		let_others_run();
 	}
 	return NULL;
 }
@@ -170,7 +169,7 @@ static void run_threads(const struct fl_sched *sched)
 		pthread_join(threads[i], NULL);
 	/* All come through: a lost request would hang this, and the test's caller has a limit. */
 	while (atomic64_read(&done) < SUBMITTERS * PER_THREAD - 2 * 16)
-		sched_yield();
+		let_others_run();
 	atomic_set(&stop_operator, 1);
 	pthread_join(threads[SUBMITTERS + 3], NULL);
 	atomic_set(&stop, 1);
@@ -236,7 +235,7 @@ static void test_prices_change_while_it_ticks(void)
 	pthread_create(&thread, NULL, ticker, NULL);
 	while (refills < 100) { /* 16 to a period, if the ticker is not late */
 		CHECK(fl_set_prices(dev, list), "refused");
-		sched_yield();
+		let_others_run();
 		fl_get(dev, "refills_period", &refills);
 	}
 	atomic_set(&stop, 1);

@@ -5,7 +5,6 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include "test.h"
 #include "user.h"
@@ -445,7 +444,7 @@ static void *sender(void *arg)
 		/* Nothing of its own is in the drive: only a run wakes it. */
 		while (!__atomic_exchange_n(&mine->runs, 0, __ATOMIC_SEQ_CST) && idle < 50000000)
 			if (++idle % 64 == 0)
-				sched_yield();
+				let_others_run();
 	}
 	return (void *)(uintptr_t)n;
 }
