@@ -79,6 +79,7 @@ struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	bool guess; /* it is from before anybody was kept waiting */
+	s64 before; /* what was in the drive when a search began, and is done first */
 	s64 grown; /* the level grows to what it is to be by no more than is done */
 	s64 got; /* what somebody got of its due when the level was lowered last; 0: that is long ago */
 	bool searching, again; /* its pair is measured once more */
@@ -117,10 +118,14 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 	k->window = (struct fl_knee_look){};
 }
 
-/* Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. */
-static inline void fl_knee_search(struct fl_knee *k, s64 level, int way)
+/*
+ * Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. What is in the drive
+ * now, @in_drive, is done before anything is measured.
+ */
+static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_drive)
 {
 	k->grown = level;
+	k->before = in_drive;
 	if (k->ceiling < level) {
 		level = k->ceiling;
 		way = 0;
@@ -196,7 +201,7 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 		fl_knee_unknown(k);
 	if (!fl_knee_fits(k, fits, level) || known)
 		return false;
-	fl_knee_search(k, level, 0);
+	fl_knee_search(k, level, 0, level);
 	return true;
 }
 
@@ -351,8 +356,9 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		return;
 	}
 	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
-	if (done < (k->settled ? fl_knee_level(k) : __fl_knee_upper(k)))
+	if (done < (k->settled ? fl_knee_level(k) : max_t(s64, __fl_knee_upper(k), k->before)))
 		return;
+	k->before = 0;
 	enough_done = k->searching ? FL_KNEE_ROUNDS * fl_knee_level(k) : FL_KNEE_MOST;
 	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || (w->sent < FL_KNEE_REQUESTS && done < enough_done)))
 		return;

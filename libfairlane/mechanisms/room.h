@@ -38,15 +38,19 @@
 /* The room that one hardware queue has: in the scheduler's struct for it. */
 struct fl_room {
 	atomic64_t part; /* added to by completions, and taken from under hwq->lock */
-	/* What the last request took, and what there is a use for: under hwq->lock; stale, too little is handed. */
+	/*
+	 * What the last request took, and what there is a use for: written under hwq->lock, read by whoever
+	 * hands over. A stale read hands over too little, or too much.
+	 */
 	s64 last, want;
-	u64 turn; /* those with less come first, without regard to overflow; as node */
+	/* The least comes first; compared by differences, so it may wrap. Written under hwq->lock and the limit's. */
+	u64 turn;
 	struct list_head node; /* in fl_limit.waiting, by turn; under its lock */
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
 	bool waiting;
 	/*
-	 * It was handed some: set under that lock, cleared under hwq->lock when it has
-	 * dispatched. If the limit has fallen meanwhile, it waits again, with what it was handed.
+	 * It was handed some: set under that lock, cleared under hwq->lock when that is used up
+	 * or passed on. If the limit has fallen meanwhile, it waits again, with what it was handed.
 	 */
 	bool woken;
 };
@@ -118,7 +122,7 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 	return atomic64_add_return(n, &room->part) > 0;
 }
 
-/* Does one that waits with @turn come before @room? A stale read of it: see __fl_limit_ask(). */
+/* Does one that waits with @turn come before @room? Under hwq->lock or the limit's. */
 static inline bool __fl_room_is_later(const struct fl_room *room, u64 turn)
 {
 	return (s64)(turn - READ_ONCE(room->turn)) < 0;
@@ -132,11 +136,18 @@ static inline struct fl_room *__fl_room_of(struct list_head *node)
 /* Under lock. It comes after those that wait already, but for those with a later turn. */
 static inline void __fl_room_sort_in(struct fl_limit *limit, struct fl_room *room, u64 turn)
 {
-	struct list_head *pos = limit->waiting.prev;
+	struct list_head *all = &limit->waiting, *pos = all->prev, *front = all->next;
 
 	WRITE_ONCE(room->turn, turn);
-	while (pos != &limit->waiting && __fl_room_is_later(__fl_room_of(pos), turn))
+	/* From both ends: as a rule it belongs to one of them. */
+	while (pos != all && __fl_room_is_later(__fl_room_of(pos), turn)) {
+		if (__fl_room_is_later(__fl_room_of(front), turn)) {
+			pos = front->prev;
+			break;
+		}
 		pos = pos->prev;
+		front = front->next;
+	}
 	list_add(&room->node, pos);
 }
 
@@ -180,7 +191,7 @@ static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, 
 	if (!READ_ONCE(limit->loose))
 		found = (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
 			(!atomic_read(&limit->nr_waiting) && __fl_limit_pull(limit, room));
-	/* It goes on and did not wait; or it waits already. */
+	/* It goes on and did not wait; or it waits already, with this turn or one before it, which it keeps. */
 	if (likely(found != READ_ONCE(room->waiting)) && (found || !__fl_room_is_later(room, turn)))
 		return found;
 	spin_lock_irqsave(&limit->lock, flags);
@@ -235,7 +246,8 @@ static inline bool __fl_room_passes_over(const struct fl_limit *limit, const str
 static __always_inline void fl_limit_sent(struct fl_limit *limit, struct fl_room *room, u64 cost)
 {
 	WRITE_ONCE(room->last, cost);
-	if (unlikely(READ_ONCE(room->woken)))
+	/* What is left of what it was handed is passed on if the hardware queue has no use for it. */
+	if (unlikely(READ_ONCE(room->woken)) && atomic64_read(&room->part) <= (s64)cost)
 		WRITE_ONCE(room->woken, false);
 	if (__fl_room_passes_over(limit, room, cost))
 		atomic64_add(-(s64)cost, &limit->pool);

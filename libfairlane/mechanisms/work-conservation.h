@@ -50,13 +50,14 @@
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
  * may be a quarter more than there is. The floor rises to that only if more was done, of
  * both reads and writes, by more than it varies anyway, and those that are not held lost
- * nothing: in a full drive they lose a fifth, and the trial ends at the first window that
- * shows no more than that. A gain may be chance, so two trials in a row have to say the same. After
+ * nothing: in a full drive they lose a fifth. A trial ends at the first window in which no more
+ * was done. A gain may be chance, so two trials in a row have to say the same. After
  * each trial that did not help, the next one comes later, up to 16 s.
  *
- * A flow that was let go in a trial pays for that later, and as long as no more is done by it, it gets
+ * Where each flow has a virtual time, one that was let go in a trial pays for that later, and gets
  * no further ahead than its share of what the drive does in a 16th of a second. So over a second it has
- * no more than 1.1 times its due, nor do others when it pays.
+ * no more than 1.1 times its due, nor do others when it pays. Where there are tokens, a small share has
+ * more in a trial: of a fifth of the drive, for a window.
  *
  * A floor that rose by much, and at which nobody waits, is above all that there is to do. It
  * falls by an eighth at a time until somebody waits.
@@ -96,7 +97,7 @@
 #define FL_FLOOR_TRIAL 3
 #define FL_FLOOR_TRIAL_NS (250ull * NSEC_PER_MSEC)
 #define FL_FLOOR_TRIAL_MAX_NS (16ull * NSEC_PER_SEC)
-/* In a trial that is of no use nobody is let go who is further ahead than what the drive does in 1 / this of a second. */
+/* In a trial nobody is let go who is further ahead than what the drive does in 1 / this of a second. */
 #define FL_FLOOR_AHEAD 16
 
 /* What is counted of what the drive has done. */
@@ -123,7 +124,7 @@ struct fl_floor {
 	s64 in_drive; /* and this was in the drive then */
 	s64 before; /* the middle before it */
 	u64 tried[FL_FLOOR_KINDS]; /* what was usual then */
-	u64 ahead; /* nobody is let go who is further, in cost of all; a stale read judges one request by an old one */
+	u64 ahead; /* nobody is let go who is further; a stale read judges one request by an old one */
 	bool was_of_use; /* the last one; the next one decides */
 	bool unproven; /* it rose by much, and nobody has waited since */
 	u64 next_trial_ns, trial_ns; /* when another one begins, and how long after this one */
@@ -133,18 +134,6 @@ struct fl_floor {
 static inline void fl_floor_release(struct fl_floor *floor)
 {
 	atomic64_inc(&floor->released);
-}
-
-/* @cost was handed out to all, by share, before it was due. One caller at a time, as of fl_floor_look(). */
-static inline void fl_floor_went_ahead(struct fl_floor *floor, u64 cost)
-{
-	WRITE_ONCE(floor->ahead, floor->ahead - min_t(u64, cost, floor->ahead));
-}
-
-/* May more be handed out? */
-static inline bool fl_floor_may_go_ahead(const struct fl_floor *floor)
-{
-	return !READ_ONCE(floor->trials) || READ_ONCE(floor->ahead);
 }
 
 /* @offset: of the fl_room in the scheduler's struct for a hardware queue. */
@@ -210,13 +199,6 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool wai
 				FL_FLOOR_MAX);
 }
 
-static inline void __fl_floor_set_ahead(struct fl_floor *floor)
-{
-	u64 usual = floor->usual[FL_FLOOR_READS] + floor->usual[FL_FLOOR_OTHERS];
-
-	WRITE_ONCE(floor->ahead, div64_u64(usual, FL_FLOOR_AHEAD));
-}
-
 /*
  * Others wait, while those that are not held keep more than the floor in the drive. Would
  * yet more be of use? Let there be a quarter more for a while.
@@ -229,7 +211,8 @@ static inline void __fl_floor_try(struct fl_floor *floor, u64 now_ns)
 	floor->before = floor->middle;
 	floor->middle = floor->in_drive + floor->in_drive / FL_FLOOR_SPREAD;
 	memcpy(floor->tried, floor->usual, sizeof(floor->tried));
-	__fl_floor_set_ahead(floor);
+	WRITE_ONCE(floor->ahead, div64_u64(floor->usual[FL_FLOOR_READS] +
+					   floor->usual[FL_FLOOR_OTHERS], FL_FLOOR_AHEAD));
 	WRITE_ONCE(floor->trials, FL_FLOOR_TRIAL);
 }
 
@@ -252,18 +235,15 @@ static inline bool __fl_floor_did_more(const struct fl_floor *floor)
 }
 
 /*
- * A window of a trial is over. The first one only fills buffers. In the last one, more was of
- * use if more was done, and those that were not let go did not lose it: where the drive is
- * full, they lose a fifth. As soon as that is all that there is to see, the trial ends.
+ * A window of a trial is over. The first ones only fill buffers: if no more is done even so, the trial
+ * ends. In the last one, more was of use if more was done, and those that were not let go did not lose it.
  */
 static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept_rate)
 {
 	bool more = __fl_floor_did_more(floor), lost = 10 * kept_rate <= 9 * floor->tried[FL_FLOOR_DONE];
 	bool use = more && !lost;
 
-	if (more)
-		__fl_floor_set_ahead(floor); /* again: so far it is at nobody's expense */
-	WRITE_ONCE(floor->trials, lost && !more ? 0 : floor->trials - 1);
+	WRITE_ONCE(floor->trials, more ? floor->trials - 1 : 0);
 	if (floor->trials)
 		return;
 	if (use && floor->was_of_use)

@@ -77,11 +77,11 @@
 /* The drive counts as full while somebody waits, and that long after; but not if it does nothing for so long. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
 #define FA_STALL_NS (2 * NSEC_PER_SEC)
-#define FA_BATCH 32 /* are let go before interrupts are allowed again */
+#define FA_BATCH 32 /* so many are let go before interrupts are allowed again */
 
 /* The budget: see 3. */
 #define FA_FIRST 256 /* requests, when somebody is behind; until then there is no budget */
-#define FA_LEAST 4 /* requests like those in the drive: with fewer, more and less are the same */
+#define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
@@ -618,7 +618,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
-	/* one may be very dear */
+	/* a single request may be very expensive */
 	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE);
 
 	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
@@ -648,8 +648,8 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	if (begins) {
 		s64 most = div64_u64(now->cost, max_t(u32, now->requests, 1)) * FA_FIRST;
 
-		/* with as much as there is, so that nobody waits at first; but not with seconds' worth */
-		fl_knee_search(&fa->knee, fa->tight ? level : min_t(s64, level, most), fa->tight ? -1 : 0);
+		/* with as much as there is, so that nobody waits at first; but not with thousands of requests */
+		fl_knee_search(&fa->knee, fa->tight ? level : min_t(s64, level, most), fa->tight ? -1 : 0, now->cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
@@ -736,7 +736,7 @@ static void fa_init_dev(struct fl_dev *dev)
 
 	INIT_LIST_HEAD(&fa->credited);
 	fl_knee_unknown(&fa->knee);
-	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0);
+	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0, 0);
 	fa->again_ns = FA_AGAIN_MIN_NS;
 	fa->moment_ns = FA_MOMENT_FIRST_NS;
 	fa->limit = fl_knee_level(&fa->knee);

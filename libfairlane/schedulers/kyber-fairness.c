@@ -241,7 +241,6 @@ static void kf_advance(struct kf_dev *kf, struct kf_hwq *self)
 	kf->advance = min_t(u64, kf->advance, div64_u64(kf->tokens.total, KF_ROUNDS));
 	kf->advance_done = done;
 	kf->advanced += kf->advance;
-	fl_floor_went_ahead(&kf->floor, kf->advance);
 	kf_predict(kf, fl_now_ns(), false);
 	kf_hand_out(kf, self, kf->advance, &kf->refills_floor);
 }
@@ -358,8 +357,7 @@ static bool kf_drive_runs_dry(struct kf_dev *kf, struct kf_hwq *khq)
 {
 	unsigned long flags;
 
-	if (likely(!khq->nr_throttled) || !fl_floor_may_go_ahead(&kf->floor) ||
-	    !fl_limit_has_room(&kf->floor.limit, &khq->room))
+	if (likely(!khq->nr_throttled) || !fl_limit_has_room(&kf->floor.limit, &khq->room))
 		return false;
 	spin_lock_irqsave(&kf->dev.lock, flags);
 	if (khq->seen_refills == kf->refills)

@@ -77,10 +77,10 @@
  * 6. Work conservation (an addition: the tunable `conserve`)
  *
  * The paper waits for a flow that is behind as long as it is backlogged, even if it cannot
- * do more; then all go at its pace. Here those that are held are let go, one request at a
- * time, while the drive has less to do than it needs (work-conservation.h). If there are more
- * than one, the one that is furthest behind comes first, up to a batch at a time. They are charged
- * as ever. Those that they waited for do not get back what they did not use meanwhile: they
+ * do more; then all go at its pace. Here those that are held are let go, request by
+ * request, while the drive has less to do than it needs (work-conservation.h). If several are
+ * held, the one that is furthest behind comes first, up to a batch on each of its hardware queues.
+ * Who is let go is charged as ever. Those that they waited for do not get back what they did not use meanwhile: they
  * are brought nearer, to within a floor's worth and a few steps, but not nearer than that to
  * any that waits.
  *

@@ -39,7 +39,7 @@ static inline uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
-/* For a thread that waits. After sched_yield() a busy machine may take as long as it likes, to a sleeper it comes back. */
+/* For a thread that waits: sched_yield() may not return for long on a busy machine, a sleeper is woken. */
 static inline void let_others_run(void)
 {
 	static const struct timespec moment = { .tv_nsec = 1000 };
