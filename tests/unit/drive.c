@@ -178,6 +178,8 @@ static u64 service_ns(struct drive *d, struct fl_req *rq)
 {
 	u64 ns = rq->op == FL_WRITE ? d->write_ns : d->read_ns;
 
+	if (d->varies)
+		ns = ns / 2 + next_random(&d->varies) % ns;
 	if (d->per_page)
 		ns *= rq->bytes / 4096;
 	if (d->serial) {

@@ -35,6 +35,7 @@ struct drive {
 	unsigned int nr_hwqs, slots; /* per hardware queue */
 	unsigned int in_flight[MAX_HWQS], most_in_flight;
 	u64 read_ns, write_ns; /* service times */
+	uint64_t varies; /* they vary by half: the state of next_random(); 0: they do not */
 	bool per_page; /* of each 4 KiB, not of a request */
 	bool serial; /* one request after the other, in order of arrival: the queue is in the drive */
 	u64 free_ns; /* when a serial drive has done all that it has */

@@ -192,6 +192,21 @@ static void test_tenants_on_one_core_each_hold_nobody_back(void)
 	drive_exit(&d);
 }
 
+/* A trial of a higher floor may succeed whoever it is that is let go. */
+static void test_a_small_share_fills_a_drive_that_others_do_not(void)
+{
+	drive_init(&d, &fl_kyber_fairness, 2, 128, 10 * MSEC);
+	d.varies = 1;
+	t[0] = drive_tenant(&d, NULL, 1000, 30);
+	t[1] = drive_tenant(&d, NULL, 50, 256);
+	drive_start(&d);
+	drive_run(&d, 20 * NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, 5 * NSEC_PER_SEC);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
 static void test_a_heavy_tenant_on_a_full_hardware_queue_holds_nobody_back(void)
 {
 	drive_init(&d, &fl_kyber_fairness, 2, 32, 16 * MSEC);
@@ -583,6 +598,7 @@ static const struct test tests[] = {
 	{ "a heavy tenant that wants less than its share holds nobody back",
 	  test_a_heavy_tenant_below_its_share_holds_nobody_back },
 	{ "tenants on a core each hold nobody back", test_tenants_on_one_core_each_hold_nobody_back },
+	{ "a small share fills a drive that others leave half empty", test_a_small_share_fills_a_drive_that_others_do_not },
 	{ "a heavy tenant on a full hardware queue holds nobody back",
 	  test_a_heavy_tenant_on_a_full_hardware_queue_holds_nobody_back },
 	{ "an idle tenant's share goes to the others within two periods",
