@@ -29,7 +29,7 @@
 #ifndef FAIRLANE_ROOM_H
 #define FAIRLANE_ROOM_H
 
-#include "../fairlane.h"
+#include "sorted-list.h"
 
 /* The parts that hardware queues have are at most 1 / this of the limit, in all. */
 #define FL_ROOM_PARTS 8
@@ -43,9 +43,8 @@ struct fl_room {
 	 * hands over. A stale read hands over too little, or too much.
 	 */
 	s64 last, want;
-	/* The least comes first; compared by differences, so it may wrap. Written under hwq->lock and the limit's. */
-	u64 turn;
-	struct list_head node; /* in fl_limit.waiting, by turn; under its lock */
+	/* In fl_limit.waiting, by turn: under its lock. The key is written under hwq->lock, too, and read under either. */
+	struct fl_sorted turn;
 	/* Under its lock; a stale read by the hardware queue's own dispatch() takes the lock. */
 	bool waiting;
 	/*
@@ -72,7 +71,7 @@ struct fl_limit {
 	atomic_t nr_waiting; /* written under lock */
 	unsigned int waits; /* how often one began to wait; under lock, read by anyone */
 	spinlock_t lock; /* irq-safe; innermost */
-	struct list_head waiting; /* fl_room.node; of those with the same turn, the longest comes first */
+	struct list_head waiting; /* fl_room.turn; of those with the same one, the longest comes first */
 };
 
 /* Under lock. */
@@ -122,40 +121,12 @@ static inline bool __fl_limit_pull(struct fl_limit *limit, struct fl_room *room)
 	return atomic64_add_return(n, &room->part) > 0;
 }
 
-/* Does one that waits with @turn come before @room? Under hwq->lock or the limit's. */
-static inline bool __fl_room_is_later(const struct fl_room *room, u64 turn)
-{
-	return (s64)(turn - READ_ONCE(room->turn)) < 0;
-}
-
-static inline struct fl_room *__fl_room_of(struct list_head *node)
-{
-	return list_entry(node, struct fl_room, node);
-}
-
-/* Under lock. It comes after those that wait already, but for those with a later turn. */
-static inline void __fl_room_sort_in(struct fl_limit *limit, struct fl_room *room, u64 turn)
-{
-	struct list_head *all = &limit->waiting, *pos = all->prev, *front = all->next;
-
-	WRITE_ONCE(room->turn, turn);
-	/* From both ends: as a rule it belongs to one of them. */
-	while (pos != all && __fl_room_is_later(__fl_room_of(pos), turn)) {
-		if (__fl_room_is_later(__fl_room_of(front), turn)) {
-			pos = front->prev;
-			break;
-		}
-		pos = pos->prev;
-		front = front->next;
-	}
-	list_add(&room->node, pos);
-}
-
 /* Under lock. */
 static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, u64 turn)
 {
 	WRITE_ONCE(room->waiting, true);
-	__fl_room_sort_in(limit, room, turn);
+	room->turn.key = turn;
+	fl_sorted_add(&limit->waiting, &room->turn);
 	atomic_inc(&limit->nr_waiting);
 }
 
@@ -163,7 +134,7 @@ static inline void __fl_room_wait(struct fl_limit *limit, struct fl_room *room, 
 static inline void __fl_room_wait_no_more(struct fl_limit *limit, struct fl_room *room)
 {
 	WRITE_ONCE(room->waiting, false);
-	list_del_init(&room->node);
+	list_del_init(&room->turn.node);
 	atomic_dec(&limit->nr_waiting);
 }
 
@@ -171,7 +142,7 @@ static inline void __fl_room_wait_no_more(struct fl_limit *limit, struct fl_room
 static inline void __fl_limit_hand_over(struct fl_limit *limit, const struct fl_room *self)
 {
 	while (!list_empty(&limit->waiting)) {
-		struct fl_room *room = __fl_room_of(limit->waiting.next);
+		struct fl_room *room = list_first_entry(&limit->waiting, struct fl_room, turn.node);
 
 		if (!__fl_limit_pull(limit, room))
 			return;
@@ -192,14 +163,15 @@ static inline bool __fl_limit_ask(struct fl_limit *limit, struct fl_room *room, 
 		found = (atomic64_read(&room->part) > 0 && atomic64_read(&limit->pool) >= 0) ||
 			(!atomic_read(&limit->nr_waiting) && __fl_limit_pull(limit, room));
 	/* It goes on and did not wait; or it waits already, with this turn or one before it, which it keeps. */
-	if (likely(found != READ_ONCE(room->waiting)) && (found || !__fl_room_is_later(room, turn)))
+	if (likely(found != READ_ONCE(room->waiting)) && (found || !fl_vt_before(turn, room->turn.key)))
 		return found;
 	spin_lock_irqsave(&limit->lock, flags);
 	if (found && room->waiting) {
 		__fl_room_wait_no_more(limit, room);
 	} else if (!found && room->waiting) {
-		list_del_init(&room->node);
-		__fl_room_sort_in(limit, room, turn);
+		list_del_init(&room->turn.node);
+		room->turn.key = turn;
+		fl_sorted_add(&limit->waiting, &room->turn);
 	} else if (!found) {
 		__fl_room_wait(limit, room, turn);
 		__fl_limit_set_loose(limit, false);
@@ -347,7 +319,7 @@ static inline void fl_limit_init(struct fl_limit *limit, struct fl_dev *dev, siz
 	spin_lock_init(&limit->lock);
 	INIT_LIST_HEAD(&limit->waiting);
 	for (i = 0; i < dev->nr_hwqs; i++)
-		INIT_LIST_HEAD(&__fl_room(limit, i)->node);
+		INIT_LIST_HEAD(&__fl_room(limit, i)->turn.node);
 	fl_limit_set(limit, level);
 }
 

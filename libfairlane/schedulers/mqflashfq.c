@@ -80,9 +80,9 @@
  * do more; then all go at its pace. Here those that are held are let go, request by
  * request, while the drive has less to do than it needs (work-conservation.h). If several are
  * held, the one that is furthest behind comes first, up to a batch on each of its hardware queues.
- * Who is let go is charged as ever. Those that they waited for do not get back what they did not use meanwhile: they
- * are brought nearer, to within a floor's worth and a few steps, but not nearer than that to
- * any that waits.
+ * Who is let go is charged as ever. Flows that were waited for do not get back what they did not use
+ * meanwhile: they are brought nearer, to within a floor's worth and a few steps, but not nearer than
+ * that to any that waits.
  *
  * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
@@ -110,8 +110,8 @@ enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 /* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
 struct mf_queue {
 	struct fl_queue q;
-	struct list_head ready ____cacheline_aligned_in_smp; /* in mf_hwq.ready, when something is queued */
-	u64 key; /* its virtual time when it was sorted in: it has not become less */
+	/* In mf_hwq.ready, when something is queued. Its virtual time has not become less than the key. */
+	struct fl_sorted ready ____cacheline_aligned_in_smp;
 	struct fl_sampled *time; /* the cgroup's or the core's */
 	u64 budget; /* drawn and not spent, in virtual time */
 	struct fl_rw rw; /* RQ and WQ */
@@ -128,7 +128,7 @@ struct mf_flow {
 struct mf_hwq {
 	struct fl_hwq hwq;
 	/* Under hwq->lock. */
-	struct list_head ready; /* mf_queue.ready, by key */
+	struct list_head ready; /* mf_queue.ready */
 	struct mf_queue *root; /* the root cgroup's; does not change */
 	u64 random;
 	/* Written under hwq->lock; the tick reads it, old by a request: what was not sent is queued (NOQ). */
@@ -310,27 +310,14 @@ static u64 mf_reciprocal(const struct mf_queue *mq)
 
 static struct mf_queue *mf_queue_of(struct list_head *ready)
 {
-	return list_entry(ready, struct mf_queue, ready);
+	return list_entry(ready, struct mf_queue, ready.node);
 }
 
-/*
- * Sort @mq in, by its virtual time, from both ends: it has just advanced, or is new. Who is
- * before all others is so at the first look at the front, so that the walk stays in the list.
- */
+/* By its virtual time: it has just advanced, or is new. */
 static void mf_sort_in(struct mf_hwq *mhq, struct mf_queue *mq, u64 vt)
 {
-	struct list_head *pos = mhq->ready.prev, *front = mhq->ready.next;
-
-	mq->key = vt;
-	if (front == &mhq->ready || fl_vt_before(vt, mf_queue_of(front)->key)) {
-		list_add(&mq->ready, &mhq->ready);
-		return;
-	}
-	while (fl_vt_before(vt, mf_queue_of(pos)->key)) {
-		front = front->next;
-		pos = fl_vt_before(vt, mf_queue_of(front)->key) ? front->prev : pos->prev;
-	}
-	list_add(&mq->ready, pos);
+	mq->ready.key = vt;
+	fl_sorted_add(&mhq->ready, &mq->ready);
 }
 
 /*
@@ -344,12 +331,12 @@ static struct mf_queue *mf_first(struct mf_hwq *mhq)
 		struct mf_queue *mq = mf_queue_of(mhq->ready.next);
 		u64 vt = fl_sampled_vt(mq->time);
 
-		if (vt == mq->key || mq->ready.next == &mhq->ready ||
-		    !fl_vt_before(mf_queue_of(mq->ready.next)->key, vt)) {
-			mq->key = vt;
+		if (vt == mq->ready.key || mq->ready.node.next == &mhq->ready ||
+		    !fl_vt_before(mf_queue_of(mq->ready.node.next)->ready.key, vt)) {
+			mq->ready.key = vt;
 			return mq;
 		}
-		list_del_init(&mq->ready);
+		list_del_init(&mq->ready.node);
 		mf_sort_in(mhq, mq, vt);
 	}
 }
@@ -383,9 +370,9 @@ static bool mf_wake(struct fl_hwq *hwq, const struct fl_slot *slot)
 static noinline bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
-	WRITE_ONCE(mhq->held_vt, mq->key);
+	WRITE_ONCE(mhq->held_vt, mq->ready.key);
 	WRITE_ONCE(mhq->held, true);
-	if (!fl_slot_wait(mq->waits_for, mhq->hwq.index, mq->key)) {
+	if (!fl_slot_wait(mq->waits_for, mhq->hwq.index, mq->ready.key)) {
 		WRITE_ONCE(mhq->held, false);
 		return false;
 	}
@@ -411,7 +398,7 @@ static bool mf_is_exempt(const struct mf_queue *mq)
 /* A small share is far ahead by the request itself, which needs @advance. */
 static bool mf_may_be_let_go(const struct mf_dev *mf, const struct mf_queue *mq, u64 advance)
 {
-	u64 ahead = mq->key - atomic64_read(&mq->waits_for->vt), most = READ_ONCE(mf->floor.ahead);
+	u64 ahead = mq->ready.key - atomic64_read(&mq->waits_for->vt), most = READ_ONCE(mf->floor.ahead);
 
 	most = fl_vt_advance(most, READ_ONCE(mf->reciprocal)) + advance;
 	return !READ_ONCE(mf->floor.trials) || ahead < most;
@@ -422,7 +409,7 @@ static void mf_let_go(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 {
 	fl_floor_release(&mf->floor);
 	mq->waits_for = NULL;
-	WRITE_ONCE(mhq->let_go_vt, mq->key);
+	WRITE_ONCE(mhq->let_go_vt, mq->ready.key);
 	WRITE_ONCE(mhq->let_go, true);
 }
 
@@ -434,7 +421,7 @@ static bool mf_passes(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 		return true;
 	if (!mq->waits_for)
 		mq->waits_for = fl_slots_sample(&mf->slots, self, &mhq->random);
-	if (mq->waits_for && fl_slot_is_behind(mq->waits_for, mq->key))
+	if (mq->waits_for && fl_slot_is_behind(mq->waits_for, mq->ready.key))
 		return false;
 	mq->waits_for = NULL;
 	return true;
@@ -446,7 +433,7 @@ static bool mf_ask(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 	u64 one = fl_vt_advance(FL_COST_ONE, mf_reciprocal(mq));
 
 	WRITE_ONCE(mhq->room.want, div64_u64(READ_ONCE(mf->step) * FL_COST_ONE, max_t(u64, one, 1)));
-	return fl_limit_ask(&mf->floor.limit, &mhq->room, mq->key);
+	return fl_limit_ask(&mf->floor.limit, &mhq->room, mq->ready.key);
 }
 
 /* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
@@ -473,7 +460,7 @@ static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, 
 	fl_traffic_sent(&mhq->traffic, cost);
 	*fl_req_priv(rq) = cost; /* which is in the drive; 0: not there */
 	if (fl_rw_empty(&mq->rw))
-		list_del_init(&mq->ready);
+		list_del_init(&mq->ready.node);
 	mf_not_held(mq);
 	if (READ_ONCE(mhq->held))
 		WRITE_ONCE(mhq->held, false);
@@ -513,7 +500,7 @@ static struct fl_req *mf_dispatch(struct fl_hwq *hwq)
 		if (rq)
 			return rq;
 		/* All have to wait, except the root. */
-		if (mf_is_exempt(mhq->root) && !list_empty(&mhq->root->ready))
+		if (mf_is_exempt(mhq->root) && !list_empty(&mhq->root->ready.node))
 			return mf_try(mf, mhq, mhq->root);
 	} while (!mf_hold(mhq, first));
 none:
@@ -542,7 +529,7 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	if (fl_flow_touch(queue) || unlikely(!READ_ONCE(mf_time(mq)->in)))
 		mf_activate(mf, mhq, queue->flow);
 	fl_stage(rq, rqs, at_head);
-	if (list_empty(&mq->ready)) {
+	if (list_empty(&mq->ready.node)) {
 		mq->time = mf_time(mq);
 		mf_sort_in(mhq, mq, fl_sampled_vt(mq->time));
 	}
@@ -642,7 +629,7 @@ static void mf_init_queue(struct fl_queue *queue)
 	if (!queue->flow->parent)
 		to_mf_hwq(queue->hwq)->root = mq;
 	fl_rw_init(&mq->rw);
-	INIT_LIST_HEAD(&mq->ready);
+	INIT_LIST_HEAD(&mq->ready.node);
 }
 
 static void mf_exit_flow(struct fl_flow *flow)
