@@ -79,7 +79,7 @@ struct fl_knee {
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	bool guess; /* it is from before anybody was kept waiting */
-	s64 before; /* what was in the drive when a search began, and is done first */
+	s64 before; /* what was in the drive when a search began: its first window lasts until that is done */
 	s64 grown; /* the level grows to what it is to be by no more than is done */
 	s64 got; /* what somebody got of its due when the level was lowered last; 0: that is long ago */
 	bool searching, again; /* its pair is measured once more */
@@ -115,6 +115,7 @@ static inline void __fl_knee_forget(struct fl_knee *k)
 static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 {
 	k->settled = settled;
+	k->before = 0;
 	k->window = (struct fl_knee_look){};
 }
 
@@ -125,13 +126,13 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_drive)
 {
 	k->grown = level;
-	k->before = in_drive;
 	if (k->ceiling < level) {
 		level = k->ceiling;
 		way = 0;
 	}
 	__fl_knee_forget(k);
 	__fl_knee_begin_window(k, false); /* what was before may have been another load */
+	k->before = in_drive;
 	k->searching = true;
 	k->again = false;
 	k->way = way;
@@ -358,7 +359,6 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
 	if (done < (k->settled ? fl_knee_level(k) : max_t(s64, __fl_knee_upper(k), k->before)))
 		return;
-	k->before = 0;
 	enough_done = k->searching ? FL_KNEE_ROUNDS * fl_knee_level(k) : FL_KNEE_MOST;
 	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || (w->sent < FL_KNEE_REQUESTS && done < enough_done)))
 		return;

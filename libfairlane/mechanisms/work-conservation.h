@@ -56,8 +56,8 @@
  *
  * Where each flow has a virtual time, one that was let go in a trial pays for that later, and gets
  * no further ahead than its share of what the drive does in a 16th of a second. So over a second it has
- * no more than 1.1 times its due, nor do others when it pays. Where there are tokens, a small share has
- * more in a trial: of a fifth of the drive, for a window.
+ * no more than 1.1 times its due, nor do others when it pays. Where flows have tokens, a small share
+ * may have a fifth of the drive, for a window.
  *
  * A floor that rose by much, and at which nobody waits, is above all that there is to do. It
  * falls by an eighth at a time until somebody waits.

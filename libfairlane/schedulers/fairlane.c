@@ -141,7 +141,7 @@ struct fa_hwq {
 struct fa_count {
 	u64 done[2], all; /* reads, and all others; all that were sent */
 	u64 judged; /* see fa_hwq */
-	u64 cost, requests, tags; /* in the drive; tags of its hardware queues that are in use */
+	u64 cost, requests, mean, tags; /* in the drive, and of one there; tags of the hardware queues in use */
 };
 
 struct fa_dev {
@@ -610,6 +610,7 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 	in_drive = max_t(s64, count->all - count->done[0] - count->done[1], 0);
 	count->cost = in_drive >> FA_COUNT_SHIFT;
 	count->requests = fa_requests(in_drive);
+	count->mean = count->requests ? div64_u64(count->cost, count->requests) : 0;
 }
 
 /* Is the drive to be kept from becoming fuller? */
@@ -646,10 +647,9 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	if (begins || moved)
 		fa->since_ns = fa->tick_ns + 1;
 	if (begins) {
-		s64 most = div64_u64(now->cost, max_t(u32, now->requests, 1)) * FA_FIRST;
-
-		/* with as much as there is, so that nobody waits at first; but not with thousands of requests */
-		fl_knee_search(&fa->knee, fa->tight ? level : min_t(s64, level, most), fa->tight ? -1 : 0, now->cost);
+		if (!fa->tight) /* with as much as there is, so that nobody waits at first; but not with thousands */
+			level = min_t(s64, level, FA_FIRST * now->mean);
+		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
@@ -668,7 +668,6 @@ static s64 fa_all_tags(const struct fa_count *now)
 /* What was done since the last tick, and so how much is of use in the drive. */
 static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 {
-	s64 mean = now->requests ? div64_u64(now->cost, now->requests) : 0, least = FA_LEAST * mean;
 	u64 reads = now->done[0] - fa->last.done[0], others = now->done[1] - fa->last.done[1];
 	struct fl_knee_look look = {
 		.ns = ns,
@@ -677,7 +676,8 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 		.limited = fa->limited - fa->last_limited,
 	};
 
-	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX, clamp_t(s64, least, 1, FA_FIRST * FL_COST_ONE));
+	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX,
+		     clamp_t(s64, FA_LEAST * now->mean, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
 		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
 }
