@@ -70,8 +70,8 @@ WAITS: dict[str, str] = {}
 CROWDED = {
     "flashfq": "28 of 200 loads, at worst 6.4 times",
     "kyber-fairness": "11 of 200, at worst 2.6 times",
-    "mqflashfq": "39 of 200, and in some a sibling gets nothing for a second: what is held fills its parent's only place"
-    " among the tags",
+    "mqflashfq": "39 of 200, and in some a sibling gets nothing for a second: what is held fills its parent's"
+    " only place among the tags",
     "mqfq-long": "14 of 200, at worst 3.3 times",
     "fairlane": "14 of 200, and in some a sibling gets nothing for a second: the drive divides what was let go",
 }
