@@ -49,9 +49,9 @@
  * If those that are not held keep more than the floor in the drive, nobody is let go, and
  * nothing is learned, though the drive may need yet more. Then, for three windows, there
  * may be a quarter more than there is. The floor rises to that only if more was done, of
- * both reads and writes, by more than it varies anyway, and those that are not held lost
- * nothing: in a full drive they lose a fifth. A trial ends at the first window in which no more
- * was done. A gain may be chance, so two trials in a row have to say the same. After
+ * both reads and writes, by more than it varies anyway. A trial ends at the first window in
+ * which no more was done: in a full drive those that are not held lose a fifth in it. A gain
+ * may be chance, so two trials in a row have to say the same. After
  * each trial that did not help, the next one comes later, up to 16 s.
  *
  * Where each flow has a virtual time, one that was let go in a trial pays for that later, and gets
@@ -235,15 +235,14 @@ static inline bool __fl_floor_did_more(const struct fl_floor *floor)
 }
 
 /*
- * A window of a trial is over. The first ones only fill buffers: if no more is done even so, the trial
- * ends. In the last one, more was of use if more was done, and those that were not let go did not lose it.
+ * A window of a trial is over. The first ones may only fill buffers. In the last one, more was of use
+ * if more was done; if no more is done before that, the trial ends.
  */
-static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns, u64 kept_rate)
+static inline void __fl_floor_tried(struct fl_floor *floor, u64 now_ns)
 {
-	bool more = __fl_floor_did_more(floor), lost = 10 * kept_rate <= 9 * floor->tried[FL_FLOOR_DONE];
-	bool use = more && !lost;
+	bool use = __fl_floor_did_more(floor);
 
-	WRITE_ONCE(floor->trials, more ? floor->trials - 1 : 0);
+	WRITE_ONCE(floor->trials, use ? floor->trials - 1 : 0);
 	if (floor->trials)
 		return;
 	if (use && floor->was_of_use)
@@ -281,7 +280,6 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 {
 	u64 released = atomic64_read(&floor->released) - floor->seen_released;
 	u64 ns = now_ns - floor->since_ns, *rate = floor->rate[floor->up];
-	u64 kept = div64_u64((did - min_t(u64, released, did)) * NSEC_PER_SEC, ns);
 	s64 request = div64_u64(cost[0] + cost[1], max_t(u64, did, 1));
 	/* If few were let go by it, it was not the floor that decided what was in the drive. */
 	bool decided = FL_FLOOR_COUNTS * released > did;
@@ -296,7 +294,7 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, FL_FLOOR_MIN,
 					FL_FLOOR_FIRST);
 	if (floor->trials) {
-		__fl_floor_tried(floor, now_ns, kept);
+		__fl_floor_tried(floor, now_ns);
 	} else {
 		for (i = 0; i < FL_FLOOR_KINDS; i++)
 			floor->usual[i] = __fl_floor_usual(floor->usual[i], rate[i]);
