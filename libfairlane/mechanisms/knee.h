@@ -33,7 +33,8 @@
  *   it seems to do more by cost, or by number, if somebody else gets more of it.
  * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice,
- *   unless that is plain: when a drive that is being filled had little in it at first.
+ *   unless that is plain: when a drive that is being filled had little in it at first. Where a step
+ *   finds that plain, as what it was to be kept low for is over, there is a search.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
@@ -55,6 +56,7 @@
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
 #define FL_KNEE_REQUESTS 512
+#define FL_KNEE_MIX (FL_KNEE_ONE / 8) /* by so much a single window has fewer reads, or fewer others, by chance */
 #define FL_KNEE_ROUNDS 16 /* of a search: a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
@@ -191,15 +193,19 @@ static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 level)
 
 /*
  * The same in a search. One that began without knowing begins again at the ceiling. True if it does.
- * @all_wait: all are kept waiting, so it would be no help to anybody; a guess was wrong.
+ * @all_wait: all are kept waiting, so it would be no help to anybody; a guess was wrong, and too little is
+ * in the drive to search from.
  */
 static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 {
 	s64 level = fl_knee_level(k);
 	bool known = level > k->ceiling;
 
-	if (all_wait && k->guess)
+	if (all_wait && k->guess) {
 		fl_knee_unknown(k);
+		fl_knee_search(k, 2 * level, 0, level);
+		return true;
+	}
 	if (!fl_knee_fits(k, fits, level) || known)
 		return false;
 	fl_knee_search(k, level, 0, level);
@@ -234,6 +240,8 @@ static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 	for (i = 0; i < FL_KNEE_KINDS; i++) {
 		s64 gain = __fl_knee_gain(k, i), change = gain - k->last[i], mean;
 
+		if (k->searching && i != FL_KNEE_REQUESTS_DONE)
+			gain += FL_KNEE_MIX;
 		if (k->n > 1) /* of the same levels */
 			k->noise[i] += (change * change / 2 - k->noise[i]) / 4;
 		k->last[i] = gain;
@@ -291,6 +299,10 @@ static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 
 	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;
+	if (slope > FL_KNEE_PLAIN) { /* it is far above */
+		fl_knee_search(k, __fl_knee_upper(k), 1, 0);
+		return;
+	}
 	if (way > 0)
 		k->middle += k->middle * k->spread / FL_KNEE_ONE;
 	else

@@ -20,29 +20,27 @@
  *
  * 2. Who is next: virtual time, level by level
  *
- * Siblings in the cgroup tree share what their parent has. Each has a virtual time: the
- * cost (prices.h) of what it and all below it have sent, divided by its weight; charged
- * when it is sent, at each level up to the root. So a tenant gains nothing by sub-cgroups,
- * and what weights say holds from the first request on: no rate and no share has to be
- * computed, or learned.
+ * Siblings in the cgroup tree share what their parent has. Each has a virtual time: the cost (prices.h) of
+ * what it and all below it have sent, divided by its weight; charged when it is sent, at each level up to
+ * the root. So a tenant gains nothing by sub-cgroups, and what weights say holds from the first request
+ * on: no rate and no share has to be computed, or learned.
  *
- * The virtual time of a group of siblings is the least among those that want more than
- * they get: that wait, or were let go a moment ago and may be about to come back. For a
- * submitter has to wake up before it can send its next request; without that moment,
- * whoever happens to wait would be served instead. A moment is twice as long as it takes
- * those that come back, which is measured. Who wants less than its share holds nobody back.
+ * The virtual time of a group of siblings is the least among those that want more than they get: that
+ * wait, or were let go a moment ago and may be about to come back. For a submitter has to wake up before
+ * it can send its next request; without that moment, whoever happens to wait would be served instead. A
+ * moment is twice as long as it takes those that come back, which is measured. Who wants less than its
+ * share holds nobody back.
  *
- *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive
- *		is half empty with it. So the drive does not run dry for the sake of somebody
- *		who does not come back.
- *	behind	by half as much or more: it goes at once. It is never further behind than it
- *		may be ahead: time in which it wanted less is not saved.
+ *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive is half empty
+ *		with it. So that does not run dry for the sake of somebody who does not come back.
+ *	behind	by half as much or more: it goes at once, and may be more than the budget.
+ *		It is never further behind than its part of the budget: who is late, as it takes time to
+ *		wake up, makes up for that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
- * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for
- * twice as many requests as it used up of the last one: a deep queue sleeps once in eight
- * requests. What it does not come back for in a moment is for others of it that wait; what is left
- * after 16 ms is given back.
+ * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many
+ * requests as it used up of the last one: a deep queue sleeps once in eight requests. What it does not
+ * come back for in a moment is for others of it that wait; what is left after 16 ms is given back.
  *
  * 3. The budget: as much in the drive as is of use
  *
@@ -82,6 +80,7 @@
 /* The budget: see 3. */
 #define FA_FIRST 256 /* requests, when somebody is behind; until then there is no budget */
 #define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
+#define FA_FADES 16 /* what was in the drive counts for so many ticks */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
@@ -156,15 +155,14 @@ struct fa_dev {
 
 	/* Under dev->lock. */
 	u64 let_go ____cacheline_aligned_in_smp; /* after waiting; counted as in fa_hwq */
-	u64 waits; /* admissions that had to */
-	u64 limited; /* those, and for how many there was credit */
+	u64 waits, limited; /* admissions that had to; and for how many there was credit, too */
 	u64 full_ns, done_ns; /* when the drive was last full, and did something, as ticks see it */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
 	u64 tick_ns, now_ns; /* the time of the last tick, and of whatever was last */
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
-	s64 press; /* 0 .. FA_PRESS_MAX */
+	s64 press, filled; /* 0 .. FA_PRESS_MAX; cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
 	struct fa_count last; /* of the last tick */
 	u64 last_limited;
@@ -208,7 +206,7 @@ static u32 fa_weight(const struct fa_node *node)
 	return READ_ONCE(container_of(node, struct fa_flow, below)->flow.weight);
 }
 
-/* How far one of @group may be ahead, or behind. */
+/* How far one of @group may be ahead; behind, FA_LEAD times as far. */
 static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 {
 	u32 weight = READ_ONCE(fa_owner(group)->flow.active_weight);
@@ -247,8 +245,8 @@ static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 		s64 vt = atomic64_read(&node->vt), among = atomic64_read(&node->among->vt);
 		s64 lead = fa_lead(fa, node->among);
 
-		if (among - vt > lead)
-			atomic64_try_cmpxchg(&node->vt, &vt, among - lead);
+		if (among - vt > FA_LEAD * lead)
+			atomic64_try_cmpxchg(&node->vt, &vt, among - FA_LEAD * lead);
 		else if (vt - among > 0 && !fa_wanted(node->among))
 			atomic64_try_cmpxchg(&node->among->vt, &among, vt);
 		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
@@ -497,7 +495,7 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? If it is behind at each level, there is always room for it. */
+/* May a request of @f go at once? If it is behind at each level, a little more than the budget may be in the drive. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
@@ -619,8 +617,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
-	/* a single request may be very expensive */
-	s64 level = fa->tight ? fa->limit : min_t(s64, now->cost, now->requests * FA_FIRST * FL_COST_ONE);
+	s64 level = fa->tight ? fa->limit : fa->filled;
 
 	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
 		fa->done_ns = fa->tick_ns;
@@ -695,6 +692,9 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	fa->all.requests += fa_requests(now.all - fa->last.all);
 	if (fa->tight)
 		fa_follow(fa, &now, now_ns - fa->tick_ns);
+	/* The CPU may be late with more; a single request may be very expensive. */
+	fa->filled = max_t(s64, fa->filled - fa->filled / FA_FADES,
+			   min_t(s64, now.cost, now.requests * FA_FIRST * FL_COST_ONE));
 	fa->tick_ns = now_ns;
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now, several));
 	fa->last = now;

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simkit import Json, run_of, simulate, ssd_drive, tenant
+from simkit import FREE, Json, run_of, simulate, ssd_drive, tenant
 
 from fairlane.backends.scenario_runs import run_scenario
 from fairlane.backends.sim import Simulator
@@ -113,3 +113,21 @@ def test_who_returns_has_its_share_back(seed: int, tmp_path: Path) -> None:
     found = run_scenario(Simulator("p4500"), what, ["none", "kyber-fairness"], tmp_path)
     judged = expectations.evaluate(what, found, ["none", "kyber-fairness"])
     assert len(judged) == len(what.expects) and all(outcome.ok for outcome in judged), judged
+
+
+def on_a_slow_host(knob: str, seed: int) -> dict[str, float]:
+    """IOPS of four writers and readers on two cores, whose time nearly all of a request is."""
+    drive = ssd_drive(2, time_scale=30, size=2 << 30, block_pages=4, erase_ns=50_000)
+    costs = FREE | {"submit_ns": 240_000, "complete_ns": 180_000, "wake_ns": 150_000}
+    mixed = {"jobs": 4, "depth": 32, "read_percent": 50}
+    tenants = [tenant(f"w{weight}", weight, **mixed) for weight in (1000, 500, 250, 100)]
+    found = simulate(run_of(tenants, drive, knob, 2, 2, warmup_ns=2 * 10**9, cpu=costs, seed=seed))
+    return {each["name"]: each["iops"] for each in found["tenants"]}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_fairlane_keeps_a_drive_full_and_shares_it_though_whoever_waited_comes_back_late(seed: int) -> None:
+    none, got = on_a_slow_host("none", seed), on_a_slow_host("fairlane", seed)
+    total = sum(got.values())
+    assert total > 0.7 * sum(none.values())
+    assert 0.5 < got["w1000"] / total < 0.57
