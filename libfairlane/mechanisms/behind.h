@@ -47,7 +47,7 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 /* Of all that were looked at. */
 struct fl_behind_all {
 	u64 fits; /* with so much in the drive nobody would be behind; 0: nobody is */
-	bool wait; /* all that have requests are kept waiting */
+	bool wait; /* all that have requests are kept waiting, and all were looked at */
 };
 
 /* What @flow did, and whether it has a request: in the drive, or waiting. */
@@ -116,8 +116,8 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 							 u64 now_ns, bool hope)
 {
 	struct list_head *active = &dev->active, *first = active->next;
-	struct fl_behind_all found = { .wait = true }; /* until one is found that is not kept waiting */
-	unsigned int queues = 0;
+	struct fl_behind_all found = {};
+	unsigned int queues = 0, waiting = 0, others = 0;
 
 	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
 		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
@@ -125,15 +125,17 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 		bool wants;
 		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &wants);
 
-		if (wants && 2 * b->waits <= FL_BEHIND_ONE)
-			found.wait = false;
+		waiting += wants && 2 * b->waits > FL_BEHIND_ONE;
+		others += wants && 2 * b->waits <= FL_BEHIND_ONE;
 		if (fits && 4 * fits < in_drive)
 			fits = hope ? 0 : in_drive;
 		if (fits && (!found.fits || fits < found.fits))
 			found.fits = fits;
 		list_move_tail(&flow->active_node, active);
-		if (active->next == first)
+		if (active->next == first) {
+			found.wait = waiting && !others;
 			break;
+		}
 		queues += dev->nr_hwqs;
 	}
 	return found;

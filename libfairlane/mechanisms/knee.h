@@ -30,11 +30,12 @@
  * - The cost of reads, that of all other requests, and the number of requests are counted
  *   apart, and the gain is that of whichever gains less. A drive that is given more may take
  *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
- *   it seems to do more by cost, or by number, if somebody else gets more of it.
+ *   it seems to do more by cost, or by number, if somebody else gets more of it. In the single pair
+ *   of a search, reads and all others have a sixteenth more, which chance may have taken.
  * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice,
- *   unless that is plain: when a drive that is being filled had little in it at first. Where a step
- *   finds that plain, as what it was to be kept low for is over, there is a search.
+ *   unless that is plain: when a drive that is being filled had little in it at first. Where steps
+ *   up find that plain, as what it was to be kept low for is over, they double it.
  * - A window in which hardly anybody had to wait says nothing of its level.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
@@ -56,7 +57,7 @@
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
 #define FL_KNEE_REQUESTS 512
-#define FL_KNEE_MIX (FL_KNEE_ONE / 8) /* by so much a single window has fewer reads, or fewer others, by chance */
+#define FL_KNEE_MIX (FL_KNEE_ONE / 16) /* by chance 512 requests have so many fewer reads, or fewer others */
 #define FL_KNEE_ROUNDS 16 /* of a search: a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
@@ -183,12 +184,12 @@ static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 level)
 
 /*
  * The same when nobody was kept waiting yet, and so nobody knows how much more each has to send, or whether
- * all have begun.
+ * all have begun. Less than @least is not guessed: there would be nothing to search.
  */
-static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 level)
+static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 least, s64 level)
 {
 	fl_knee_unknown(k);
-	k->guess = fl_knee_fits(k, fits, level);
+	k->guess = fl_knee_fits(k, fits ? max_t(s64, fits, least) : 0, level);
 }
 
 /*
@@ -204,6 +205,7 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 	if (all_wait && k->guess) {
 		fl_knee_unknown(k);
 		fl_knee_search(k, 2 * level, 0, level);
+		k->grown = level;
 		return true;
 	}
 	if (!fl_knee_fits(k, fits, level) || known)
@@ -299,11 +301,9 @@ static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 
 	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;
-	if (slope > FL_KNEE_PLAIN) { /* it is far above */
-		fl_knee_search(k, __fl_knee_upper(k), 1, 0);
-		return;
-	}
-	if (way > 0)
+	if (slope > FL_KNEE_PLAIN && way == k->way && k->spread == FL_KNEE_SPREAD_MAX)
+		k->middle *= 2; /* it is far above */
+	else if (way > 0)
 		k->middle += k->middle * k->spread / FL_KNEE_ONE;
 	else
 		k->middle = div64_s64(k->middle * FL_KNEE_ONE, FL_KNEE_ONE + k->spread);

@@ -51,7 +51,8 @@
  * may be a quarter more than there is. The floor rises to that only if more was done, of
  * both reads and writes, by more than it varies anyway. A trial ends at the first window in
  * which no more was done: in a full drive those that are not held lose a fifth in it. A gain
- * may be chance, so two trials in a row have to say the same. After
+ * may be chance, so two trials in a row have to say the same. Of a gain those that are not held
+ * may lose a tenth: what is of use is decided by what all do, here as above. After
  * each trial that did not help, the next one comes later, up to 16 s.
  *
  * Where each flow has a virtual time, one that was let go in a trial pays for that later, and gets

@@ -33,9 +33,9 @@
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive is half empty
  *		with it. So that does not run dry for the sake of somebody who does not come back.
- *	behind	by half as much or more: it goes at once, and may be more than the budget.
- *		It is never further behind than its part of the budget: who is late, as it takes time to
- *		wake up, makes up for that much, and who wanted less saves no more.
+ *	behind	by half as much or more, and not kept waiting so far: it goes at once. Nobody is further behind
+ *		than its part of the budget: who is late, as it takes time to wake up, makes up for that
+ *		much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many
@@ -47,13 +47,12 @@
  * More than that only waits in the drive instead of here, where it waits in the right order.
  * knee.h finds how much it is, and follows it. It is less for two kinds of flows:
  *
- *	behind	though all that it wants is in the drive, where others are in its way. behind.h says
- *		with how much in the drive it would get its due: the knee's ceiling
- *	late	with a latency target (io.fairlane.latency) that more than one in a hundred of its
- *		requests miss in the drive: they press
+ *	behind	though all that it wants is in the drive, where others are in its way. With how much there
+ *		it would get its due says behind.h: the knee's ceiling
+ *	late	more than one in a hundred of its requests, by its target (io.fairlane.latency): they press
  *
- * Both have a limit, which is the knee's: nobody starves the others. And a target gives no
- * share: who is ahead waits here, target or not. dev->lock is taken only where somebody waits, and by ticks.
+ * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
+ * dev->lock is taken only where somebody waits, and by ticks.
  */
 #include "../mechanisms/activity.h"
 #include "../mechanisms/behind.h"
@@ -495,7 +494,7 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? If it is behind at each level, a little more than the budget may be in the drive. */
+/* May a request of @f go at once? One behind at each level may, unless it was kept waiting: late at its own level. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
@@ -617,7 +616,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
-	s64 level = fa->tight ? fa->limit : fa->filled;
+	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->cost, FA_FIRST * now->mean));
 
 	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
 		fa->done_ns = fa->tick_ns;
@@ -638,14 +637,14 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
 		begins = fa->press >= FA_PRESS_MAX && again;
 	} else if (begins) {
-		fl_knee_guess(&fa->knee, behind.fits, level);
+		fl_knee_guess(&fa->knee, behind.fits, 2 * FA_LEAST * now->mean, level);
 		fa->full_ns = fa->tick_ns;
 	}
 	if (begins || moved)
 		fa->since_ns = fa->tick_ns + 1;
 	if (begins) {
-		if (!fa->tight) /* with as much as there is, so that nobody waits at first; but not with thousands */
-			level = min_t(s64, level, FA_FIRST * now->mean);
+		/* with as much as there is, so that nobody waits at first; but not with thousands */
+		level = fa->tight ? level : min_t(s64, level, FA_FIRST * now->mean);
 		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
@@ -692,9 +691,9 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	fa->all.requests += fa_requests(now.all - fa->last.all);
 	if (fa->tight)
 		fa_follow(fa, &now, now_ns - fa->tick_ns);
-	/* The CPU may be late with more; a single request may be very expensive. */
-	fa->filled = max_t(s64, fa->filled - fa->filled / FA_FADES,
-			   min_t(s64, now.cost, now.requests * FA_FIRST * FL_COST_ONE));
+	/* The CPU may be late with more; a single one may be very expensive; long ago says nothing. */
+	fa->filled = now_ns - fa->tick_ns > FA_FADES * FA_TICK_NS ? 0 : fa->filled - fa->filled / FA_FADES;
+	fa->filled = max_t(s64, fa->filled, min_t(s64, now.cost, now.requests * FA_FIRST * FL_COST_ONE));
 	fa->tick_ns = now_ns;
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now, several));
 	fa->last = now;

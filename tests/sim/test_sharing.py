@@ -129,5 +129,5 @@ def on_a_slow_host(knob: str, seed: int) -> dict[str, float]:
 def test_fairlane_keeps_a_drive_full_and_shares_it_though_whoever_waited_comes_back_late(seed: int) -> None:
     none, got = on_a_slow_host("none", seed), on_a_slow_host("fairlane", seed)
     total = sum(got.values())
-    assert total > 0.7 * sum(none.values())
-    assert 0.5 < got["w1000"] / total < 0.57
+    assert total > 0.6 * sum(none.values())
+    assert 0.52 < got["w1000"] / total < 0.56

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* How much in a drive is of use, found while its speed varies by itself. The drive is a model. */
+#include <math.h>
+
+#include "env.h"
+#include "mechanisms/knee.h"
+#include "test.h"
+
+#define ONE FL_COST_ONE
+#define LOOK_NS NSEC_PER_MSEC
+#define KNEE 64
+#define CAPACITY 100000.0
+#define SEEDS 6
+
+static struct fl_knee k;
+static u64 rng;
+static double part_done, speed; /* of what the drive does now: noise */
+
+static void begin(s64 requests, u64 seed)
+{
+	memset(&k, 0, sizeof(k));
+	rng = 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+	part_done = 0;
+	speed = 1;
+	fl_knee_unknown(&k);
+	fl_knee_search(&k, requests * ONE, 0, 0);
+}
+
+/* There is always more to do than the level. Every 5 ms the drive is slower or faster, @noise: sigma. */
+static double mean_level_over(u64 ns, double noise)
+{
+	double sum = 0;
+	u64 at;
+
+	for (at = 0; at < ns; at += LOOK_NS) {
+		double level = (double)fl_knee_level(&k) / ONE;
+		struct fl_knee_look look = { .ns = LOOK_NS };
+
+		if (at % (5 * NSEC_PER_MSEC) == 0)
+			speed = 1 + noise * sqrt(3) * ((double)(next_random(&rng) % 2001) / 1000 - 1);
+		part_done += CAPACITY * speed * fmin(level / KNEE, 1) * LOOK_NS / NSEC_PER_SEC;
+		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
+		look.done[FL_KNEE_READS] = (u64)part_done * ONE;
+		part_done -= (u64)part_done;
+		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
+		sum += level;
+	}
+	return sum / ((double)ns / LOOK_NS);
+}
+
+static void test_noise_does_not_raise_the_budget(void)
+{
+	static const double noises[] = { 0, 0.05, 0.1, 0.2 }, most[] = { 1.5, 2, 2.5, 6 };
+	unsigned int i, seed;
+
+	for (i = 0; i < ARRAY_SIZE(noises); i++)
+		for (seed = 1; seed <= SEEDS; seed++) {
+			double level;
+
+			begin(256, seed);
+			level = mean_level_over(60 * NSEC_PER_SEC, noises[i]);
+			CHECK(level > 0.7 * KNEE && level < most[i] * KNEE, "noise %g, seed %u: %g", noises[i], seed,
+			      level);
+		}
+}
+
+/* What it was low for is over: by steps of a quarter, each after seconds on a slow drive, that would take long. */
+static void test_a_budget_that_is_far_too_low_rises_soon(void)
+{
+	unsigned int seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		begin(4, seed);
+		fl_knee_search_over(&k);
+		mean_level_over(2 * NSEC_PER_SEC, 0.05);
+		CHECK(fl_knee_level(&k) > KNEE / 2 * ONE, "seed %u: %ld", seed, (long)(fl_knee_level(&k) / ONE));
+	}
+}
+
+static const struct test tests[] = {
+	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
+	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
+	{}
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, argc, argv);
+}
