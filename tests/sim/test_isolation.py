@@ -61,7 +61,7 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "fairlane": "1.3 times in a second in which it searches for the budget; and in 2 of 200 thousands of large writes"
+    "fairlane": "1.3 times in a second in which it searches for the budget; and in 3 of 200 thousands of large writes"
     " are in the drive before anybody can be behind",
 }
 WAITS: dict[str, str] = {}
