@@ -117,7 +117,7 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 {
 	struct list_head *active = &dev->active, *first = active->next;
 	struct fl_behind_all found = {};
-	unsigned int queues = 0, waiting = 0, others = 0;
+	unsigned int queues = 0, wanting = 0, waiting = 0;
 
 	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
 		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
@@ -125,15 +125,15 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 		bool wants;
 		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &wants);
 
+		wanting += wants;
 		waiting += wants && 2 * b->waits > FL_BEHIND_ONE;
-		others += wants && 2 * b->waits <= FL_BEHIND_ONE;
 		if (fits && 4 * fits < in_drive)
 			fits = hope ? 0 : in_drive;
 		if (fits && (!found.fits || fits < found.fits))
 			found.fits = fits;
 		list_move_tail(&flow->active_node, active);
 		if (active->next == first) {
-			found.wait = waiting && !others;
+			found.wait = wanting && waiting == wanting;
 			break;
 		}
 		queues += dev->nr_hwqs;

@@ -47,9 +47,9 @@
  * More than that only waits in the drive instead of here, where it waits in the right order.
  * knee.h finds how much it is, and follows it. It is less for two kinds of flows:
  *
- *	behind	though all that it wants is in the drive, where others are in its way. With how much there
- *		it would get its due says behind.h: the knee's ceiling
- *	late	more than one in a hundred of its requests, by its target (io.fairlane.latency): they press
+ *	behind	though all that it wants is in the drive, where others are in its way. behind.h says with
+ *		how much there it would get its due: the knee's ceiling
+ *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: they press
  *
  * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
  * dev->lock is taken only where somebody waits, and by ticks.

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.backends.program import PROGRAM
-from fairlane.experiment import modelled_ssd
+from fairlane.backends.scenario_runs import run_scenario
+from fairlane.backends.sim import KNOBS, Simulator
+from fairlane.experiment import expectations, modelled_ssd
+from fairlane.experiment.model import Scenario
+from fairlane.experiment.results import Outcome
 from fairlane.places import ROOT
 
 ASAN = PROGRAM.with_suffix(".asan")
@@ -94,3 +98,11 @@ def simulate(description: Json, program: Path = PROGRAM) -> Json:
 
 def build() -> None:
     subprocess.run(["make", "-s", "-C", ROOT / "sim", "all", "asan"], check=True)
+
+
+def judge(what: Scenario, out: Path) -> list[Outcome]:
+    """What came of each [[expect]] of a scenario, of those knobs that the simulator has."""
+    of = {variant.name: variant.knob for variant in what.variants}
+    named = [knob for expect in what.expects for knob in (expect.of, expect.knob) if knob]
+    knobs = [knob for knob in dict.fromkeys(of.get(knob, knob) for knob in named) if knob in KNOBS]
+    return expectations.evaluate(what, run_scenario(Simulator(), what, knobs, out), knobs) if knobs else []

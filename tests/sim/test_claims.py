@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from simkit import judge
 
-from fairlane.backends.scenario_runs import run_scenario
-from fairlane.backends.sim import Simulator
 from fairlane.experiment import expectations, scenario_file
 from fairlane.places import SCENARIOS
 
@@ -27,12 +26,7 @@ FAILS: dict[str, str] = {}
 def test_claim_holds(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if name in FAILS:
         request.applymarker(pytest.mark.xfail(reason=FAILS[name], strict=True))
-    what = CLAIMS[name]
-    of = {variant.name: variant.knob for variant in what.variants}
-    named = [knob for expect in what.expects for knob in (expect.of, expect.knob) if knob]
-    knobs = list(dict.fromkeys(of.get(knob, knob) for knob in named))
-    found = run_scenario(Simulator(), what, knobs, tmp_path)
-    judged = expectations.evaluate(what, found, knobs)
+    judged = judge(CLAIMS[name], tmp_path)
     assert judged and all(outcome.ok is not None for outcome in judged)
     wrong = [f"{each.text}: {each.measured}, wanted {each.bound}" for each in expectations.failed(judged)]
     assert not wrong, "\n".join(wrong)

@@ -39,6 +39,18 @@ static inline uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
+/* The state of next_random() for each @seed. */
+static inline uint64_t seeded(unsigned int seed)
+{
+	return 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+}
+
+/* Evenly, from -@most to @most. */
+static inline double next_noise(uint64_t *state, double most)
+{
+	return most * ((double)(next_random(state) % 2001) / 1000 - 1);
+}
+
 /* For a thread that waits: sched_yield() may not return for long on a busy machine, a sleeper is woken. */
 static inline void let_others_run(void)
 {

@@ -19,7 +19,7 @@ static double part_done, speed; /* of what the drive does now: noise */
 static void begin(s64 requests, u64 seed)
 {
 	memset(&k, 0, sizeof(k));
-	rng = 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+	rng = seeded(seed);
 	part_done = 0;
 	speed = 1;
 	fl_knee_unknown(&k);
@@ -37,7 +37,7 @@ static double mean_level_over(u64 ns, double noise)
 		struct fl_knee_look look = { .ns = LOOK_NS };
 
 		if (at % (5 * NSEC_PER_MSEC) == 0)
-			speed = 1 + noise * sqrt(3) * ((double)(next_random(&rng) % 2001) / 1000 - 1);
+			speed = 1 + next_noise(&rng, noise * sqrt(3));
 		part_done += CAPACITY * speed * fmin(level / KNEE, 1) * LOOK_NS / NSEC_PER_SEC;
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
 		look.done[FL_KNEE_READS] = (u64)part_done * ONE;

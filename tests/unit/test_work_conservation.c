@@ -73,11 +73,6 @@ static u64 rng = 88172645463325252ull, now_ns, done[2], requests;
 static double part_done, let_go;
 static double mean_middle; /* geometric, over the last let_go_for() */
 
-static double noise(double most)
-{
-	return most * ((double)(next_random(&rng) % 2001) / 1000 - 1);
-}
-
 static double rate_of(const struct model *m, double in_drive)
 {
 	if (m->soft)
@@ -105,9 +100,9 @@ static double let_go_for(u64 ns, const struct model *m, double kept)
 		double in_drive = level > kept ? level : kept;
 
 		if (now_ns % (20 * NSEC_PER_MSEC) == 0)
-			window = noise(m->noise);
+			window = next_noise(&rng, m->noise);
 		if (m->pauses && now_ns >= pause + 40 * NSEC_PER_MSEC)
-			pause = now_ns + (u64)((260 + noise(100)) * NSEC_PER_MSEC);
+			pause = now_ns + (u64)((260 + next_noise(&rng, 100)) * NSEC_PER_MSEC);
 		if (!m->pauses || now_ns < pause)
 			part_done += rate_of(m, in_drive) * (1 + window) * LOOK_NS / NSEC_PER_SEC;
 		requests += (u64)part_done;
@@ -196,7 +191,7 @@ static double settle(const struct model *m, u64 seed, double kept)
 	double rate;
 
 	begin();
-	rng = 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+	rng = seeded(seed);
 	let_go_for(5 * NSEC_PER_SEC, m, kept);
 	rate = let_go_for(60 * NSEC_PER_SEC, m, kept);
 	fl_dev_destroy(dev);
@@ -288,7 +283,7 @@ static void test_it_rises_within_seconds_in_spite_of_noise(void)
 	for (i = 0; i < ARRAY_SIZE(deep); i++)
 		for (seed = 1; seed <= SEEDS; seed++) {
 			begin();
-			rng = 88172645463325252ull + seed * 0x9E3779B97F4A7C15ull;
+			rng = seeded(seed);
 			let_go_for((i ? 3 : 1) * NSEC_PER_SEC, &deep[i], 1);
 			CHECK(middle() > 128, "drive %u, seed %u: %g", i, seed, middle());
 			fl_dev_destroy(dev);
