@@ -209,6 +209,7 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		.admission = {
 			.op = fl_bio_op(bio),
 			.bytes = bio->bi_iter.bi_size,
+			.only = !atomic_read(&queue->held) && atomic_read(&queue->unsent) <= 1, /* @bio */
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};

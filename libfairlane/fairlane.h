@@ -156,6 +156,7 @@ struct fl_admission {
 	u32 bytes;
 	enum fl_op op;
 	bool must; /* it cannot wait */
+	bool only; /* its flow has no other request at the hardware queue, as far as is known */
 	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
 };
 

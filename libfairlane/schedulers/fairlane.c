@@ -25,17 +25,16 @@
  * the root. So a tenant gains nothing by sub-cgroups, and what weights say holds from the first request
  * on: no rate and no share has to be computed, or learned.
  *
- * The virtual time of a group of siblings is the least among those that want more than they get: that
- * wait, or were let go a moment ago and may be about to come back. For a submitter has to wake up before
- * it can send its next request; without that moment, whoever happens to wait would be served instead. A
- * moment is twice as long as it takes those that come back, which is measured. Who wants less than its
- * share holds nobody back.
+ * The virtual time of a group of siblings is the least among those that want more than they get: that wait, or
+ * were let go a moment ago and may be about to come back. For a submitter has to wake up before it sends its next
+ * request; without that moment, whoever happens to wait would be served instead. A moment is twice as long as it
+ * takes those that come back. Who wants less than its share holds nobody back, nor does who sends one at a time.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive is half empty
  *		with it. So that does not run dry for the sake of somebody who does not come back.
- *	behind	by half as much or more, and not kept waiting so far: it goes at once. Nobody is further behind
- *		than its part of the budget: who is late, as it takes time to wake up, makes up for that
- *		much, and who wanted less saves no more.
+ *	behind	by half as much or more, and not late itself: it goes at once, though the budget be exceeded by an
+ *		eighth. Nobody is further behind than its part of the budget: who comes back late makes up for
+ *		that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many
@@ -115,6 +114,7 @@ struct fa_flow {
 	/* Under dev->lock. */
 	struct list_head credited; /* in fa_dev.credited */
 	u64 credit_ns; /* when it was given */
+	u64 several_ns; /* when one would have had to wait that was not its only one last */
 	u32 credit_requests; /* of the last one */
 	struct fl_behind behind;
 };
@@ -234,10 +234,7 @@ static bool fa_wanted(const struct fa_group *group)
 	return READ_ONCE(group->waiting.first) || READ_ONCE(group->late.first);
 }
 
-/*
- * At each level. One that is too far behind is brought up first; one that nobody waits beside
- * is not ahead of anybody. If a virtual time moves meanwhile, the next request does this.
- */
+/* At each level. One too far behind is brought up first; one beside whom nobody waits is not ahead. */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node)) {
@@ -323,35 +320,22 @@ static void fa_put(struct fl_heap *heap, struct fl_heap_entry *entry, const stru
 	fl_heap_add(heap, entry);
 }
 
-/* The one furthest behind of those that wait. Virtual times may have moved on since they were put there. */
-static struct fa_node *fa_first_waiting(struct fa_group *group)
+/* The one furthest behind of @group that waits, or is @late. Virtual times may have moved on since then. */
+static struct fa_node *fa_first_of(struct fa_dev *fa, struct fa_group *group, bool late)
 {
+	struct fl_heap *heap = late ? &group->late : &group->waiting;
 	struct fl_heap_entry *entry;
 
-	while ((entry = group->waiting.first)) {
-		struct fa_node *node = container_of(entry, struct fa_node, waiting);
+	while ((entry = heap->first)) {
+		struct fa_node *node = late ? container_of(entry, struct fa_node, late) :
+					      container_of(entry, struct fa_node, waiting);
 
-		if (entry->key == (u64)atomic64_read(&node->vt))
-			return node;
-		fa_put(&group->waiting, entry, node);
-	}
-	return NULL;
-}
-
-/* The same of those that were let go a moment ago. */
-static struct fa_node *fa_first_late(struct fa_dev *fa, struct fa_group *group)
-{
-	struct fl_heap_entry *entry;
-
-	while ((entry = group->late.first)) {
-		struct fa_node *node = container_of(entry, struct fa_node, late);
-
-		if (fa->now_ns - node->went_ns > fa->moment_ns)
-			fl_heap_remove(&group->late, entry);
+		if (late && fa->now_ns - node->went_ns > fa->moment_ns)
+			fl_heap_remove(heap, entry);
 		else if (entry->key == (u64)atomic64_read(&node->vt))
 			return node;
 		else
-			fa_put(&group->late, entry, node);
+			fa_put(heap, entry, node);
 	}
 	return NULL;
 }
@@ -359,7 +343,7 @@ static struct fa_node *fa_first_late(struct fa_dev *fa, struct fa_group *group)
 /* The first of @group that waits; its virtual time is brought up to date. */
 static struct fa_node *fa_first(struct fa_dev *fa, struct fa_group *group)
 {
-	struct fa_node *first = fa_first_waiting(group), *late = fa_first_late(fa, group);
+	struct fa_node *first = fa_first_of(fa, group, false), *late = fa_first_of(fa, group, true);
 	struct fl_heap_entry *least = first ? &first->waiting : NULL;
 
 	if (late && (!least || fl_vt_before(late->late.key, least->key)))
@@ -387,21 +371,28 @@ static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
 	}
 }
 
-/* How long a moment is: twice as long as it takes who was let go to come back. */
-static void fa_came_back(struct fa_dev *fa, const struct fa_node *node)
+/* A moment is twice as long as it takes who was let go to come back and wait. */
+static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
 {
 	s64 took_ns = min_t(u64, fa->now_ns - node->went_ns, FA_MOMENT_MAX_NS);
 
-	fa->moment_ns += (2 * took_ns - (s64)fa->moment_ns) / 16;
-}
-
-static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
-{
 	if (node->late.in)
-		fa_came_back(fa, node);
+		fa->moment_ns += (2 * took_ns - (s64)fa->moment_ns) / 16;
 	for (; node && !node->waiting.in; node = fa_above(node)) {
 		fl_heap_remove(&node->among->late, &node->late);
 		fa_put(&node->among->waiting, &node->waiting, node);
+	}
+}
+
+/* Nobody waits for @node to come back, nor for those above it that are late for its sake alone. */
+static void fa_is_not_late(struct fa_dev *fa, struct fa_node *node)
+{
+	bool wanted = false;
+
+	for (; node && !wanted; node = fa_above(node)) {
+		fl_heap_remove(&node->among->late, &node->late);
+		fa_first(fa, node->among);
+		wanted = fa_wanted(node->among);
 	}
 }
 
@@ -494,7 +485,7 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? One behind at each level may, unless it was kept waiting: late at its own level. */
+/* May a request of @f go at once? If there is room; one behind at each level may without, a little. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
@@ -513,26 +504,37 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 		behind = behind && 2 * lag > lead;
 		ahead = ahead || -lag > lead;
 	}
-	if (wanted && behind)
+	if (wanted && behind && room > -READ_ONCE(fa->limit) / FA_LEAD)
 		return true;
 	return room > 0 && (!ahead || fa_spare(fa, room, cost));
 }
 
-static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
+/* Does a request of @f wait? Who sends one at a time is not waited for: it is not late, and may be behind. */
+static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
 {
 	unsigned long flags;
+	bool goes = false;
 
 	spin_lock_irqsave(&fa->dev.lock, flags);
-	list_add_tail(&a->node, &f->waiting);
-	f->behind.waiting++;
-	atomic_inc(&fa->nr_waiting);
-	fa->waits++;
-	fa->limited++;
 	fa->now_ns = a->since_ns = fl_now_ns();
-	fa_begin_waiting(fa, &f->own);
-	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
-	fa_release(fa);
+	if (!a->only) {
+		f->several_ns = fa->now_ns;
+	} else if (fa->now_ns - f->several_ns > FA_MOMENT_MAX_NS) {
+		fa_is_not_late(fa, &f->own);
+		goes = fa_goes(fa, f, a->cost);
+	}
+	if (!goes) {
+		list_add_tail(&a->node, &f->waiting);
+		f->behind.waiting++;
+		atomic_inc(&fa->nr_waiting);
+		fa->waits++;
+		fa->limited++;
+		fa_begin_waiting(fa, &f->own);
+		smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
+		fa_release(fa);
+	}
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
+	return !goes;
 }
 
 static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
@@ -544,10 +546,8 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
 	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
-		if (!a->must && !fa_goes(fa, f, a->cost)) {
-			fa_wait(fa, f, a);
+		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
 			return false; /* if it was let go already, its submitter was told */
-		}
 		atomic64_add(-(s64)a->cost, &fa->room);
 		fa_charge(fa, &f->own, a->cost);
 	}
@@ -568,7 +568,7 @@ static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 	if (likely(!READ_ONCE(fa->tight)))
 		return;
 	atomic64_add(cost, &fa->room);
-	smp_mb__after_atomic(); /* see fa_wait() */
+	smp_mb__after_atomic(); /* see fa_waits() */
 	if (!atomic_read(&fa->nr_waiting))
 		return;
 	spin_lock_irqsave(&fa->dev.lock, flags);
