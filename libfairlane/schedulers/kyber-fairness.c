@@ -80,6 +80,7 @@
  * matter more than the last microseconds of latency. When not: a lone tenant (none is faster).
  */
 #include "../mechanisms/kyber-depths.h"
+#include "../mechanisms/paid.h"
 #include "../mechanisms/prediction.h"
 #include "../mechanisms/tokens.h"
 #include "../mechanisms/traffic.h"
@@ -386,8 +387,8 @@ static struct fl_req *kf_send(struct kf_dev *kf, struct kf_hwq *khq, struct kf_t
 	u64 cost = kf_price(kf, fl_req_op(rq), fl_req_bytes(rq));
 
 	list_del_init(fl_req_node(rq));
-	*fl_req_priv(rq) = cost; /* never 0: it is in the drive */
-	fl_tokens_pay(kq->q.flow, &kq->balance, cost, draw);
+	fl_tokens_pay(kq->q.flow, &kq->balance, fl_has_paid(rq) ? 0 : cost, draw);
+	fl_paid_goes(rq, cost);
 	fl_limit_sent(turns->depth, turns->room, 1);
 	fl_limit_sent(&kf->floor.limit, &khq->room, cost);
 	if (unlikely(kq->in_advance))
@@ -519,12 +520,14 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
 	struct kf_dev *kf = to_kf_dev(khq->hwq.dev);
 	u64 from = max_t(u64, fl_req_arrival_ns(rq), READ_ONCE(to_kf_queue(queue)->unthrottled_ns));
-	u64 dispatched = fl_req_dispatch_ns(rq), io = now_ns - dispatched, cost = *fl_req_priv(rq);
+	u64 dispatched = fl_req_dispatch_ns(rq), io = now_ns - dispatched, cost;
 	enum fl_op op = fl_req_op(rq);
 
-	if (!dispatched || !cost) /* it failed on its way to the drive */
+	if (!dispatched) /* it failed on its way to the drive */
 		return;
-	*fl_req_priv(rq) = 0;
+	cost = fl_paid_leaves(rq);
+	if (!cost)
+		return;
 	fl_traffic_done(&khq->traffic, op, cost);
 	/* A time of throttling that ended after the dispatch was not this request's. */
 	fl_kyber_sample(&kf->kyber, &khq->kyber, op, from < dispatched ? now_ns - from : io, io);
@@ -534,12 +537,10 @@ static void kf_complete(struct fl_queue *queue, struct fl_req *rq, u64 now_ns)
 static void kf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct kf_hwq *khq = to_kf_hwq(queue->hwq);
-	u64 cost = *fl_req_priv(rq);
+	u64 cost = fl_paid_leaves(rq);
 
-	if (likely(!cost))
-		return;
-	*fl_req_priv(rq) = 0;
-	kf_give_back(to_kf_dev(khq->hwq.dev), khq, fl_req_op(rq), cost);
+	if (unlikely(cost))
+		kf_give_back(to_kf_dev(khq->hwq.dev), khq, fl_req_op(rq), cost);
 }
 
 /* ---- Every 2 ms; every period ------------------------------------------- */

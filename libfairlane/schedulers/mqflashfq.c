@@ -86,6 +86,7 @@
  *
  * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
+#include "../mechanisms/paid.h"
 #include "../mechanisms/reads-and-writes.h"
 #include "../mechanisms/sampled-times.h"
 #include "../mechanisms/traffic.h"
@@ -458,7 +459,7 @@ static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, 
 {
 	list_del_init(fl_req_node(rq));
 	fl_traffic_sent(&mhq->traffic, cost);
-	*fl_req_priv(rq) = cost; /* which is in the drive; 0: not there */
+	fl_paid_goes(rq, cost);
 	if (fl_rw_empty(&mq->rw))
 		list_del_init(&mq->ready.node);
 	mf_not_held(mq);
@@ -472,7 +473,7 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	struct fl_req *rq = fl_rw_next(&mq->rw);
 	enum fl_op op = fl_req_op(rq);
 	u64 cost = fl_cost(&mf->dev.prices, op, fl_req_bytes(rq));
-	u64 advance = fl_vt_advance(cost, mf_reciprocal(mq));
+	u64 advance = fl_has_paid(rq) ? 0 : fl_vt_advance(cost, mf_reciprocal(mq));
 
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
@@ -555,12 +556,11 @@ static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
 static void mf_release(struct fl_queue *queue, struct fl_req *rq)
 {
 	struct mf_hwq *mhq = to_mf_hwq(queue->hwq);
-	u64 cost = *fl_req_priv(rq);
+	u64 cost = fl_paid_leaves(rq);
 
 	if (!cost)
 		return; /* it never was in the drive, or has been released */
 	mf_test_held(mhq);
-	*fl_req_priv(rq) = 0;
 	fl_traffic_done(&mhq->traffic, fl_req_op(rq), cost);
 	fl_limit_done(&to_mf_dev(queue->hwq->dev)->floor.limit, &mhq->room, cost);
 }

@@ -23,7 +23,7 @@ struct request {
 	struct fl_req rq;
 	struct fl_admission admission;
 	struct tenant *tenant;
-	unsigned int hwq;
+	unsigned int hwq, requeued;
 };
 
 static u64 now_ns;
@@ -241,6 +241,17 @@ static void fetch_all(struct drive *d)
 		start(d, &r->rq, r->hwq);
 }
 
+static bool gives_back(struct fl_req *rq)
+{
+	struct request *r = container_of(rq, struct request, rq);
+
+	if (r->requeued == r->tenant->requeues)
+		return false;
+	r->requeued++;
+	fl_requeue(rq);
+	return true;
+}
+
 static void dispatch(struct drive *d, unsigned int q)
 {
 	struct fl_req *rq;
@@ -251,7 +262,8 @@ static void dispatch(struct drive *d, unsigned int q)
 		return;
 	}
 	while (d->in_flight[q] < d->slots && (rq = fl_next(d->dev, q)))
-		start(d, rq, q);
+		if (!gives_back(rq))
+			start(d, rq, q);
 	for (i = 0; i < d->nr_hwqs; i++)
 		all += d->in_flight[i];
 	if (all > d->most_in_flight)
@@ -278,6 +290,7 @@ static void arrive(struct drive *d, struct fl_req *rq)
 	rq->op = percent(t) < t->writes_pct ? FL_WRITE : FL_READ;
 	rq->bytes = t->bytes;
 	rq->arrival_ns = now_ns;
+	r->requeued = 0;
 	if (t->ahead_pct && percent(t) < t->ahead_pct) {
 		flow = fl_root(d->dev);
 		fl_charge(t->flow, r->hwq, rq->op, rq->bytes);

@@ -22,6 +22,7 @@ struct tenant {
 	unsigned int depth[MAX_HWQS]; /* requests kept outstanding on each hardware queue */
 	u32 bytes;
 	unsigned int writes_pct;
+	unsigned int requeues; /* so often the drive gives back each of its requests, undone */
 	unsigned int ahead_pct; /* of its requests go as the root's, and are charged to it */
 	u64 think_ns; /* between a completion and the request that it allows */
 	u64 start_ns, stop_ns; /* stop 0: never */

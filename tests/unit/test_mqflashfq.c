@@ -84,6 +84,17 @@ static u64 cost_of(struct tenant *tenant)
 
 /* ---- Shares ---- */
 
+static void test_who_is_requeued_is_charged_once(void)
+{
+	queue_in_drive(&fl_mqflashfq, 4);
+	four_tenants(32);
+	t[0]->requeues = 3;
+	settle_and_measure(4 * NSEC_PER_SEC);
+	check_shares_by_weight(0.005);
+	check_drive_is_busy(0.005);
+	drive_exit(&d);
+}
+
 static void test_cgroups_share_by_weight(void)
 {
 	queue_in_drive(&fl_mqflashfq, 4);
@@ -735,6 +746,7 @@ static void test_who_gives_back_twice_gives_back_once(void)
 static const struct test tests[] = {
 	{ "virtual time wraps, and does not overflow", test_virtual_time_wraps },
 	{ "cgroups share by weight when the queue is in the drive", test_cgroups_share_by_weight },
+	{ "who is requeued is charged once", test_who_is_requeued_is_charged_once },
 	{ "cgroups share by weight when the queue is in the host",
 	  test_cgroups_share_what_the_host_queues },
 	{ "cores share by weight", test_cores_share_by_weight },

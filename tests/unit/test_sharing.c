@@ -52,6 +52,16 @@ static void test_shares_follow_weights(void)
 	drive_exit(&d);
 }
 
+static void test_who_is_requeued_is_charged_once(void)
+{
+	four_tenants(64);
+	t[0]->requeues = 3;
+	settle_and_measure(4 * NSEC_PER_SEC);
+	check_shares_by_weight(0.02);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
 static void test_shares_at_queue_depth_256(void)
 {
 	four_tenants(1024);
@@ -584,6 +594,7 @@ static void test_a_removed_cgroup_holds_no_round_up(void)
 
 static const struct test tests[] = {
 	{ "shares follow weights", test_shares_follow_weights },
+	{ "who is requeued is charged once", test_who_is_requeued_is_charged_once },
 	{ "shares follow weights at queue depth 256 per job", test_shares_at_queue_depth_256 },
 	{ "shares follow weights at queue depth 1 per job",
 	  test_shares_of_shallow_queues_on_a_shallow_drive },
