@@ -28,7 +28,9 @@
  *
  * The sleep is uninterruptible, like the wait for a tag, and for the same reason: it
  * waits only for earlier requests, and these end, at the latest by the driver's timeout.
- * The sleeper holds no tag, and its plug is flushed before it sleeps.
+ * The sleeper holds no tag, and its plug is flushed before it sleeps. Nor does a fatal signal
+ * end it: a bio cannot be given back here, and if it went, a tenant would gain a request with
+ * each of its own processes that it kills.
  * These hooks cannot refuse a bio. So one that may not sleep (REQ_NOWAIT) sleeps, as
  * it does in those of wbt, io.cost and io.latency.
  *
@@ -209,7 +211,7 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		.admission = {
 			.op = fl_bio_op(bio),
 			.bytes = bio->bi_iter.bi_size,
-			.only = !atomic_read(&queue->held) && atomic_read(&queue->unsent) <= 1, /* @bio */
+			.only = fl_queue_is_empty(queue),
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};

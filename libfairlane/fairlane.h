@@ -156,7 +156,7 @@ struct fl_admission {
 	u32 bytes;
 	enum fl_op op;
 	bool must; /* it cannot wait */
-	bool only; /* its flow has no other request at the hardware queue, as far as is known */
+	bool only; /* the only one at its queue, as of just now: see fl_queue_is_empty() */
 	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
 };
 
@@ -350,6 +350,12 @@ static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a
 	now = hwq->dev->sched->admit(queue, a);
 	spin_unlock(&hwq->lock);
 	return now;
+}
+
+/* Has @queue no request but one that has its tag, and is about to be admitted? For the host: fl_admission.only. */
+static inline bool fl_queue_is_empty(struct fl_queue *queue)
+{
+	return !atomic_read(&queue->held) && atomic_read(&queue->unsent) <= 1 && list_empty(&queue->waiting);
 }
 
 /* The root sends @bytes for @queue's flow: see charge(). For the host, once for each such request. */

@@ -242,6 +242,25 @@ static inline bool fl_flow_touch(struct fl_queue *queue)
 	return unlikely(!READ_ONCE(queue->flow->busy));
 }
 
+static inline bool __fl_queue_has(struct fl_queue *q)
+{
+	return atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting);
+}
+
+/* Has @flow a request elsewhere than at @queue? As of just now; looks at all its queues. */
+static inline bool fl_flow_has_elsewhere(struct fl_flow *flow, const struct fl_queue *queue)
+{
+	unsigned int i;
+
+	for (i = 0; i < flow->dev->nr_hwqs; i++) {
+		struct fl_queue *q = fl_flow_queue(flow, i);
+
+		if (q && q != queue && __fl_queue_has(q))
+			return true;
+	}
+	return false;
+}
+
 /*
  * Has @flow a request now, or brought one since the last time? Looks at its
  * queues up to the first that has some, beginning with the one that had some the
@@ -258,7 +277,7 @@ static inline bool fl_flow_wants(struct fl_flow *flow)
 
 		if (!q)
 			continue;
-		if (atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting)) {
+		if (__fl_queue_has(q)) {
 			flow->seen_at = at;
 			return true;
 		}

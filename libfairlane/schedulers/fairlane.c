@@ -28,13 +28,14 @@
  * The virtual time of a group of siblings is the least among those that want more than they get: that wait, or
  * were let go a moment ago and may be about to come back. For a submitter has to wake up before it sends its next
  * request; without that moment, whoever happens to wait would be served instead. A moment is twice as long as it
- * takes those that come back. Who wants less than its share holds nobody back, nor does who sends one at a time.
+ * takes those that come back. Who wants less than its share holds nobody back for longer; who sends one at a time,
+ * only until it is back.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive is half empty
  *		with it. So that does not run dry for the sake of somebody who does not come back.
- *	behind	by half as much or more, and not late itself: it goes at once, though the budget be exceeded by an
- *		eighth. Nobody is further behind than its part of the budget: who comes back late makes up for
- *		that much, and who wanted less saves no more.
+ *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth.
+ *		Nobody is further behind than its part of the budget: who comes back late makes up for that
+ *		much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many
@@ -512,12 +513,12 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 /* Does a request of @f wait? Who sends one at a time is not waited for: it is not late, and may be behind. */
 static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
 {
+	bool only = a->only && !fl_flow_has_elsewhere(&f->flow, a->queue), goes = false;
 	unsigned long flags;
-	bool goes = false;
 
 	spin_lock_irqsave(&fa->dev.lock, flags);
 	fa->now_ns = a->since_ns = fl_now_ns();
-	if (!a->only) {
+	if (!only) {
 		f->several_ns = fa->now_ns;
 	} else if (fa->now_ns - f->several_ns > FA_MOMENT_MAX_NS) {
 		fa_is_not_late(fa, &f->own);
@@ -531,8 +532,8 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		fa->limited++;
 		fa_begin_waiting(fa, &f->own);
 		smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
-		fa_release(fa);
 	}
+	fa_release(fa); /* virtual times may have moved, too */
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
 	return !goes;
 }
@@ -684,7 +685,7 @@ static void fa_look(struct fa_dev *fa, u64 now_ns)
 	s64 budget = READ_ONCE(fa->budget), room;
 	struct fa_count now;
 
-	fa->now_ns = now_ns;
+	fa->now_ns = max_t(u64, fa->now_ns, now_ns);
 	fa_look_at_credits(fa);
 	fa_count(fa, &now);
 	fa->all.cost += (now.all - fa->last.all) >> FA_COUNT_SHIFT;
