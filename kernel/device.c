@@ -12,6 +12,8 @@
 #define CREATE_TRACE_POINTS
 #include "tracepoints.h"
 
+#define FL_DETACHED_AT_ONCE 64 /* flows, with interrupts off */
+
 static LIST_HEAD(fl_kdevs);
 static DEFINE_SPINLOCK(fl_kdevs_lock);
 
@@ -255,8 +257,8 @@ EXPORT_SYMBOL_GPL(fl_kdev_activate);
 /* The scheduler leaves the queue, which is frozen: no request is left, none comes. */
 void fl_kdev_exit(struct fl_kdev *kdev)
 {
-	struct fl_flow *flow, *next;
-	bool active = !list_empty(&kdev->node);
+	bool active = !list_empty(&kdev->node), more;
+	unsigned int i;
 
 	spin_lock_irq(&fl_kdevs_lock);
 	list_del_init(&kdev->node);
@@ -268,11 +270,15 @@ void fl_kdev_exit(struct fl_kdev *kdev)
 	 * Detach all flows before any is freed: a dying child may be freed
 	 * after its parent here. Children come after parents on the list.
 	 */
-	spin_lock_irq(&kdev->dev.lock);
-	kdev->dead = true;
-	list_for_each_entry_safe_reverse(flow, next, &kdev->dev.flows, node)
-		fl_kflow_detach(to_fl_kflow(flow));
-	spin_unlock_irq(&kdev->dev.lock);
+	do {
+		spin_lock_irq(&kdev->dev.lock);
+		kdev->dead = true;
+		for (i = 0; i < FL_DETACHED_AT_ONCE && !list_empty(&kdev->dev.flows); i++)
+			fl_kflow_detach(to_fl_kflow(list_last_entry(&kdev->dev.flows, struct fl_flow, node)));
+		more = !list_empty(&kdev->dev.flows);
+		spin_unlock_irq(&kdev->dev.lock);
+		cond_resched();
+	} while (more);
 
 	if (active) /* else the flows are another scheduler's */
 		fl_deactivate_policy(kdev->q, &fl_policy);

@@ -256,7 +256,7 @@ static bool ff_is_ahead(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 
 static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *last)
 {
-	if (!ff_is_ahead(ff, ffl, last))
+	if (!ffl->flow.parent || !ff_is_ahead(ff, ffl, last)) /* who may wait for the root's cannot be known */
 		return false;
 	ff->throttled = true;
 	return true;
