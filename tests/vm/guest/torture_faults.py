@@ -79,8 +79,10 @@ def reap(pids: list[int]) -> None:
 def reads(disk: str, cgroup: Path) -> Callable[[], None]:
     """Reads of random blocks, each of which may fail as it was told to."""
 
+    buffer = mmap.mmap(-1, kit.BLOCK)  # before anything fails
+
     def work() -> None:
-        buffer, numbers = mmap.mmap(-1, kit.BLOCK), random.Random(os.getpid())
+        numbers = random.Random(os.getpid())
         with contextlib.suppress(OSError):  # moving there allocates
             (cgroup / "cgroup.procs").write_text("0")
         for _ in range(READS):
