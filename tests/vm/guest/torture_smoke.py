@@ -43,11 +43,12 @@ def try_ours(disk: str, name: str) -> None:
 
 
 for name in sys.argv[2:]:
-    for _ in range(2):
+    for again in (False, True):
         with made_drives.setup(profiles.load_profile(name)) as disk:
             assert {"mq-deadline", "kyber", "bfq"} <= set(queue.schedulers(disk)), "all schedulers"
             with Path("/dev", disk).open("rb") as device:
                 assert len(device.read(4096)) == 4096
             assert len(list(Path("/sys/block", disk, "mq").iterdir())) == qemu.CPUS, "a hardware queue per CPU"
-            try_ours(disk, name)
+            if not again:
+                try_ours(disk, name)
     assert not Path("/sys/block", disk).exists(), f"{disk} is still there"

@@ -19,7 +19,7 @@ SCHEDULERS = ("kyber-fairness", "fairlane") if kit.BRIEFLY else ("mqfq", "kyber-
 SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags a queue, 640 requests/s
 if kit.CHECKED:
     SLOW |= {"hw_queue_depth": 8}  # and 16, so that fewer cgroups are more than these
-ENOUGH = 20 if kit.CHECKED else 2500 if kit.BRIEFLY else 5000
+ENOUGH = 20 if kit.CHECKED else 1000 if kit.BRIEFLY else 5000
 MANY = 60 if kit.CHECKED else 300
 BOTH_CPUS = {"cpus_allowed": "0,1", "cpus_allowed_policy": "split"}
 
