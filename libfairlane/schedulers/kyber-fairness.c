@@ -94,9 +94,8 @@ static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
 
 struct kf_queue {
 	struct fl_queue q;
-	/* All under hwq->lock; unthrottled_ns is read without. What a read touches is on one line. */
+	/* All under hwq->lock. What a read touches is on one line. */
 	s64 balance ____cacheline_aligned_in_smp; /* tokens drawn and not used; below zero: owed */
-	u64 unthrottled_ns; /* when it last was */
 	bool in_advance; /* the tokens are of the next round */
 	struct kf_domain {
 		struct kf_queue *kq; /* that it is in; does not change */
@@ -105,6 +104,7 @@ struct kf_queue {
 	} domain[FL_NR_OPS];
 	struct list_head throttled; /* in kf_hwq.throttled, since: */
 	u64 throttled_since_ns;
+	u64 unthrottled_ns; /* when it last was; completions read it without the lock */
 };
 
 struct kf_flow {

@@ -314,6 +314,7 @@ static void test_what_different_cpus_write_is_on_different_cache_lines(void)
 	CHECK(LINE(struct fl_dev, hwqs) != LINE(struct fl_dev, lock) &&
 		      LINE(struct fl_dev, prices) < LINE(struct fl_dev, lock),
 	      "fl_dev");
+	CHECK(LINE(struct fl_hwq, lock) != LINE(struct fl_hwq, tags_taken), "fl_hwq");
 	drive_init(&d, &fl_kyber_fairness, 4, 1, MSEC);
 	flow = fl_flow_create(d.dev, NULL, 100);
 	for (i = 0; i < 4; i++)
