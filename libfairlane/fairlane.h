@@ -79,7 +79,7 @@ struct fl_hwq {
 	unsigned int depth; /* requests that the drive takes on it at once; 0: any number */
 	unsigned int tags; /* scheduler tags; the host's, read locklessly (tag-limits.h) */
 	spinlock_t lock;
-	/* Of tag-limits.h. Taken by requests, sent or not, but for the root's; written as fl_queue.unsent is, without the lock. */
+	/* Of tag-limits.h. By requests, sent or not, but for the root's; written as fl_queue.unsent is, without the lock. */
 	atomic_t tags_taken ____cacheline_aligned_in_smp;
 	unsigned int tags_wanted; /* by how many that wait; under tags_lock, also read without */
 	spinlock_t tags_lock; /* irq-safe; taken with any other held */
