@@ -36,6 +36,9 @@
 #define FAIRLANE_TAG_LIMITS_H
 
 #include "heap.h"
+#include "weights.h"
+
+#define FL_TAGS_ANYWAY 8 /* below that it is not worth computing who else is active */
 
 /* A request that waits for a tag; the host's, until fl_tag_granted(). */
 struct fl_tag_wait {
@@ -65,13 +68,18 @@ static inline int __fl_tags_unsent(const struct fl_queue *queue)
 	return own + atomic_read(&queue->unsent_below);
 }
 
-/* Has @queue's flow as many as it may? Of one that is idle, its part is an old one. Not the root's. */
+/*
+ * Has @queue's flow as many as it may? Not the root's. Its part may be an old one, of when others were not
+ * active yet: in the time until that is noticed it could take the tags of all.
+ */
 static inline bool __fl_tags_full(const struct fl_queue *queue)
 {
 	u64 half = READ_ONCE(queue->hwq->tags) / 2;
-	int part = half * READ_ONCE(queue->flow->part) / FL_SHARE_ONE;
+	int part = half * READ_ONCE(queue->flow->part) / FL_SHARE_ONE, unsent = __fl_tags_unsent(queue);
 
-	return __fl_tags_unsent(queue) >= max_t(int, part, 1);
+	if (unsent >= max_t(int, part, 1))
+		return true;
+	return unsent >= FL_TAGS_ANYWAY && unsent >= (int)(half * fl_flow_part_if_active(queue->flow) / FL_SHARE_ONE);
 }
 
 static inline bool __fl_tags_free(const struct fl_hwq *hwq)

@@ -61,19 +61,20 @@ DRIVES: dict[str, Json] = {
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
-    "fairlane": "1.3 times in a second in which it searches for the budget; and in 3 of 200 thousands of large writes"
-    " are in the drive before anybody can be behind",
+    "fairlane": "12 of 200: 1.2 to 1.8 times in a second in which it searches for the budget; and in two of them"
+    " thousands of large requests are in the drive before anybody can be behind",
+    "kyber-fairness-long": "1 of 200: 1.10 times in one second",
 }
 WAITS: dict[str, str] = {}
 # Counted on 2026-11-25 by playing each of 200 loads. All are priced by bytes, on a drive that takes as long for a small
 # request as for a large one.
 CROWDED = {
-    "flashfq": "28 of 200 loads, at worst 6.4 times",
-    "kyber-fairness": "11 of 200, at worst 2.6 times",
-    "mqflashfq": "39 of 200, and in some a sibling gets nothing for a second: what is held fills its parent's"
+    "flashfq": "30 of 200 loads, at worst 6.3 times",
+    "kyber-fairness": "13 of 200, at worst 1.5 times",
+    "mqflashfq": "66 of 200, and in some a sibling gets nothing for a second: what is held fills its parent's"
     " only place among the tags",
-    "mqfq-long": "14 of 200, at worst 3.3 times",
-    "fairlane": "14 of 200, and in some a sibling gets nothing for a second: the drive divides what was let go",
+    "mqfq": "15 of 200, at worst 3.1 times",
+    "fairlane": "6 of 200, at worst 2.0 times: the drive divides what was let go",
 }
 
 

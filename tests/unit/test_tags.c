@@ -180,6 +180,25 @@ static void test_who_is_held_back_leaves_tags_to_others(void)
 	end();
 }
 
+/* As at the start of a load: its part is that of when it was alone, until shares are computed again. */
+static void test_who_was_there_first_takes_no_more_than_its_part(void)
+{
+	struct fl_flow *parent;
+	unsigned int i;
+
+	begin(granted);
+	held_back = true;
+	parent = fl_flow_create(dev, NULL, 100);
+	deep(parent, 100, TAGS, 4096);
+	fl_flows_update_shares(dev);
+	for (i = 0; i < 3; i++)
+		deep(i ? NULL : parent, 100, 0, 0);
+	for (i = 0; i < nr_takers; i++)
+		take(&takers[i]);
+	CHECK(nr_have == TAGS / 2 / 6, "a sixth of half of them, not half: %u", nr_have);
+	end();
+}
+
 static void test_what_others_leave_may_be_used(void)
 {
 	struct fl_flow *alone;
@@ -430,6 +449,8 @@ int main(int argc, char **argv)
 		{ "a tenant with 300 groups keeps no more than its part waiting",
 		  test_a_tenant_with_300_groups_keeps_no_more_than_its_part_waiting },
 		{ "who is held back leaves tags to others", test_who_is_held_back_leaves_tags_to_others },
+		{ "who was there first takes no more than its part",
+		  test_who_was_there_first_takes_no_more_than_its_part },
 		{ "what others leave may be used", test_what_others_leave_may_be_used },
 		{ "the root's requests leave others what they have",
 		  test_the_roots_requests_leave_others_what_they_have },
