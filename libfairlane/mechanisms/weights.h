@@ -247,22 +247,6 @@ static inline bool __fl_queue_has(struct fl_queue *q)
 	return atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting);
 }
 
-/* Has @flow no request but some that wait for a tag? As of just now; looks at all its queues. */
-static inline bool fl_flow_only_waits(struct fl_flow *flow)
-{
-	bool waits = false;
-	unsigned int i;
-
-	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		struct fl_queue *q = fl_flow_queue(flow, i);
-
-		if (q && (atomic_read(&q->held) || atomic_read(&q->unsent)))
-			return false;
-		waits = waits || (q && !list_empty(&q->waiting));
-	}
-	return waits;
-}
-
 /* Has @flow a request elsewhere than at @queue? As of just now; looks at all its queues. */
 static inline bool fl_flow_has_elsewhere(struct fl_flow *flow, const struct fl_queue *queue)
 {

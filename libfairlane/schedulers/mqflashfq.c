@@ -66,8 +66,7 @@
  * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the
  * tunable timeout_nsec) more: whoever waits for a request before it sends the next is not
  * idle in between (deceptive idleness). Only backlogged flows are sampled. Who becomes
- * backlogged has lost what it did not use, and still owes what it owes. One that only waits
- * for scheduler tags (tag-limits.h) is not backlogged: who has them may wait for it.
+ * backlogged has lost what it did not use, and still owes what it owes.
  *
  * 5. Reads and writes
  *
@@ -234,14 +233,11 @@ static void mf_age(struct mf_dev *mf)
 	struct fl_flow *flow;
 	unsigned int i;
 
-	fl_for_some_active(flow, &mf->dev, MF_AGED) {
-		bool active = fl_flow_age(flow);
-
-		if (active)
+	fl_for_some_active(flow, &mf->dev, MF_AGED)
+		if (fl_flow_age(flow))
 			mf_update_weight(flow);
-		if (!active || fl_flow_only_waits(flow))
+		else
 			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
-	}
 	mf->queued = 0;
 	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
