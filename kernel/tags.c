@@ -211,7 +211,6 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		.admission = {
 			.op = fl_bio_op(bio),
 			.bytes = bio->bi_iter.bi_size,
-			.only = fl_queue_is_empty(queue),
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};

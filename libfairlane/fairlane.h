@@ -79,7 +79,7 @@ struct fl_hwq {
 	unsigned int depth; /* requests that the drive takes on it at once; 0: any number */
 	unsigned int tags; /* scheduler tags; the host's, read locklessly (tag-limits.h) */
 	spinlock_t lock;
-	/* Of tag-limits.h. By requests, sent or not, but for the root's; written as fl_queue.unsent is, without the lock. */
+	/* Of tag-limits.h. By requests, sent or not, but for the root's; written as fl_queue.unsent is: no lock. */
 	atomic_t tags_taken ____cacheline_aligned_in_smp;
 	unsigned int tags_wanted; /* by how many that wait; under tags_lock, also read without */
 	spinlock_t tags_lock; /* irq-safe; taken with any other held */
@@ -156,7 +156,7 @@ struct fl_admission {
 	u32 bytes;
 	enum fl_op op;
 	bool must; /* it cannot wait */
-	bool only; /* the only one at its queue, as of just now: see fl_queue_is_empty() */
+	bool held; /* it is counted in queue->held; set by the host */
 	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
 };
 
@@ -350,12 +350,6 @@ static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a
 	now = hwq->dev->sched->admit(queue, a);
 	spin_unlock(&hwq->lock);
 	return now;
-}
-
-/* Has @queue no request but one that has its tag, and is about to be admitted? For the host: fl_admission.only. */
-static inline bool fl_queue_is_empty(struct fl_queue *queue)
-{
-	return !atomic_read(&queue->held) && atomic_read(&queue->unsent) <= 1 && list_empty(&queue->waiting);
 }
 
 /* The root sends @bytes for @queue's flow: see charge(). For the host, once for each such request. */

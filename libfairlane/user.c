@@ -311,8 +311,8 @@ bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *adm
 {
 	struct fl_queue *queue = fl_flow_use(flow, index);
 
-	admission->only = fl_queue_is_empty(queue);
 	atomic_inc(&queue->held);
+	admission->held = true;
 	admission->waited_ns = 0;
 	return fl_queue_admit(queue, admission, 0);
 }

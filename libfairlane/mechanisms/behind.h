@@ -65,7 +65,7 @@ static inline struct fl_progress __fl_progress(struct fl_flow *flow, bool *has)
 		p.cost += READ_ONCE(q->cost);
 		for (op = 0; op < FL_NR_OPS; op++)
 			p.requests += READ_ONCE(q->requests[op]);
-		*has = *has || atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting);
+		*has = *has || __fl_queue_has(q);
 	}
 	return p;
 }

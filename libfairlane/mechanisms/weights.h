@@ -80,7 +80,7 @@ static inline u32 fl_flow_part(const struct fl_flow *flow)
 	return part;
 }
 
-/* The part that @flow, now idle, would have. No lock: a stale read misprices one charge. */
+/* The part that @flow has, or would have if it is idle. No lock: a stale read misprices a charge, or grants a tag. */
 static inline u32 fl_flow_part_if_active(const struct fl_flow *flow)
 {
 	u64 part = FL_SHARE_ONE;
@@ -247,18 +247,20 @@ static inline bool __fl_queue_has(struct fl_queue *q)
 	return atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting);
 }
 
-/* Has @flow a request elsewhere than at @queue? As of just now; looks at all its queues. */
-static inline bool fl_flow_has_elsewhere(struct fl_flow *flow, const struct fl_queue *queue)
+/* Has the flow of @a, which asks to be admitted, another request? As of just now; looks at all its queues. */
+static inline bool fl_flow_has_others(const struct fl_admission *a)
 {
+	struct fl_queue *own = a->queue;
 	unsigned int i;
 
-	for (i = 0; i < flow->dev->nr_hwqs; i++) {
-		struct fl_queue *q = fl_flow_queue(flow, i);
+	for (i = 0; i < own->flow->dev->nr_hwqs; i++) {
+		struct fl_queue *q = fl_flow_queue(own->flow, i);
 
-		if (q && q != queue && __fl_queue_has(q))
+		if (q && q != own && __fl_queue_has(q))
 			return true;
 	}
-	return false;
+	/* @a may have its tag */
+	return atomic_read(&own->held) > a->held || atomic_read(&own->unsent) > 1 || !list_empty(&own->waiting);
 }
 
 /*

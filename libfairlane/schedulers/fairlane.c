@@ -513,12 +513,12 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 /* Does a request of @f wait? Who sends one at a time is not waited for: it is not late, and may be behind. */
 static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
 {
-	bool only = a->only && !fl_flow_has_elsewhere(&f->flow, a->queue), goes = false;
+	bool others = fl_flow_has_others(a), goes = false;
 	unsigned long flags;
 
 	spin_lock_irqsave(&fa->dev.lock, flags);
 	fa->now_ns = a->since_ns = fl_now_ns();
-	if (!only) {
+	if (others) {
 		f->several_ns = fa->now_ns;
 	} else if (fa->now_ns - f->several_ns > FA_MOMENT_MAX_NS) {
 		fa_is_not_late(fa, &f->own);
