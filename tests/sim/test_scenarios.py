@@ -34,7 +34,7 @@ FAILS = {
     "d2fq/vm": {"d2fq: largest relative error of a share": "3.3 % for 3"},
     "d2fq/vm-cpu-bound": {"d2fq: CPU time per I/O, relative to mqfq": "0.99: it saves CPU time with more cores only"},
     "kyber-fairness/heavy-limited": {
-        "kyber-fairness: total IOPS, relative to none": "0.81: the drive completes 64 at a time, every 16 ms. A window "
+        "kyber-fairness: total IOPS, relative to none": "0.93: the drive completes 64 at a time, every 16 ms. A window "
         "of the floor sees four or five times, and its search takes seconds and ends too low"
     },
     "mixes/writes": {"kyber-fairness: largest relative error of a share": "5.3 % for 5"},
