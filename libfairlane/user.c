@@ -412,7 +412,10 @@ void fl_set_tags(struct fl_dev *dev, unsigned int tags)
 bool fl_tag_take(struct fl_flow *flow, unsigned int index, struct fl_tag_wait *wait)
 {
 	wait->queue = fl_flow_use(flow, index);
-	return fl_tags_take(wait);
+	if (wait->queue->up)
+		return fl_tags_take(wait);
+	fl_tags_take_anyway(wait->queue);
+	return true;
 }
 
 void fl_tag_sent(struct fl_queue *queue)

@@ -264,6 +264,10 @@ static void read_load(struct table *t, struct tenant_config *tenant)
 	tenant->think_ns = number(t, "think_ns", 0, MAX_TIME_NS);
 	tenant->interval_ps = number(t, "interval_ps", 0, MAX_TIME_NS);
 	tenant->poisson = boolean(t, "poisson");
+	if (json_object_get(t->json, "metadata_percent"))
+		tenant->metadata_percent = number(t, "metadata_percent", 0, 100);
+	if (json_object_get(t->json, "discards"))
+		tenant->discards = boolean(t, "discards");
 	if (tenant->bytes % 512)
 		fail(t->reader, "%s: bytes must be a multiple of 512", t->where);
 }
@@ -292,7 +296,8 @@ static void read_tenant(struct reader *r, const json_t *json, u64 cores,
 	read_cores(&t, tenant, cores);
 	read_phases(&t, tenant);
 	no_more(&t, "name, weight, latency_ns, parent, jobs, depth, cores, phases, and either trace, block and "
-		    "full_speed or bytes, read_percent, random, think_ns, interval_ps, poisson");
+		    "full_speed or bytes, read_percent, random, think_ns, interval_ps, poisson, "
+		    "metadata_percent, discards");
 }
 
 /* Find the cgroup that @node names as its parent, among the first @nr. */

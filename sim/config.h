@@ -83,6 +83,8 @@ struct tenant_config {
 	u64 block;
 	bool full_speed; /* whatever its times say */
 	u64 bytes, read_percent; /* of this and what follows, nothing with a trace */
+	u64 metadata_percent; /* of its requests: the root sends them, and it pays; may be absent */
+	bool discards; /* instead of writes; they are no bytes in the totals. May be absent */
 	bool random; /* else each job goes through its part of the drive in order */
 	u64 think_ns; /* from a completion to the request that it allows */
 	u64 interval_ps; /* between the arrivals at one job; 0: as fast as depth allows */

@@ -194,18 +194,21 @@ static struct io play(struct sim *sim, struct job *job)
 static struct request *make_request(struct sim *sim, struct job *job)
 {
 	struct io io = job->trace ? play(sim, job) : make_up(sim, job);
+	const struct tenant_config *c = job->tenant->config;
+	bool metadata = c->metadata_percent && random_below(&job->random, 100) < c->metadata_percent;
 	struct request *r = get_request(sim);
 
 	r->job = job;
 	r->hwq = job->hwq;
+	r->flow = metadata ? fl_root(sim->dev) : job->tenant->flow;
 	r->arrival_ns = io.arrival_ns;
-	r->rq.op = io.read ? FL_READ : FL_WRITE;
+	r->rq.op = io.read ? FL_READ : c->discards ? FL_DISCARD : FL_WRITE;
 	r->rq.bytes = io.bytes;
 	r->rq.arrival_ns = r->arrival_ns + CLOCK_START_NS;
 	r->cmd = (struct ssd_cmd){
 		.offset = io.offset,
 		.bytes = io.bytes,
-		.op = io.read ? SSD_READ : SSD_WRITE,
+		.op = io.read ? SSD_READ : c->discards ? SSD_TRIM : SSD_WRITE,
 		.class = SSD_HIGH,
 		.core = job->hwq->index,
 	};
@@ -229,7 +232,8 @@ static void end_request(struct sim *sim, struct request *r)
 			sim->bin_end_ns += sim->bin_ns;
 		}
 		tenant->ios++;
-		tenant->bytes[r->rq.op == FL_WRITE] += r->rq.bytes;
+		if (r->rq.op != FL_DISCARD)
+			tenant->bytes[r->rq.op == FL_WRITE] += r->rq.bytes;
 		tenant->cost += fl_cost(&sim->config.prices, r->rq.op, r->rq.bytes);
 		tenant->bins[sim->bin] += r->rq.bytes;
 		histogram_add(&tenant->latency_ns, latency_ns);
@@ -360,8 +364,9 @@ static bool get_admission(struct sim *sim, struct job *job)
 		return true;
 	admission->op = job->held->rq.op;
 	admission->bytes = job->held->rq.bytes;
+	admission->must = job->held->flow == fl_root(sim->dev);
 	job->state = JOB_BLOCKED;
-	if (!fl_admit(job->tenant->flow, job->hwq->index, admission))
+	if (!fl_admit(job->held->flow, job->hwq->index, admission))
 		return false;
 	job->state = JOB_READY;
 	job->admitted = true;
@@ -376,7 +381,7 @@ static bool get_turn(struct sim *sim, struct job *job)
 	job->wait.op = job->held->rq.op;
 	job->wait.bytes = job->held->rq.bytes;
 	job->state = JOB_BLOCKED;
-	if (!fl_tag_take(job->tenant->flow, job->hwq->index, &job->wait))
+	if (!fl_tag_take(job->held->flow, job->hwq->index, &job->wait))
 		return false;
 	job->state = JOB_READY;
 	job->granted = true;
@@ -466,7 +471,7 @@ static enum ssd_class route(struct sim *sim, struct request *r)
 		[FL_LOW] = SSD_LOW,
 	};
 
-	return classes[fl_route(sim->dev, r->hwq->index, r->job->tenant->flow, &r->rq)];
+	return classes[fl_route(sim->dev, r->hwq->index, r->flow, &r->rq)];
 }
 
 void sim_set_weights(void *ctx, unsigned int high, unsigned int medium, unsigned int low)
@@ -488,12 +493,14 @@ static u64 submit(struct sim *sim, struct core *core, struct job *job)
 	if (!get_tag(sim, job))
 		return 0;
 	job->held = NULL;
+	if (r->flow != job->tenant->flow)
+		fl_charge(job->tenant->flow, r->hwq->index, r->rq.op, r->rq.bytes);
 	if (!sim->sched->dispatch) {
 		r->cmd.class = sim->sched->route ? route(sim, r) : SSD_HIGH;
 		send(sim, core, r);
 		return 0;
 	}
-	fl_submit(sim->dev, job->hwq->index, job->tenant->flow, &r->rq);
+	fl_submit(sim->dev, job->hwq->index, r->flow, &r->rq);
 	nr = dispatch(sim, core, job->hwq);
 	/* One was paid for in advance: see time_before(). */
 	return nr > 1 ? (nr - 1) * sim->config.cpu.dispatch_ns : 0;

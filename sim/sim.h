@@ -52,6 +52,7 @@ struct request {
 	struct work work;
 	struct job *job;
 	struct hwq *hwq;
+	struct fl_flow *flow; /* its tenant's, or of metadata the root's */
 	struct fl_admission admission;
 	struct fl_queue *tag_of; /* whose tag it has; see fl_tag_take() */
 	u64 arrival_ns; /* when the tenant wanted it */

@@ -39,9 +39,10 @@ static inline u64 fl_flows_tick(struct fl_dev *dev)
 	unsigned long flags;
 	bool ticking;
 
-	spin_lock_irqsave(&dev->lock, flags);
-	ticking = dev->ticking = fl_flows_age(dev);
+	fl_flows_age(dev);
 	fl_flows_update_shares(dev);
+	spin_lock_irqsave(&dev->lock, flags);
+	ticking = dev->ticking = dev->nr_active;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return ticking ? FL_AGE_NS : 0;
 }

@@ -19,7 +19,7 @@
  * not enough: a tenant that waits for each request before it sends the next has
  * an empty queue most of the time (deceptive idleness).
  *
- * Everything here runs under dev->lock except fl_flow_touch().
+ * Everything here runs under dev->lock except fl_flow_touch() and what says that it takes it.
  */
 #ifndef FAIRLANE_WEIGHTS_H
 #define FAIRLANE_WEIGHTS_H
@@ -29,24 +29,67 @@
 #define FL_SHARE_ONE (1u << 30) /* all of the drive */
 
 /*
- * For each active flow, under dev->lock. In the loop @flow may become inactive, but
- * no other; what becomes active meanwhile is not visited.
- */
-#define fl_for_each_active(flow, dev)                                                              \
-	for (struct list_head *__pos = (dev)->active.next, *__next;                                \
-	     __pos != &(dev)->active &&                                                            \
-	     (__next = __pos->next, flow = list_entry(__pos, struct fl_flow, active_node), true);  \
-	     __pos = __next)
-
-/*
- * For @n of them at most, in turn: the next loop goes on where this one ends. Here, too, @flow may become
- * inactive in the loop, but no other.
+ * For @n active flows at most, in turn: the next loop goes on where this one ends. Under dev->lock. In the loop
+ * @flow may become inactive, but no other.
  */
 #define fl_for_some_active(flow, dev, n)                                                           \
 	for (unsigned int __left = min_t(unsigned int, n, (dev)->nr_active);                        \
 	     __left && (flow = list_first_entry(&(dev)->active, struct fl_flow, active_node),      \
 			list_move_tail(&flow->active_node, &(dev)->active), true);                  \
 	     __left--)
+
+#define FL_AT_A_TIME 64u /* flows */
+
+/*
+ * look() at every active flow, which may become inactive by that. For tick() alone. Gives dev->lock up after each
+ * FL_AT_A_TIME of them: interrupts are off no longer than these take, however many are active. If others come or
+ * go in between, some may be passed over, until the next time; none is looked at twice.
+ */
+static inline void fl_flows_walk(struct fl_dev *dev, void (*look)(struct fl_flow *flow))
+{
+	unsigned int left, n, nr;
+	struct fl_flow *flow;
+	unsigned long flags;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	left = dev->nr_active;
+	while (left) {
+		n = min_t(unsigned int, left, FL_AT_A_TIME);
+		fl_for_some_active(flow, dev, n)
+			look(flow);
+		left -= n;
+		nr = dev->nr_active;
+		spin_unlock_irqrestore(&dev->lock, flags);
+		spin_lock_irqsave(&dev->lock, flags);
+		left -= min_t(unsigned int, left, nr - min_t(unsigned int, nr, dev->nr_active));
+	}
+	spin_unlock_irqrestore(&dev->lock, flags);
+}
+
+/*
+ * Is it @every ns since *@last_ns? Then that is now. For tick() alone. Takes dev->lock, so that no time that is kept
+ * under it is later.
+ */
+static inline bool fl_is_due(struct fl_dev *dev, u64 *last_ns, u64 every)
+{
+	unsigned long flags;
+	bool due;
+	u64 now;
+
+	spin_lock_irqsave(&dev->lock, flags);
+	now = fl_now_ns();
+	due = now - *last_ns >= every;
+	if (due)
+		*last_ns = now;
+	spin_unlock_irqrestore(&dev->lock, flags);
+	return due;
+}
+
+/* What tick() returns, to be called at @at_ns, or 0: nobody is active. Under dev->lock. */
+static inline u64 fl_until(u64 at_ns, const struct fl_dev *dev)
+{
+	return dev->nr_active ? max_t(s64, at_ns - fl_now_ns(), 1) : 0;
+}
 
 /* Activity flows up: an inner flow is active while anything below it is. */
 static inline void __fl_flow_add_active(struct fl_flow *flow, u32 own)
@@ -170,22 +213,27 @@ static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 	return max_t(u64, div64_u64((u64)FL_SHARE_ONE * root->active_weight, (u64)FL_WEIGHT_MAX * dev->nr_active), 1);
 }
 
+static inline void __fl_flow_look_at_share(struct fl_flow *flow)
+{
+	u32 share = fl_flow_share(flow);
+
+	__fl_flow_update_parts(flow);
+	if (flow->share != share) /* every request reads that line */
+		WRITE_ONCE(flow->share, share);
+}
+
 /*
- * Recompute every share; that of an inactive flow is 0. The scheduler calls this in its slow path, when shares
- * matter: activity and weights may change many times in between.
+ * Recompute every share; that of an inactive flow is 0. The scheduler calls this in its tick(), when shares
+ * matter: activity and weights may change many times in between. Takes dev->lock.
  */
 static inline void fl_flows_update_shares(struct fl_dev *dev)
 {
-	struct fl_flow *flow;
+	unsigned long flags;
 
+	spin_lock_irqsave(&dev->lock, flags);
 	dev->shares_at++;
-	fl_for_each_active(flow, dev) {
-		u32 share = fl_flow_share(flow);
-
-		__fl_flow_update_parts(flow);
-		if (flow->share != share) /* every request reads that line */
-			WRITE_ONCE(flow->share, share);
-	}
+	spin_unlock_irqrestore(&dev->lock, flags);
+	fl_flows_walk(dev, __fl_flow_look_at_share);
 }
 
 /*
@@ -309,14 +357,15 @@ static inline bool fl_flow_age(struct fl_flow *flow)
 	return flow->busy;
 }
 
-/* The same for all. Returns the number that stay active. */
-static inline unsigned int fl_flows_age(struct fl_dev *dev)
+static inline void __fl_flow_look_at_age(struct fl_flow *flow)
 {
-	struct fl_flow *flow;
+	fl_flow_age(flow);
+}
 
-	fl_for_each_active(flow, dev)
-		fl_flow_age(flow);
-	return dev->nr_active;
+/* The same for all. For tick() alone; takes dev->lock. */
+static inline void fl_flows_age(struct fl_dev *dev)
+{
+	fl_flows_walk(dev, __fl_flow_look_at_age);
 }
 
 #endif

@@ -167,7 +167,7 @@ struct d2_flow {
 	 */
 	atomic64_t vt ____cacheline_aligned_in_smp;
 	/* Written under dev->lock, read without: a request is charged at the flow's last weight. */
-	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_update_weights() */
+	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_update_weight() */
 	bool limited; /* see 5 above */
 	/* Under dev->lock. */
 	u16 id; /* as the holder of gvt; D2_NO_HOLDER: all ids are taken, and it never holds it */
@@ -180,6 +180,23 @@ struct d2_flow {
 	/* When the period or, later, its activity began. */
 	u64 seen_vt;
 	struct d2_use seen;
+};
+
+/* A flow that was active all of a period. No pointer: it may have left meanwhile. */
+struct d2_whole {
+	u64 seen_vt, moved;
+	s64 ahead;
+};
+
+/* What the active flows did in a period. */
+struct d2_period {
+	s64 gvt;
+	bool any; /* of them were active all of it */
+	struct d2_whole max, min; /* furthest ahead and behind of these */
+	u64 slowdown; /* the greatest */
+	u64 slow_requests; /* the fewest of a flow that was mostly in medium and low; or ~0 */
+	s64 most; /* that a flow may stay ahead of min */
+	u64 requests, in_low; /* of all flows */
 };
 
 struct d2_dev {
@@ -195,6 +212,10 @@ struct d2_dev {
 	u64 ids[(D2_ID_MASK + 1) / 64]; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
 	u64 aged_ns, adjusted_ns;
+
+	/* Of d2_tick() alone, of which there is one at a time. */
+	u32 least_seen;
+	struct d2_period period;
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 low_threshold, period_nsec, grace_nsec, fixed_ratio, feed_forward;
@@ -394,31 +415,24 @@ static void d2_feed_forward(struct d2_dev *d2, const struct fl_flow *flow)
 
 	if (!fixed && !READ_ONCE(d2->feed_forward))
 		return;
-	if (d2->active_flows == 1 || ratio > d2->weight[FL_HIGH])
+	if (d2->dev.nr_active == 1 || ratio > d2->weight[FL_HIGH])
 		d2_set_ratio(d2, ratio);
 }
 
 /* ---- Activity and weights; under dev->lock ---------------------------- */
 
-static void d2_update_weight(struct d2_dev *d2, struct d2_flow *d2f)
+static u32 d2_update_weight(struct fl_flow *flow)
 {
-	u32 weight = fl_flow_relative_weight(&d2f->flow);
+	u32 weight = fl_flow_relative_weight(flow);
 
-	WRITE_ONCE(d2f->reciprocal, fl_vt_reciprocal(weight));
-	if (d2f->flow.parent)
-		d2->least = min_t(u32, d2->least, weight);
+	WRITE_ONCE(to_d2_flow(flow)->reciprocal, fl_vt_reciprocal(weight));
+	return flow->parent ? weight : FL_SHARE_ONE;
 }
 
-static void d2_update_weights(struct d2_dev *d2)
+static void d2_update_threshold(struct d2_dev *d2)
 {
-	struct fl_flow *flow;
-
-	fl_flows_update_shares(&d2->dev);
 	d2->mean_reciprocal = fl_vt_reciprocal(fl_flows_mean_weight(&d2->dev));
 	WRITE_ONCE(d2->threshold, fl_vt_advance(READ_ONCE(d2->low_threshold), d2->mean_reciprocal));
-	d2->least = FL_SHARE_ONE;
-	fl_for_each_active(flow, &d2->dev)
-		d2_update_weight(d2, to_d2_flow(flow));
 }
 
 static struct d2_use d2_use(struct d2_flow *d2f)
@@ -453,11 +467,13 @@ static void d2_bring_up(struct d2_dev *d2, struct d2_flow *d2f, u64 by)
 static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 {
 	unsigned long flags;
+	bool first;
 
 	spin_lock_irqsave(&d2->dev.lock, flags);
+	first = !d2->dev.nr_active;
 	if (d2f->flow.busy)
 		goto out;
-	if (!d2->active_flows++) { /* the time without any request does not count */
+	if (first) { /* the time without any request does not count */
 		d2->aged_ns = fl_now_ns();
 		d2->adjusted_ns = d2->aged_ns;
 		fl_dev_kick(&d2->dev);
@@ -470,12 +486,12 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	d2f->seen_vt = atomic64_read(&d2f->vt);
 	d2f->seen = d2_use(d2f);
 	fl_flow_set_busy(&d2f->flow, true);
-	if (d2->active_flows == 1) {
-		d2_update_weights(d2);
-	} else { /* the others' in the next d2_age() */
-		fl_flow_update_share(&d2f->flow);
-		d2_update_weight(d2, d2f);
+	if (first) {
+		d2_update_threshold(d2);
+		d2->least = FL_SHARE_ONE;
 	}
+	fl_flow_update_share(&d2f->flow); /* the others' in the next d2_age() */
+	d2->least = min_t(u32, d2->least, d2_update_weight(&d2f->flow));
 	d2_feed_forward(d2, &d2f->flow);
 out:
 	spin_unlock_irqrestore(&d2->dev.lock, flags);
@@ -500,33 +516,36 @@ static void d2_leave(struct d2_dev *d2, struct d2_flow *d2f)
 	d2_release_gvt(d2, d2f->id); /* it has nothing in flight, so no update is under way */
 }
 
-static unsigned int d2_age(struct d2_dev *d2)
+static void d2_age_one(struct fl_flow *flow)
 {
-	unsigned int active = 0;
-	struct fl_flow *flow;
+	if (!fl_flow_age(flow) && to_d2_flow(flow)->joined)
+		d2_leave(to_d2_dev(flow->dev), to_d2_flow(flow));
+}
 
-	fl_for_each_active(flow, &d2->dev) {
-		if (fl_flow_age(flow))
-			active++;
-		else if (to_d2_flow(flow)->joined)
-			d2_leave(d2, to_d2_flow(flow));
-	}
-	d2_update_weights(d2);
-	return active;
+static void d2_weigh(struct fl_flow *flow)
+{
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+
+	d2->least_seen = min_t(u32, d2->least_seen, d2_update_weight(flow));
+}
+
+/* Takes dev->lock. */
+static void d2_age(struct d2_dev *d2)
+{
+	unsigned long flags;
+
+	fl_flows_walk(&d2->dev, d2_age_one);
+	fl_flows_update_shares(&d2->dev);
+	d2->least_seen = FL_SHARE_ONE;
+	fl_flows_walk(&d2->dev, d2_weigh);
+	spin_lock_irqsave(&d2->dev.lock, flags);
+	d2_update_threshold(d2);
+	d2->least = d2->least_seen;
+	d2->active_flows = d2->dev.nr_active;
+	spin_unlock_irqrestore(&d2->dev.lock, flags);
 }
 
 /* ---- What the ratio should be; once a period, under dev->lock ---------- */
-
-/* What the active flows did in a period. */
-struct d2_period {
-	s64 gvt;
-	/* Furthest ahead and behind of those that were active all of it; NULL: there were none. */
-	struct d2_flow *max, *min;
-	s64 max_ahead, min_ahead;
-	u64 slowdown; /* the greatest */
-	u64 slow_requests; /* the fewest of a flow that was mostly in medium and low; or ~0 */
-	u64 requests, in_low; /* of all flows */
-};
 
 /* Eq. 3, rounded up. */
 static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
@@ -541,14 +560,19 @@ static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
 	return div64_u64(fast + all - 1, all);
 }
 
-/* Add what @d2f did, and begin its next period. */
-static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
+/* Add what @flow did, and begin its next period. */
+static void d2_add(struct fl_flow *flow)
 {
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	struct d2_flow *d2f = to_d2_flow(flow);
+	struct d2_period *p = &d2->period;
 	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow;
 	s64 ahead = d2_ahead(vt, p->gvt);
 	struct d2_use use = d2_use(d2f);
 	int c;
 
+	if (!d2f->joined)
+		return;
 	for (c = 0; c < FL_NR_CLASSES; c++) {
 		requests += use.requests[c] - d2f->seen.requests[c];
 		cost[c] = use.cost[c] - d2f->seen.cost[c];
@@ -566,14 +590,13 @@ static void d2_add(struct d2_dev *d2, struct d2_period *p, struct d2_flow *d2f)
 	d2f->moved = max_t(s64, vt - d2f->seen_vt, 0); /* less: what it had sent before was not taken */
 	d2f->unhindered = d2f->whole && !slow;
 	if (d2f->whole && !d2f->limited) {
-		if (!p->max || ahead > p->max_ahead) {
-			p->max = d2f;
-			p->max_ahead = ahead;
-		}
-		if (!p->min || ahead < p->min_ahead) {
-			p->min = d2f;
-			p->min_ahead = ahead;
-		}
+		struct d2_whole it = { .seen_vt = vt, .moved = d2f->moved, .ahead = ahead };
+
+		if (!p->any || ahead > p->max.ahead)
+			p->max = it;
+		if (!p->any || ahead < p->min.ahead)
+			p->min = it;
+		p->any = true;
 	}
 	d2f->whole = true;
 	d2f->seen_vt = vt;
@@ -587,46 +610,38 @@ static bool d2_high_is_dry(const struct d2_dev *d2, const struct d2_period *p)
 	       p->in_low * (d2->weight[FL_HIGH] + 1) > p->requests * D2_DRY_TIMES;
 }
 
-static void d2_find_limited(struct d2_dev *d2, const struct d2_flow *max)
+static void d2_find_limited(struct fl_flow *flow)
 {
-	struct fl_flow *flow;
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	struct d2_flow *d2f = to_d2_flow(flow);
 
-	fl_for_each_active(flow, &d2->dev) {
-		struct d2_flow *d2f = to_d2_flow(flow);
-
-		if (!d2f->joined || !d2f->unhindered || d2f->limited ||
-		    2 * d2f->moved >= max->moved)
-			continue;
-		d2_set_limited(d2, d2f, true);
-		d2f->limited_periods = d2f->limited_for;
-		d2f->limited_for = min_t(unsigned int, 2 * d2f->limited_for, D2_MAX_LIMITED_FOR);
-		d2_release_gvt(d2, d2f->id); /* see d2_catch_up() */
-	}
+	if (!d2f->joined || !d2f->unhindered || d2f->limited || 2 * d2f->moved >= d2->period.max.moved)
+		return;
+	d2_set_limited(d2, d2f, true);
+	d2f->limited_periods = d2f->limited_for;
+	d2f->limited_for = min_t(unsigned int, 2 * d2f->limited_for, D2_MAX_LIMITED_FOR);
+	d2_release_gvt(d2, d2f->id); /* see d2_catch_up() */
 }
 
-/* No flow stays further ahead of @min than @most. */
-static void d2_bound_gap(struct d2_dev *d2, const struct d2_flow *min, s64 most)
+/* No flow stays further ahead of the one furthest behind than is allowed. */
+static void d2_bound_gap(struct fl_flow *flow)
 {
-	s64 least = d2_word(min->seen_vt, D2_NO_HOLDER), ahead;
-	struct fl_flow *flow;
+	const struct d2_period *p = &to_d2_dev(flow->dev)->period;
+	struct d2_flow *d2f = to_d2_flow(flow);
+	s64 ahead = d2_ahead(d2f->seen_vt, d2_word(p->min.seen_vt, D2_NO_HOLDER));
 
-	fl_for_each_active(flow, &d2->dev) {
-		struct d2_flow *d2f = to_d2_flow(flow);
-
-		ahead = d2_ahead(d2f->seen_vt, least);
-		if (!d2f->joined || ahead <= most)
-			continue;
-		d2f->seen_vt -= ahead - most;
-		atomic64_add(most - ahead, &d2f->vt);
-	}
+	if (!d2f->joined || ahead <= p->most)
+		return;
+	d2f->seen_vt -= ahead - p->most;
+	atomic64_add(p->most - ahead, &d2f->vt);
 }
 
 /* Eq. 2. */
 static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 {
-	if (!p->min->moved)
+	if (!p->min.moved)
 		return FL_CLASS_WEIGHT_MAX;
-	return mul_u64_u64_div_u64(p->max->moved, d2->weight[FL_HIGH], p->min->moved) + 1;
+	return mul_u64_u64_div_u64(p->max.moved, d2->weight[FL_HIGH], p->min.moved) + 1;
 }
 
 /* Eq. 3, but not below the ratio at which low has no more than a slow flow had; see 3 above. */
@@ -640,48 +655,46 @@ static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 	return ratio;
 }
 
+/* Takes dev->lock. Only here and where a flow becomes active is the ratio, or what it comes from, written. */
 static void d2_adjust(struct d2_dev *d2)
 {
-	u64 fixed = READ_ONCE(d2->fixed_ratio), ratio = d2->weight[FL_HIGH], gap = 0;
-	struct d2_period p = { .gvt = atomic64_read(&d2->gvt), .slowdown = 1, .slow_requests = ~0ull };
-	struct fl_flow *flow;
-	bool unfair;
+	struct d2_period *p = &d2->period;
+	u64 fixed = READ_ONCE(d2->fixed_ratio), gap, ratio;
+	unsigned long flags;
+	bool unfair, dry;
 
-	fl_for_each_active(flow, &d2->dev)
-		if (to_d2_flow(flow)->joined)
-			d2_add(d2, &p, to_d2_flow(flow));
-	if (p.max)
-		gap = p.max_ahead - p.min_ahead;
-	d2->max_gap = mul_u64_u64_div_u64(gap, 1u << FL_VT_SHIFT, d2->mean_reciprocal);
-	unfair = gap > 2 * (u64)d2->threshold;
+	*p = (struct d2_period){ .gvt = atomic64_read(&d2->gvt), .slowdown = 1, .slow_requests = ~0ull };
+	fl_flows_walk(&d2->dev, d2_add);
+	gap = p->any ? p->max.ahead - p->min.ahead : 0;
+	unfair = gap > 2 * (u64)READ_ONCE(d2->threshold);
+	p->most = p->max.moved > p->min.moved ? D2_MAX_GAP : READ_ONCE(d2->threshold);
 	if (unfair)
-		d2_bound_gap(d2, p.min,
-			     p.max->moved > p.min->moved ? D2_MAX_GAP : d2->threshold);
-	if (unfair && d2_high_is_dry(d2, &p))
-		d2_find_limited(d2, p.max);
-	else if (p.requests)
-		ratio = unfair ? d2_raised_ratio(d2, &p) : d2_lowered_ratio(d2, &p);
+		fl_flows_walk(&d2->dev, d2_bound_gap);
+
+	spin_lock_irqsave(&d2->dev.lock, flags);
+	d2->max_gap = mul_u64_u64_div_u64(gap, 1u << FL_VT_SHIFT, d2->mean_reciprocal);
+	dry = unfair && d2_high_is_dry(d2, p);
+	ratio = d2->weight[FL_HIGH];
+	if (!dry && p->requests)
+		ratio = unfair ? d2_raised_ratio(d2, p) : d2_lowered_ratio(d2, p);
 	d2_set_ratio(d2, fixed ? fixed : ratio);
+	spin_unlock_irqrestore(&d2->dev.lock, flags);
+	if (dry)
+		fl_flows_walk(&d2->dev, d2_find_limited);
 }
 
 static u64 d2_tick(struct fl_dev *dev)
 {
 	struct d2_dev *d2 = to_d2_dev(dev);
-	u64 grace = READ_ONCE(d2->grace_nsec), period = READ_ONCE(d2->period_nsec), now, next = 0;
+	u64 grace = READ_ONCE(d2->grace_nsec), period = READ_ONCE(d2->period_nsec), next;
 	unsigned long flags;
 
-	spin_lock_irqsave(&dev->lock, flags);
-	now = fl_now_ns();
-	if (now - d2->aged_ns >= grace) {
-		d2->aged_ns = now;
-		d2->active_flows = d2_age(d2);
-	}
-	if (now - d2->adjusted_ns >= period) {
-		d2->adjusted_ns = now;
+	if (fl_is_due(dev, &d2->aged_ns, grace))
+		d2_age(d2);
+	if (fl_is_due(dev, &d2->adjusted_ns, period))
 		d2_adjust(d2);
-	}
-	if (d2->active_flows)
-		next = min_t(u64, d2->aged_ns + grace, d2->adjusted_ns + period) - now;
+	spin_lock_irqsave(&dev->lock, flags);
+	next = fl_until(min_t(u64, d2->aged_ns + grace, d2->adjusted_ns + period), dev);
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;
 }
@@ -695,7 +708,8 @@ static void d2_init_dev(struct fl_dev *dev)
 	d2->ids[0] = 1ull << D2_NO_HOLDER;
 	d2->aged_ns = fl_now_ns();
 	d2->adjusted_ns = d2->aged_ns;
-	d2_update_weights(d2);
+	d2_update_threshold(d2);
+	d2->least = FL_SHARE_ONE;
 	d2_set_ratio(d2, FL_CLASS_WEIGHT_MAX);
 }
 

@@ -77,6 +77,11 @@
  * it has something is asked to dispatch, and a place in service is kept for that.
  * Everything happens under dev->lock: arrival, dispatch, completion.
  *
+ * 6. The root
+ *
+ * It sends what others may wait for: metadata, swapping. Who does cannot be known. So it is
+ * ahead of all tenants, and has no virtual time that anybody would wait for, or begin at.
+ *
  * When to use it: to compare. When not: on a fast drive with many cores.
  */
 #include "../fairlane.h"
@@ -130,11 +135,10 @@ struct ff_dev {
 	u64 limit; /* throttle_nsec in virtual time; 0: none */
 	bool throttled; /* the last look at backlogged ended at a flow too far ahead */
 	u64 tags[FF_MAX_DEPTH]; /* start tags of requests in service */
-	bool used[FF_MAX_DEPTH];
+	bool used[FF_MAX_DEPTH]; /* by a tenant's */
 	unsigned int free[FF_MAX_DEPTH], nr_free; /* places */
 	unsigned int next_hwq; /* where to look first for one to ask */
 	u64 aged_ns;
-	bool ticking;
 	/* Tunables. */
 	u64 depth, max, throttle_nsec, anticipate_nsec;
 	u64 read_4k_nsec, read_128k_nsec, write_4k_nsec, write_128k_nsec;
@@ -189,7 +193,9 @@ static u64 ff_cost(struct ff_dev *ff, enum fl_op op, u32 bytes)
 		small = READ_ONCE(ff->write_4k_nsec);
 		large = READ_ONCE(ff->write_128k_nsec);
 	}
-	if (op > FL_WRITE || bytes <= 4096 || large <= small)
+	if (op == FL_DISCARD) /* as in prices.h */
+		bytes /= FL_DISCARD_PART;
+	if (op == FL_OTHER || bytes <= 4096 || large <= small)
 		return small;
 	small += div64_u64((large - small) * (bytes - 4096), 124 << 10);
 	return min_t(u64, small, FL_COST_MAX);
@@ -207,10 +213,21 @@ static struct ff_flow *ff_first(struct list_head *flows)
 	return list_empty(flows) ? NULL : list_entry(flows->next, struct ff_flow, node);
 }
 
-/* The active flow that is furthest behind; NULL: none is. Under dev->lock. */
+/* The first tenant with something staged; NULL: none has. Under dev->lock, as all that follow. */
+static struct ff_flow *ff_first_staged(struct ff_dev *ff)
+{
+	struct ff_flow *first = ff_first(&ff->backlogged);
+
+	if (!first || first->flow.parent)
+		return first;
+	return list_entry_is_head(list_next_entry(first, node), &ff->backlogged, node) ? NULL :
+										   list_next_entry(first, node);
+}
+
+/* The active tenant that is furthest behind; NULL: none is. */
 static struct ff_flow *ff_last(struct ff_dev *ff)
 {
-	struct ff_flow *staged = ff_first(&ff->backlogged), *waiting;
+	struct ff_flow *staged = ff_first_staged(ff), *waiting;
 
 	while ((waiting = ff_first(&ff->waiting)) && ff_expired(ff, waiting))
 		list_del_init(&waiting->node);
@@ -219,7 +236,7 @@ static struct ff_flow *ff_last(struct ff_dev *ff)
 	return fl_vt_before(waiting->vt, staged->vt) ? waiting : staged;
 }
 
-/* Min- or Max-SFQ(D)'s; see 2 above. Under dev->lock. */
+/* Min- or Max-SFQ(D)'s; see 2 above. */
 static u64 ff_system_vt(struct ff_dev *ff)
 {
 	bool max = READ_ONCE(ff->max), found = false;
@@ -238,11 +255,16 @@ static u64 ff_system_vt(struct ff_dev *ff)
 	return last ? last->vt : vt;
 }
 
-/* Put @ffl, which is on no list, where it belongs: it has just advanced, or just come. */
+/* Put @ffl, which is on no list, where it belongs: it has just advanced, or just come. See 6 above for the root. */
 static void ff_sort_in(struct ff_dev *ff, struct ff_flow *ffl)
 {
 	struct list_head *list = ffl->staged ? &ff->backlogged : &ff->waiting, *pos = list->prev;
 
+	if (!ffl->flow.parent) {
+		if (ffl->staged)
+			list_add(&ffl->node, list);
+		return;
+	}
 	while (pos != list && fl_vt_before(ffl->vt, list_entry(pos, struct ff_flow, node)->vt))
 		pos = pos->prev;
 	list_add(&ffl->node, pos);
@@ -256,7 +278,7 @@ static bool ff_is_ahead(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 
 static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *last)
 {
-	if (!ffl->flow.parent || !ff_is_ahead(ff, ffl, last)) /* who may wait for the root's cannot be known */
+	if (!ffl->flow.parent || !ff_is_ahead(ff, ffl, last))
 		return false;
 	ff->throttled = true;
 	return true;
@@ -280,17 +302,6 @@ static void ff_activate(struct ff_dev *ff, struct fl_flow *flow)
 	fl_flow_set_busy(flow, true);
 	fl_flow_update_share(flow);
 	ff_update_weight(flow);
-	ff_update_limit(ff);
-}
-
-static void ff_age(struct ff_dev *ff)
-{
-	struct fl_flow *flow;
-
-	ff->ticking = fl_flows_age(&ff->dev);
-	fl_flows_update_shares(&ff->dev);
-	fl_for_each_active(flow, &ff->dev)
-		ff_update_weight(flow);
 	ff_update_limit(ff);
 }
 
@@ -343,7 +354,7 @@ static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 /* Where @ffl, which was anticipated, goes on: see 3 above. It is on no list. */
 static u64 ff_anticipated_vt(struct ff_dev *ff, struct ff_flow *ffl)
 {
-	struct ff_flow *first = ff_first(&ff->backlogged);
+	struct ff_flow *first = ff_first_staged(ff);
 	u64 vt = ffl->vt;
 
 	if (!first || ffl->in_service)
@@ -378,9 +389,8 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	fl_stage(rq, &fq->rqs, at_head);
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	if (activate) {
+		kick = !ff->dev.nr_active;
 		ff_activate(ff, queue->flow);
-		kick = !ff->ticking;
-		ff->ticking = true;
 	}
 	if (unlikely(*fl_req_priv(rq) == FF_CHARGED))
 		ff_give_back(ff, ffl, rq);
@@ -498,12 +508,14 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	u64 cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
 	unsigned int place = ff->free[--ff->nr_free];
 
-	ff->used[place] = true;
-	ff->tags[place] = ffl->vt;
 	*fl_req_priv(rq) = place + 1;
-	ffl->vt += fl_vt_advance(cost, ffl->reciprocal);
-	if (fl_vt_before(ff->finish, ffl->vt))
-		ff->finish = ffl->vt;
+	if (ffl->flow.parent) {
+		ff->used[place] = true;
+		ff->tags[place] = ffl->vt;
+		ffl->vt += fl_vt_advance(cost, ffl->reciprocal);
+		if (fl_vt_before(ff->finish, ffl->vt))
+			ff->finish = ffl->vt;
+	}
 	list_del_init(&ffl->node);
 	ffl->staged--;
 	ff_sort_in(ff, ffl);
@@ -592,15 +604,17 @@ static u64 ff_tick(struct fl_dev *dev)
 	struct ff_flow *last;
 	unsigned long flags;
 
+	if (fl_is_due(dev, &ff->aged_ns, FF_AGE_NS)) {
+		fl_flows_age(dev);
+		fl_flows_update_shares(dev);
+		fl_flows_walk(dev, ff_update_weight);
+	}
 	spin_lock_irqsave(&dev->lock, flags);
 	now = fl_now_ns();
-	if (now - ff->aged_ns >= FF_AGE_NS) {
-		ff->aged_ns = now;
-		ff_age(ff);
-	}
+	ff_update_limit(ff);
 	ff_prune(ff);
 	ff_ask_on(ff);
-	next = ff->ticking ? ff->aged_ns + FF_AGE_NS - now : 0;
+	next = fl_until(ff->aged_ns + FF_AGE_NS, dev);
 	last = ff_last(ff);
 	if (ff->throttled && !last->staged && !last->in_service) {
 		anticipated = last->idle_ns + READ_ONCE(ff->anticipate_nsec) - now;

@@ -2,17 +2,16 @@
 /*
  * Kyber-fairness: a drive's bandwidth shared by weight, with tokens.
  *
- * After "Kyber-fairness: A Scalable and Low-overhead Proportional-share I/O
- * Scheduler" (Son, Oh, Ahn; JSTS 2020). Section numbers below are the paper's.
+ * After "Kyber-fairness: A Scalable and Low-overhead Proportional-share I/O Scheduler" (Son, Oh, Ahn; JSTS 2020).
+ * Section numbers below are the paper's.
  *
  * 1. The idea
  *
- * BFQ shares a drive exactly and loses most of it, because every dispatch goes through one
- * queue. Kyber scales, and shares nothing. So: keep Kyber, give every flow (cgroup) its own
- * request queues on every hardware queue (IV-1), and hand out the drive's bandwidth in
- * advance, as tokens, in proportion to weight. Whoever has tokens dispatches, without asking
- * anyone; whoever has none is throttled, its requests staying in its own queues, until the
- * next refill.
+ * BFQ shares a drive exactly and loses most of it, because every dispatch goes through one queue. Kyber scales,
+ * and shares nothing. So: keep Kyber, give every flow (cgroup) its own request queues on every hardware queue
+ * (IV-1), and hand out the drive's bandwidth in advance, as tokens, in proportion to weight. Whoever has tokens
+ * dispatches, without asking anyone; whoever has none is throttled, its requests staying in its own queues, until
+ * the next refill.
  *
  *     hardware queue 0              hardware queue 1
  *     flow A [r][w][d][o]           flow A [r][w][d][o]  --+- tokens of A
@@ -23,38 +22,35 @@
  *
  * 2. Tokens (IV-2)
  *
- * A token is a unit of cost (prices.h: by default, one byte). Without a price
- * list a write costs write_price times as much: the measured ratio of the
- * latencies of a write and a read, since a flow that writes takes more of the
- * drive than one that reads. A list has the prices of writes.
+ * A token is a unit of cost (prices.h: by default, one byte). Without a price list a write costs write_price
+ * times as much: the measured ratio of the latencies of a write and a read, since a flow that writes takes more
+ * of the drive than one that reads. A list has the prices of writes.
  *
- * Refills come (1) when a period (100 ms) has passed or (2) as soon as every active flow has spent
- * its tokens. Each time, the predicted total is divided by share. What a flow has left it may keep,
- * up to one grant. We refill 16 times as often, with a 16th of the total each time: a round. Flows on
- * different hardware queues do not take turns, so they drift apart, but by no more than a round's tokens.
+ * Refills come (1) when a period (100 ms) has passed or (2) as soon as every active flow has spent its tokens.
+ * Each time, the predicted total is divided by share. What a flow has left it may keep, up to one grant. We
+ * refill 16 times as often, with a 16th of the total each time: a round. Flows on different hardware queues do
+ * not take turns, so they drift apart, but by no more than a round's tokens.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
  *     tokens they all get as much again.
  *
- * A refill only begins a new round. A flow gets its grant when it next runs out
- * (tokens.h). A cgroup with cgroups below it has tokens, too, for all of them together.
+ * A refill only begins a new round. A flow gets its grant when it next runs out (tokens.h). A cgroup with cgroups
+ * below it has tokens, too, for all of them together.
  *
- * A flow takes tokens a turn at a time (a quarter of its grant, divided by the hardware queues)
- * into the balance of one of its queues, and passes the turn on when the balance is used up.
- * That does two things: the price of a request is taken from a number that only this hardware
- * queue touches, and within a round flows alternate in proportion to weight, where first come
- * first served would let a light flow spend its tokens early and then wait out the round. A
- * request may cost more than the flow has: it is in debt, and works that off with its next
- * grants, as many as it takes. A queue that was empty has its first turn before those that were
- * not, and its place in the drive: a tenant that waits for each request should not wait for the
- * turns of all others, too. The root's own requests (swapping, metadata, the kernel's threads)
- * pay, but are never throttled: sooner or later everybody waits for them.
+ * A flow takes tokens a turn at a time (a quarter of its grant, divided by the hardware queues) into the balance
+ * of one of its queues, and passes the turn on when the balance is used up. That does two things: the price of a
+ * request is taken from a number that only this hardware queue touches, and within a round flows alternate in
+ * proportion to weight, where first come first served would let a light flow spend its tokens early and then wait
+ * out the round. A request may cost more than the flow has: it is in debt, and works that off with its next
+ * grants, as many as it takes. A queue that was empty has its first turn before those that were not, and its
+ * place in the drive: a tenant that waits for each request should not wait for the turns of all others, too. The
+ * root's own requests (swapping, metadata, the kernel's threads) pay, but are never throttled.
  *
  * 3. The total (IV-3)
  *
- * The total must be a little less than the drive can do in a period: more, and rounds end with tokens
- * unspent, so that nobody is held back and shares are lost. It follows the last rounds (prediction.h):
+ * The total must be a little less than the drive can do in a period: more, and rounds end with tokens unspent, so
+ * that nobody is held back and shares are lost. It follows the last rounds (prediction.h):
  *
  *     the drive does 1600 pages a period: the total is 1500, and 16 rounds
  *     take 94 ms. The drive gets twice as fast: they take 47 ms; the totals
@@ -62,22 +58,21 @@
  *
  * 4. Work conservation
  *
- * A flow that brought no request for a whole period becomes inactive and its share goes to the
- * others (IV-2). The paper stops there, and a heavy flow that does send requests but cannot
- * use its tokens - it waits for each request before it sends the next, its rate is capped, it
- * sits on a hardware queue that is full - would hold all others back in every period. So
- * refills come (3) when all that a hardware queue has is throttled and there is less in the
- * drive than it needs (work-conservation.h): some of the next round, in advance. The heavy
- * flow keeps what it has, up to a grant.
+ * A flow that brought no request for a whole period becomes inactive and its share goes to the others (IV-2). The
+ * paper stops there, and a heavy flow that does send requests but cannot use its tokens - it waits for each
+ * request before it sends the next, its rate is capped, its hardware queue is full - would hold all others back
+ * in every period. So refills come (3) when all that a hardware queue has is throttled and there is less in the
+ * drive than it needs (work-conservation.h): some of the next round, in advance. The heavy flow keeps what it
+ * has, up to a grant.
  *
  * 5. Latency (Kyber's part)
  *
- * Each domain - read, write, discard, other - may have only so many requests in the drive, by
- * their latencies (kyber-depths.h): shares first, and within them Kyber's targets. Time spent
- * throttled is not counted: it is the flow's share that makes it wait, not the drive.
+ * Each domain - read, write, discard, other - may have only so many requests in the drive, by their latencies
+ * (kyber-depths.h): shares first, and within them Kyber's targets. Time spent throttled is not counted: it is the
+ * flow's share that makes it wait, not the drive.
  *
- * When to use it: many tenants with deep queues on a fast drive, where exact shares and throughput
- * matter more than the last microseconds of latency. When not: a lone tenant (none is faster).
+ * When to use it: many tenants with deep queues on a fast drive, where exact shares and throughput matter more
+ * than the last microseconds of latency. When not: a lone tenant (none is faster).
  */
 #include "../mechanisms/kyber-depths.h"
 #include "../mechanisms/paid.h"
@@ -545,26 +540,40 @@ static void kf_release(struct fl_queue *queue, struct fl_req *rq)
 
 /* ---- Every 2 ms; every period ------------------------------------------- */
 
-static void kf_end_period(struct kf_dev *kf, u64 now)
+/* A cgroup is idle, or removed: the round does not wait for it. */
+static void kf_leave(struct fl_flow *flow)
 {
-	struct fl_flow *flow;
+	struct kf_dev *kf = to_kf_dev(flow->dev);
+
+	if (!kf_has_spent(kf, flow))
+		return;
+	kf->nr_spent--;
+	WRITE_ONCE(to_kf_flow(flow)->spent_round, 0);
+}
+
+static void kf_age(struct fl_flow *flow)
+{
+	if (!fl_flow_age(flow))
+		kf_leave(flow);
+}
+
+static void kf_end_period(struct kf_dev *kf)
+{
+	unsigned long flags;
 	unsigned int i;
 
-	kf->aged_ns = now;
-	fl_flows_age(&kf->dev);
-	kf->nr_spent = 0;
-	fl_for_each_active(flow, &kf->dev)
-		kf->nr_spent += to_kf_flow(flow)->spent_round == kf->round;
-
+	fl_flows_walk(&kf->dev, kf_age);
+	spin_lock_irqsave(&kf->dev.lock, flags);
 	fl_kyber_set_target(&kf->kyber, FL_READ, READ_ONCE(kf->read_lat_nsec));
 	fl_kyber_set_target(&kf->kyber, FL_WRITE, READ_ONCE(kf->write_lat_nsec));
-	fl_kyber_control(&kf->kyber, now, kf->nr_spent);
+	fl_kyber_control(&kf->kyber, kf->aged_ns, kf->nr_spent);
 	fl_kyber_update_price(&kf->kyber, fl_prices_are_bytes(&kf->dev.prices));
 	kf->write_price_pct = kf->kyber.write_price * 100 / FL_WRITE_PRICE_ONE;
 
 	kf->throttled_nsec = 0;
 	for (i = 0; i < kf->dev.nr_hwqs; i++)
 		kf->throttled_nsec += READ_ONCE(to_kf_hwq(kf->dev.hwqs[i])->throttled_ns);
+	spin_unlock_irqrestore(&kf->dev.lock, flags);
 }
 
 static u64 kf_tick(struct fl_dev *dev)
@@ -573,11 +582,11 @@ static u64 kf_tick(struct fl_dev *dev)
 	u64 period = READ_ONCE(kf->period_nsec), now;
 	unsigned long flags;
 
+	if (fl_is_due(dev, &kf->aged_ns, period))
+		kf_end_period(kf);
 	spin_lock_irqsave(&dev->lock, flags);
 	now = fl_now_ns(); /* under the lock: no time that is kept is later */
 	fl_traffic_look(dev, KF_TRAFFIC, &kf->floor, now);
-	if (now - kf->aged_ns >= period)
-		kf_end_period(kf, now);
 	if (kf->dev.nr_active && kf->nr_spent >= kf->dev.nr_active) /* the others left */
 		kf_refill(kf, NULL, &kf->refills_spent);
 	else if (now - kf->round_ns >= div64_u64(period, KF_ROUNDS))
@@ -624,14 +633,6 @@ static void kf_init_dev(struct fl_dev *dev)
 static void kf_init_flow(struct fl_flow *flow)
 {
 	fl_tokens_init_flow(&to_kf_dev(flow->dev)->tokens, flow);
-}
-
-/* A cgroup is removed: the round does not wait for it. */
-static void kf_exit_flow(struct fl_flow *flow)
-{
-	struct kf_dev *kf = to_kf_dev(flow->dev);
-
-	kf->nr_spent -= flow->busy && to_kf_flow(flow)->spent_round == kf->round;
 }
 
 static void kf_init_queue(struct fl_queue *queue)
@@ -685,7 +686,7 @@ const struct fl_sched fl_kyber_fairness = {
 	.queue_size = sizeof(struct kf_queue),
 	.init_dev = kf_init_dev,
 	.init_flow = kf_init_flow,
-	.exit_flow = kf_exit_flow,
+	.exit_flow = kf_leave,
 	.init_queue = kf_init_queue,
 	.insert = kf_insert,
 	.dispatch = kf_dispatch,

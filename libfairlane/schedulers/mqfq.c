@@ -522,20 +522,12 @@ static void mq_bring_up(struct mq_dev *md, struct mq_flow *mfl, u64 by)
 }
 
 /* Who has become idle keeps what it owes. Under dev->lock. */
-static void mq_age(struct mq_dev *md)
+static void mq_age(struct fl_flow *flow)
 {
-	struct fl_flow *flow;
+	s64 ahead = mq_ahead(to_mq_dev(flow->dev), to_mq_flow(flow));
 
-	md->active_flows = 0;
-	fl_for_each_active(flow, &md->dev) {
-		struct mq_flow *mfl = to_mq_flow(flow);
-		s64 ahead = mq_ahead(md, mfl);
-
-		if (fl_flow_age(flow))
-			md->active_flows++;
-		else
-			mfl->owed = max_t(s64, ahead, 0);
-	}
+	if (!fl_flow_age(flow))
+		to_mq_flow(flow)->owed = max_t(s64, ahead, 0);
 }
 
 /* Under dev->lock. */
@@ -545,16 +537,11 @@ static void mq_update_weight(struct fl_flow *flow)
 }
 
 /* Under dev->lock. */
-static void mq_update_weights(struct mq_dev *md)
+static void mq_update_limit(struct mq_dev *md)
 {
-	struct fl_flow *flow;
-	u64 mean;
+	u64 mean = fl_vt_reciprocal(fl_flows_mean_weight(&md->dev));
 
-	fl_flows_update_shares(&md->dev);
-	mean = fl_vt_reciprocal(fl_flows_mean_weight(&md->dev));
 	WRITE_ONCE(md->limit, fl_vt_advance(READ_ONCE(md->throttle_bytes), mean));
-	fl_for_each_active(flow, &md->dev)
-		mq_update_weight(flow);
 }
 
 static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
@@ -563,18 +550,18 @@ static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
 
 	spin_lock_irqsave(&md->dev.lock, flags);
 	if (!flow->busy) {
-		if (!md->active_flows++) {
+		bool first = !md->dev.nr_active;
+
+		if (first) {
 			md->aged_ns = fl_now_ns();
 			fl_dev_kick(&md->dev);
 		}
 		mq_bring_up(md, to_mq_flow(flow), 0);
 		fl_flow_set_busy(flow, true);
-		if (md->active_flows == 1) {
-			mq_update_weights(md);
-		} else { /* the others' in the next mq_tick() */
-			fl_flow_update_share(flow);
-			mq_update_weight(flow);
-		}
+		if (first)
+			mq_update_limit(md);
+		fl_flow_update_share(flow); /* the others' in the next mq_tick() */
+		mq_update_weight(flow);
 	}
 	spin_unlock_irqrestore(&md->dev.lock, flags);
 }
@@ -598,20 +585,23 @@ static void mq_set_depth(struct mq_dev *md, unsigned int depth)
 static u64 mq_tick(struct fl_dev *dev)
 {
 	struct mq_dev *md = to_mq_dev(dev);
-	u64 grace = READ_ONCE(md->grace_nsec), now, next = 0;
+	u64 grace = READ_ONCE(md->grace_nsec), next;
+	bool due = fl_is_due(dev, &md->aged_ns, grace);
 	unsigned long flags;
 
+	if (due) {
+		fl_flows_walk(dev, mq_age);
+		fl_flows_update_shares(dev);
+		fl_flows_walk(dev, mq_update_weight);
+	}
 	spin_lock_irqsave(&dev->lock, flags);
-	now = fl_now_ns();
-	if (now - md->aged_ns >= grace) {
-		md->aged_ns = now;
-		mq_age(md);
-		mq_update_weights(md);
+	if (due) {
+		mq_update_limit(md);
 		mq_set_depth(md, READ_ONCE(md->depth));
 		mq_wake(md); /* the limit may be larger now */
 	}
-	if (md->active_flows)
-		next = md->aged_ns + grace - now;
+	md->active_flows = dev->nr_active;
+	next = fl_until(md->aged_ns + grace, dev);
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return next;
 }
@@ -622,7 +612,7 @@ static void mq_init_dev(struct fl_dev *dev)
 
 	fl_mind_init(&md->mind, (void **)dev->hwqs, dev->nr_hwqs, offsetof(struct mq_hwq, nodes));
 	atomic64_set(&md->wake_tag, FL_MIND_IDLE);
-	mq_update_weights(md);
+	mq_update_limit(md);
 	md->nr_slots = md->depth;
 	atomic_set(&md->pool, (int)md->depth);
 	md->aged_ns = fl_now_ns();

@@ -44,7 +44,9 @@ def tenant(name: str = "a", weight: int = 100, **keys: Any) -> Json:
     found: Json = {"name": name, "weight": weight, "parent": None, "jobs": 1, "depth": 1, "bytes": 4096}
     found |= {"read_percent": 100, "random": True, "think_ns": 0, "interval_ps": 0, "poisson": False, "cores": []}
     found["phases"] = ALWAYS
-    assert not set(keys) - set(found)
+    assert not set(keys) - set(found) - {"metadata_percent", "discards"}
+    if keys.get("discards"):
+        found["read_percent"] = 0
     return found | keys
 
 

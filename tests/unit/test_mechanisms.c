@@ -221,51 +221,61 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 
 	atomic_inc(&q->held);
 	fl_flows_age(d.dev);
-	CHECK(fl_flows_age(d.dev) == 1, "it has a request");
+	fl_flows_age(d.dev);
+	CHECK(t->flow->busy, "it has a request");
 	atomic_dec(&q->held);
-	CHECK(fl_flows_age(d.dev) == 1, "it had one in this period");
-	CHECK(fl_flows_age(d.dev) == 0, "it had none for a period");
+	fl_flows_age(d.dev);
+	CHECK(t->flow->busy, "it had one in this period");
+	fl_flows_age(d.dev);
+	CHECK(!t->flow->busy, "it had none for a period");
 	CHECK(fl_flow_touch(q), "and is activated by its next");
 	drive_exit(&d);
 }
 
-static unsigned int nr_active(void)
-{
-	struct fl_flow *flow;
-	unsigned int nr = 0;
+#define WALKED (3 * FL_AT_A_TIME + 5)
 
-	fl_for_each_active(flow, d.dev)
-		nr += flow->busy;
-	return nr;
+static struct fl_flow *walked[WALKED];
+static unsigned int looked_at[WALKED];
+static bool leave;
+
+static void look(struct fl_flow *flow)
+{
+	unsigned int i;
+
+	for (i = 0; walked[i] != flow; i++)
+		;
+	looked_at[i]++;
+	if (leave && i % 2)
+		fl_flow_set_busy(flow, false);
 }
 
-static void test_a_walk_survives_that_flows_become_inactive(void)
+/* Every other one becomes inactive by it if @leaves. Returns how many were looked at once. */
+static unsigned int walk(bool leaves)
 {
-	struct fl_flow *flows[3], *flow;
-	struct fl_queue *q;
+	unsigned int i, once = 0;
+
+	memset(looked_at, 0, sizeof(looked_at));
+	leave = leaves;
+	fl_flows_walk(d.dev, look);
+	for (i = 0; i < WALKED; i++)
+		once += looked_at[i] == 1;
+	return once;
+}
+
+static void test_a_walk_looks_at_each_active_flow_once(void)
+{
 	unsigned int i;
 
 	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
-	CHECK(!nr_active(), "nobody is active");
-	for (i = 0; i < 3; i++) {
-		flows[i] = fl_flow_create(d.dev, NULL, 100);
-		fl_flow_set_busy(flows[i], true);
-		fl_flow_set_busy(flows[i], true);
+	CHECK(!walk(false), "nobody is active");
+	for (i = 0; i < WALKED; i++) {
+		walked[i] = fl_flow_create(d.dev, NULL, 100);
+		fl_flow_set_busy(walked[i], true);
+		fl_flow_set_busy(walked[i], true);
 	}
-	CHECK(nr_active() == 3, "%u", nr_active());
-	q = fl_flow_use(flows[1], 0);
-	atomic_inc(&q->held);
-	fl_flow_set_busy(flows[0], false);
-	CHECK(fl_flows_age(d.dev) == 1 && nr_active() == 1, "one has a request");
-	atomic_dec(&q->held);
-
-	i = 0;
-	fl_for_each_active(flow, d.dev) {
-		CHECK(flow == flows[1] && !i++, "one that becomes active meanwhile is visited");
-		fl_flow_set_busy(flow, false);
-		fl_flow_set_busy(flows[2], true);
-	}
-	CHECK(i == 1 && nr_active() == 1 && flows[2]->busy, "%u, %u", i, nr_active());
+	CHECK(walk(false) == WALKED && d.dev->nr_active == WALKED, "%u", d.dev->nr_active);
+	CHECK(walk(true) == WALKED, "also if every other one becomes inactive");
+	CHECK(walk(false) == (WALKED + 1) / 2 && d.dev->nr_active == (WALKED + 1) / 2, "%u", d.dev->nr_active);
 	drive_exit(&d);
 }
 
@@ -443,8 +453,8 @@ static const struct test tests[] = {
 	{ "a weight counts among active siblings", test_a_weight_counts_among_active_siblings },
 	{ "a flow is active while it has requests, and for a period more",
 	  test_a_flow_is_active_while_it_has_requests },
-	{ "a walk over the active flows survives that some become inactive",
-	  test_a_walk_survives_that_flows_become_inactive },
+	{ "a walk looks at each active flow once, whoever becomes inactive by it",
+	  test_a_walk_looks_at_each_active_flow_once },
 	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
 	{ "what different CPUs write is on different cache lines",
 	  test_what_different_cpus_write_is_on_different_cache_lines },

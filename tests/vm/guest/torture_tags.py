@@ -16,9 +16,12 @@ DEBUGFS = Path("/sys/kernel/debug")
 WBT_ON, WBT_OFF = 1, 3  # the kernel's own numbers, on by default and off by default
 # All elevators divide tags alike; so does fairlane, beside them.
 SCHEDULERS = ("kyber-fairness", "fairlane") if kit.BRIEFLY else ("mqfq", "kyber-fairness", "mqflashfq", "fairlane")
-SLOW = {"completion_nsec": 200_000_000, "hw_queue_depth": 64}  # 128 scheduler tags a queue, 640 requests/s
+# 32 scheduler tags a queue. 160 requests/s take little of the CPUs, so that all ask for what is theirs.
+SLOW, LEAST = {"completion_nsec": 200_000_000, "hw_queue_depth": 16}, 0.7
 if kit.CHECKED:
     SLOW |= {"hw_queue_depth": 8}  # and 16, so that fewer cgroups are more than these
+elif kit.BRIEFLY:  # with others on the same CPUs, which readers and fio get by their number
+    SLOW, LEAST = SLOW | {"hw_queue_depth": 64}, 0.4
 ENOUGH = 20 if kit.CHECKED else 1000 if kit.BRIEFLY else 5000
 MANY = 60 if kit.CHECKED else 300
 BOTH_CPUS = {"cpus_allowed": "0,1", "cpus_allowed_policy": "split"}
@@ -46,9 +49,8 @@ def share_beside_300_groups(scheduler: str) -> float:
 def a_tenant_with_300_groups_gets_its_share() -> None:
     shares = {scheduler: share_beside_300_groups(scheduler) for scheduler in SCHEDULERS}
     print({scheduler: f"{share:.3f}" for scheduler, share in shares.items()})
-    # 0.91 to 0.96 on a quiet machine. With three VMs on two cores 0.49 to 0.74: readers and fio get the CPU by their
-    # number, so that the one does not ask for all that it is due. When each leaf had a tag it was 0.02.
-    assert kit.CHECKED or all(share >= 0.25 for share in shares.values()), f"due 0.9: {shares}"
+    # When each leaf had a tag it was 0.02.
+    assert kit.CHECKED or all(share >= LEAST for share in shares.values()), f"due 0.9: {shares}"
 
 
 def writeback_throttling_is_off_meanwhile() -> None:
