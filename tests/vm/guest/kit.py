@@ -87,7 +87,7 @@ WEIGHTS = (200, 100, 50) if CHECKED else (1000, 100, 1)
 
 def often(times: int, checked: int) -> int:
     """How often to do it; the second number is for a kernel that checks itself."""
-    return checked if CHECKED else max(1, times // (1 if ALL else 4))
+    return checked if CHECKED else max(1, times // (1 if ALL else 8 if BRIEFLY else 4))
 
 
 def wait_for(look: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
