@@ -85,20 +85,23 @@ def group(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program in a process group of its own, with pipes; whoever is left of the group at the end is killed."""
     with unwinding_signals():
-        process = subprocess.Popen(
-            [str(arg) for arg in argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merge else subprocess.PIPE,
-            env=env,
-            cwd=cwd,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
+        process = None
         try:
+            with shielded():  # a signal before we know its number would leave it behind
+                process = subprocess.Popen(
+                    [str(arg) for arg in argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT if merge else subprocess.PIPE,
+                    env=env,
+                    cwd=cwd,
+                    pass_fds=pass_fds,
+                    start_new_session=True,
+                )
             yield process
         finally:
-            _end(process)
+            if process:
+                _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

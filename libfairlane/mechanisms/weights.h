@@ -38,30 +38,30 @@
 			list_move_tail(&flow->active_node, &(dev)->active), true);                  \
 	     __left--)
 
-#define FL_AT_A_TIME 64u /* flows */
+#define FL_AT_A_TIME 64 /* flows */
 
 /*
  * look() at every active flow, which may become inactive by that. For tick() alone. Gives dev->lock up after each
- * FL_AT_A_TIME of them: interrupts are off no longer than these take, however many are active. If others come or
- * go in between, some may be passed over, until the next time; none is looked at twice.
+ * FL_AT_A_TIME of them: interrupts are off no longer than these take, however many are active. If others go in
+ * between, some may be passed over, until the next time; none that stays active is looked at twice.
  */
 static inline void fl_flows_walk(struct fl_dev *dev, void (*look)(struct fl_flow *flow))
 {
-	unsigned int left, n, nr;
+	int left, n, nr;
 	struct fl_flow *flow;
 	unsigned long flags;
 
 	spin_lock_irqsave(&dev->lock, flags);
 	left = dev->nr_active;
-	while (left) {
-		n = min_t(unsigned int, left, FL_AT_A_TIME);
+	while (left > 0) {
+		n = min_t(int, left, FL_AT_A_TIME);
 		fl_for_some_active(flow, dev, n)
 			look(flow);
 		left -= n;
 		nr = dev->nr_active;
 		spin_unlock_irqrestore(&dev->lock, flags);
 		spin_lock_irqsave(&dev->lock, flags);
-		left -= min_t(unsigned int, left, nr - min_t(unsigned int, nr, dev->nr_active));
+		left += (int)dev->nr_active - nr; /* who comes is the first in turn */
 	}
 	spin_unlock_irqrestore(&dev->lock, flags);
 }
@@ -85,10 +85,10 @@ static inline bool fl_is_due(struct fl_dev *dev, u64 *last_ns, u64 every)
 	return due;
 }
 
-/* What tick() returns, to be called at @at_ns, or 0: nobody is active. Under dev->lock. */
+/* What tick() returns, to be called at @at_ns or soon, or 0: nobody is active. Under dev->lock. */
 static inline u64 fl_until(u64 at_ns, const struct fl_dev *dev)
 {
-	return dev->nr_active ? max_t(s64, at_ns - fl_now_ns(), 1) : 0;
+	return dev->nr_active ? max_t(s64, at_ns - fl_now_ns(), NSEC_PER_MSEC) : 0;
 }
 
 /* Activity flows up: an inner flow is active while anything below it is. */
@@ -213,7 +213,8 @@ static inline u32 fl_flows_mean_weight(const struct fl_dev *dev)
 	return max_t(u64, div64_u64((u64)FL_SHARE_ONE * root->active_weight, (u64)FL_WEIGHT_MAX * dev->nr_active), 1);
 }
 
-static inline void __fl_flow_look_at_share(struct fl_flow *flow)
+/* The same of the share of @flow, which is active; see fl_flows_begin_shares(). */
+static inline void fl_flow_renew_share(struct fl_flow *flow)
 {
 	u32 share = fl_flow_share(flow);
 
@@ -222,18 +223,24 @@ static inline void __fl_flow_look_at_share(struct fl_flow *flow)
 		WRITE_ONCE(flow->share, share);
 }
 
-/*
- * Recompute every share; that of an inactive flow is 0. The scheduler calls this in its tick(), when shares
- * matter: activity and weights may change many times in between. Takes dev->lock.
- */
-static inline void fl_flows_update_shares(struct fl_dev *dev)
+/* A walk that renews every share comes next. Takes dev->lock. */
+static inline void fl_flows_begin_shares(struct fl_dev *dev)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&dev->lock, flags);
 	dev->shares_at++;
 	spin_unlock_irqrestore(&dev->lock, flags);
-	fl_flows_walk(dev, __fl_flow_look_at_share);
+}
+
+/*
+ * Renew every share; that of an inactive flow is 0. The scheduler calls this in its tick(), when shares matter:
+ * activity and weights may change many times in between. Takes dev->lock.
+ */
+static inline void fl_flows_update_shares(struct fl_dev *dev)
+{
+	fl_flows_begin_shares(dev);
+	fl_flows_walk(dev, fl_flow_renew_share);
 }
 
 /*
@@ -244,8 +251,7 @@ static inline void fl_flows_update_shares(struct fl_dev *dev)
 static inline void fl_flow_update_share(struct fl_flow *flow)
 {
 	flow->dev->shares_at++;
-	__fl_flow_update_parts(flow);
-	WRITE_ONCE(flow->share, fl_flow_share(flow));
+	fl_flow_renew_share(flow);
 }
 
 /* Set @weight (FL_WEIGHT_MIN..FL_WEIGHT_MAX). */

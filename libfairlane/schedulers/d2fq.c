@@ -167,7 +167,7 @@ struct d2_flow {
 	 */
 	atomic64_t vt ____cacheline_aligned_in_smp;
 	/* Written under dev->lock, read without: a request is charged at the flow's last weight. */
-	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_update_weight() */
+	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_weigh() */
 	bool limited; /* see 5 above */
 	/* Under dev->lock. */
 	u16 id; /* as the holder of gvt; D2_NO_HOLDER: all ids are taken, and it never holds it */
@@ -208,14 +208,13 @@ struct d2_dev {
 
 	/* The rest is under dev->lock. */
 	u64 mean_reciprocal; /* of the active flows' mean weight */
-	u32 least; /* of the active flows' relative weights; the root's does not count */
+	/* Of the active flows' relative weights, but for the root's; and since the last ageing. */
+	u32 least, least_seen;
 	u64 ids[(D2_ID_MASK + 1) / 64]; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
 	u64 aged_ns, adjusted_ns;
 
-	/* Of d2_tick() alone, of which there is one at a time. */
-	u32 least_seen;
-	struct d2_period period;
+	struct d2_period period; /* of d2_tick() alone, of which there is one at a time */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 low_threshold, period_nsec, grace_nsec, fixed_ratio, feed_forward;
@@ -421,12 +420,16 @@ static void d2_feed_forward(struct d2_dev *d2, const struct fl_flow *flow)
 
 /* ---- Activity and weights; under dev->lock ---------------------------- */
 
-static u32 d2_update_weight(struct fl_flow *flow)
+static void d2_weigh(struct fl_flow *flow)
 {
-	u32 weight = fl_flow_relative_weight(flow);
+	struct d2_dev *d2 = to_d2_dev(flow->dev);
+	u32 weight;
 
+	fl_flow_renew_share(flow);
+	weight = fl_flow_relative_weight(flow);
 	WRITE_ONCE(to_d2_flow(flow)->reciprocal, fl_vt_reciprocal(weight));
-	return flow->parent ? weight : FL_SHARE_ONE;
+	if (flow->parent)
+		d2->least_seen = min_t(u32, d2->least_seen, weight);
 }
 
 static void d2_update_threshold(struct d2_dev *d2)
@@ -483,15 +486,17 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	d2f->joined = d2f->flow.parent;
 	d2f->limited_for = D2_LIMITED_FOR;
 	d2f->whole = false;
+	d2f->unhindered = false;
 	d2f->seen_vt = atomic64_read(&d2f->vt);
 	d2f->seen = d2_use(d2f);
 	fl_flow_set_busy(&d2f->flow, true);
 	if (first) {
 		d2_update_threshold(d2);
-		d2->least = FL_SHARE_ONE;
+		d2->least = d2->least_seen = FL_SHARE_ONE;
 	}
 	fl_flow_update_share(&d2f->flow); /* the others' in the next d2_age() */
-	d2->least = min_t(u32, d2->least, d2_update_weight(&d2f->flow));
+	d2_weigh(&d2f->flow);
+	d2->least = min_t(u32, d2->least, d2->least_seen);
 	d2_feed_forward(d2, &d2f->flow);
 out:
 	spin_unlock_irqrestore(&d2->dev.lock, flags);
@@ -522,30 +527,23 @@ static void d2_age_one(struct fl_flow *flow)
 		d2_leave(to_d2_dev(flow->dev), to_d2_flow(flow));
 }
 
-static void d2_weigh(struct fl_flow *flow)
-{
-	struct d2_dev *d2 = to_d2_dev(flow->dev);
-
-	d2->least_seen = min_t(u32, d2->least_seen, d2_update_weight(flow));
-}
-
 /* Takes dev->lock. */
 static void d2_age(struct d2_dev *d2)
 {
 	unsigned long flags;
 
 	fl_flows_walk(&d2->dev, d2_age_one);
-	fl_flows_update_shares(&d2->dev);
-	d2->least_seen = FL_SHARE_ONE;
+	fl_flows_begin_shares(&d2->dev);
 	fl_flows_walk(&d2->dev, d2_weigh);
 	spin_lock_irqsave(&d2->dev.lock, flags);
 	d2_update_threshold(d2);
 	d2->least = d2->least_seen;
+	d2->least_seen = FL_SHARE_ONE;
 	d2->active_flows = d2->dev.nr_active;
 	spin_unlock_irqrestore(&d2->dev.lock, flags);
 }
 
-/* ---- What the ratio should be; once a period, under dev->lock ---------- */
+/* ---- What the ratio should be; once a period ----------------------------- */
 
 /* Eq. 3, rounded up. */
 static u64 d2_slowdown(const struct d2_dev *d2, const u64 cost[FL_NR_CLASSES])
@@ -709,7 +707,7 @@ static void d2_init_dev(struct fl_dev *dev)
 	d2->aged_ns = fl_now_ns();
 	d2->adjusted_ns = d2->aged_ns;
 	d2_update_threshold(d2);
-	d2->least = FL_SHARE_ONE;
+	d2->least = d2->least_seen = FL_SHARE_ONE;
 	d2_set_ratio(d2, FL_CLASS_WEIGHT_MAX);
 }
 

@@ -79,8 +79,9 @@
  *
  * 6. The root
  *
- * It sends what others may wait for: metadata, swapping. Who does cannot be known. So it is
- * ahead of all tenants, and has no virtual time that anybody would wait for, or begin at.
+ * It sends what others may wait for: metadata, swapping. Who does cannot be known. So its requests
+ * go at once, beside the D of the tenants, and it has no virtual time that anybody waits for, or
+ * begins at.
  *
  * When to use it: to compare. When not: on a fast drive with many cores.
  */
@@ -101,7 +102,7 @@
 struct ff_queue {
 	struct fl_queue q;
 	struct list_head rqs; /* staged, in order of arrival; under hwq->lock */
-	unsigned int staged; /* under dev->lock */
+	unsigned int staged; /* under dev->lock; the root's under hwq->lock, and read by has_work() */
 };
 
 /* All under dev->lock. */
@@ -124,6 +125,7 @@ struct ff_hwq {
 
 struct ff_dev {
 	struct fl_dev dev;
+	struct ff_flow *root; /* does not change */
 	/* All under dev->lock, except that has_work() reads the first two. */
 	u64 in_service; /* and counter */
 	unsigned int kept; /* places in service */
@@ -135,7 +137,7 @@ struct ff_dev {
 	u64 limit; /* throttle_nsec in virtual time; 0: none */
 	bool throttled; /* the last look at backlogged ended at a flow too far ahead */
 	u64 tags[FF_MAX_DEPTH]; /* start tags of requests in service */
-	bool used[FF_MAX_DEPTH]; /* by a tenant's */
+	bool used[FF_MAX_DEPTH];
 	unsigned int free[FF_MAX_DEPTH], nr_free; /* places */
 	unsigned int next_hwq; /* where to look first for one to ask */
 	u64 aged_ns;
@@ -213,21 +215,10 @@ static struct ff_flow *ff_first(struct list_head *flows)
 	return list_empty(flows) ? NULL : list_entry(flows->next, struct ff_flow, node);
 }
 
-/* The first tenant with something staged; NULL: none has. Under dev->lock, as all that follow. */
-static struct ff_flow *ff_first_staged(struct ff_dev *ff)
-{
-	struct ff_flow *first = ff_first(&ff->backlogged);
-
-	if (!first || first->flow.parent)
-		return first;
-	return list_entry_is_head(list_next_entry(first, node), &ff->backlogged, node) ? NULL :
-										   list_next_entry(first, node);
-}
-
-/* The active tenant that is furthest behind; NULL: none is. */
+/* The active tenant that is furthest behind; NULL: none is. Under dev->lock. */
 static struct ff_flow *ff_last(struct ff_dev *ff)
 {
-	struct ff_flow *staged = ff_first_staged(ff), *waiting;
+	struct ff_flow *staged = ff_first(&ff->backlogged), *waiting;
 
 	while ((waiting = ff_first(&ff->waiting)) && ff_expired(ff, waiting))
 		list_del_init(&waiting->node);
@@ -236,7 +227,7 @@ static struct ff_flow *ff_last(struct ff_dev *ff)
 	return fl_vt_before(waiting->vt, staged->vt) ? waiting : staged;
 }
 
-/* Min- or Max-SFQ(D)'s; see 2 above. */
+/* Min- or Max-SFQ(D)'s; see 2 above. Under dev->lock. */
 static u64 ff_system_vt(struct ff_dev *ff)
 {
 	bool max = READ_ONCE(ff->max), found = false;
@@ -255,16 +246,11 @@ static u64 ff_system_vt(struct ff_dev *ff)
 	return last ? last->vt : vt;
 }
 
-/* Put @ffl, which is on no list, where it belongs: it has just advanced, or just come. See 6 above for the root. */
+/* Put @ffl, which is on no list, where it belongs: it has just advanced, or just come. */
 static void ff_sort_in(struct ff_dev *ff, struct ff_flow *ffl)
 {
 	struct list_head *list = ffl->staged ? &ff->backlogged : &ff->waiting, *pos = list->prev;
 
-	if (!ffl->flow.parent) {
-		if (ffl->staged)
-			list_add(&ffl->node, list);
-		return;
-	}
 	while (pos != list && fl_vt_before(ffl->vt, list_entry(pos, struct ff_flow, node)->vt))
 		pos = pos->prev;
 	list_add(&ffl->node, pos);
@@ -278,7 +264,7 @@ static bool ff_is_ahead(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 
 static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *last)
 {
-	if (!ffl->flow.parent || !ff_is_ahead(ff, ffl, last))
+	if (!ff_is_ahead(ff, ffl, last))
 		return false;
 	ff->throttled = true;
 	return true;
@@ -286,6 +272,7 @@ static bool ff_throttle(struct ff_dev *ff, struct ff_flow *ffl, struct ff_flow *
 
 static void ff_update_weight(struct fl_flow *flow)
 {
+	fl_flow_renew_share(flow);
 	to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(fl_flow_relative_weight(flow));
 }
 
@@ -354,7 +341,7 @@ static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 /* Where @ffl, which was anticipated, goes on: see 3 above. It is on no list. */
 static u64 ff_anticipated_vt(struct ff_dev *ff, struct ff_flow *ffl)
 {
-	struct ff_flow *first = ff_first_staged(ff);
+	struct ff_flow *first = ff_first(&ff->backlogged);
 	u64 vt = ffl->vt;
 
 	if (!first || ffl->in_service)
@@ -392,6 +379,10 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		kick = !ff->dev.nr_active;
 		ff_activate(ff, queue->flow);
 	}
+	if (ffl == ff->root) {
+		WRITE_ONCE(fq->staged, fq->staged + 1);
+		goto out;
+	}
 	if (unlikely(*fl_req_priv(rq) == FF_CHARGED))
 		ff_give_back(ff, ffl, rq);
 	if (!ffl->staged)
@@ -403,6 +394,7 @@ static void ff_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 	ff_set(ff, fhq, fhq->staged + 1, fhq->asked);
 	if (ff->throttled && ffl->staged == 1) /* all may have waited for it */
 		ff_ask_on(ff);
+out:
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 	if (kick)
 		fl_dev_kick(&ff->dev);
@@ -508,14 +500,12 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	u64 cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
 	unsigned int place = ff->free[--ff->nr_free];
 
+	ff->used[place] = true;
+	ff->tags[place] = ffl->vt;
 	*fl_req_priv(rq) = place + 1;
-	if (ffl->flow.parent) {
-		ff->used[place] = true;
-		ff->tags[place] = ffl->vt;
-		ffl->vt += fl_vt_advance(cost, ffl->reciprocal);
-		if (fl_vt_before(ff->finish, ffl->vt))
-			ff->finish = ffl->vt;
-	}
+	ffl->vt += fl_vt_advance(cost, ffl->reciprocal);
+	if (fl_vt_before(ff->finish, ffl->vt))
+		ff->finish = ffl->vt;
 	list_del_init(&ffl->node);
 	ffl->staged--;
 	ff_sort_in(ff, ffl);
@@ -531,11 +521,17 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 {
 	struct ff_dev *ff = to_ff_dev(hwq->dev);
 	struct ff_hwq *fhq = to_ff_hwq(hwq);
+	struct ff_queue *fq = ff_flow_queue(ff->root, hwq->index);
 	struct fl_req *rq = NULL;
-	struct ff_queue *fq;
 	unsigned long flags;
 	u64 cost = 0;
 
+	if (fq && fq->staged) {
+		rq = fl_req_of(fq->rqs.next);
+		WRITE_ONCE(fq->staged, fq->staged - 1);
+		cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
+		goto out;
+	}
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	if (fhq->asked)
 		ff_set(ff, fhq, fhq->staged, false);
@@ -550,6 +546,7 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 	if (!rq)
 		return NULL;
+out:
 	list_del_init(fl_req_node(rq));
 	fl_queue_account(&fq->q, rq, cost);
 	return rq;
@@ -558,9 +555,10 @@ static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 static bool ff_has_work(struct fl_hwq *hwq)
 {
 	struct ff_hwq *fhq = to_ff_hwq(hwq);
+	struct ff_dev *ff = to_ff_dev(hwq->dev);
+	struct ff_queue *root = ff_flow_queue(ff->root, hwq->index);
 
-	return READ_ONCE(fhq->asked) ||
-	       (READ_ONCE(fhq->staged) && ff_room(to_ff_dev(hwq->dev)));
+	return READ_ONCE(fhq->asked) || (READ_ONCE(fhq->staged) && ff_room(ff)) || (root && READ_ONCE(root->staged));
 }
 
 /* ---- Completion --------------------------------------------------------------------- */
@@ -606,7 +604,7 @@ static u64 ff_tick(struct fl_dev *dev)
 
 	if (fl_is_due(dev, &ff->aged_ns, FF_AGE_NS)) {
 		fl_flows_age(dev);
-		fl_flows_update_shares(dev);
+		fl_flows_begin_shares(dev);
 		fl_flows_walk(dev, ff_update_weight);
 	}
 	spin_lock_irqsave(&dev->lock, flags);
@@ -638,6 +636,8 @@ static void ff_init_flow(struct fl_flow *flow)
 {
 	struct ff_flow *ffl = to_ff_flow(flow);
 
+	if (!flow->parent)
+		to_ff_dev(flow->dev)->root = ffl;
 	INIT_LIST_HEAD(&ffl->node);
 	ffl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
 }

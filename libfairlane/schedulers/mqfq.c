@@ -533,6 +533,7 @@ static void mq_age(struct fl_flow *flow)
 /* Under dev->lock. */
 static void mq_update_weight(struct fl_flow *flow)
 {
+	fl_flow_renew_share(flow);
 	WRITE_ONCE(to_mq_flow(flow)->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(flow)));
 }
 
@@ -591,7 +592,7 @@ static u64 mq_tick(struct fl_dev *dev)
 
 	if (due) {
 		fl_flows_walk(dev, mq_age);
-		fl_flows_update_shares(dev);
+		fl_flows_begin_shares(dev);
 		fl_flows_walk(dev, mq_update_weight);
 	}
 	spin_lock_irqsave(&dev->lock, flags);

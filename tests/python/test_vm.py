@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,11 +163,24 @@ def test_signals_end_everything(fake_vm: Path, number: signal.Signals) -> None:
     try:
         child = int(wait_for(fake_vm / "pid"))
         host.send_signal(number)
-        status = host.wait(10)
+        status = host.wait(60)
     finally:
         host.kill()
     assert status == (-signal.SIGINT if number == signal.SIGINT else 128 + number)
     assert is_gone(child)
+
+
+def test_a_signal_while_a_program_is_started_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **how: Any) -> None:
+            super().__init__(*args, **how)
+            (tmp_path / "pid").write_text(str(self.pid))
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Late)
+    with pytest.raises(proc.Terminated), proc.group(["sleep", "600"]):
+        pass
+    assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_a_folder_that_no_kernel_command_line_can_name_is_refused(tmp_path: Path) -> None:

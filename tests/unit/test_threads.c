@@ -243,11 +243,75 @@ static void test_prices_change_while_it_ticks(void)
 	fl_dev_destroy(dev);
 }
 
+#define STAY (3 * FL_AT_A_TIME + 5)
+#define VISITORS 40
+#define WALKS 2000
+
+static struct fl_flow *staying[STAY];
+static unsigned int looks[STAY];
+
+static void look(struct fl_flow *flow)
+{
+	unsigned int i;
+
+	for (i = 0; i < STAY; i++)
+		looks[i] += staying[i] == flow;
+}
+
+static void *comes_and_goes(void *visitors)
+{
+	unsigned int seed = 1;
+
+	while (!atomic_read(&stop)) {
+		struct fl_flow *flow = ((struct fl_flow **)visitors)[rand_r(&seed) % VISITORS];
+
+		spin_lock(&dev->lock);
+		fl_flow_set_busy(flow, rand_r(&seed) % 2);
+		spin_unlock(&dev->lock);
+		let_others_run();
+	}
+	return NULL;
+}
+
+/* Who stays is looked at once, but where others leave at most once. */
+static void test_a_walk_looks_at_nobody_twice(void)
+{
+	struct fl_host host = { .run = run, .kick = kick };
+	struct fl_flow *visitors[VISITORS];
+	unsigned int i, n, seen = 0;
+	pthread_t thread;
+
+	atomic_set(&stop, 0);
+	dev = fl_dev_create(&fl_mqfq, 1, &host);
+	for (i = 0; i < VISITORS; i++)
+		visitors[i] = fl_flow_create(dev, NULL, 100);
+	for (i = 0; i < STAY; i++) {
+		staying[i] = fl_flow_create(dev, NULL, 100);
+		spin_lock(&dev->lock);
+		fl_flow_set_busy(staying[i], true);
+		spin_unlock(&dev->lock);
+	}
+	pthread_create(&thread, NULL, comes_and_goes, visitors);
+	for (n = 0; n < WALKS; n++) {
+		memset(looks, 0, sizeof(looks));
+		fl_flows_walk(dev, look);
+		for (i = 0; i < STAY; i++) {
+			CHECK(looks[i] <= 1, "flow %u was looked at %u times", i, looks[i]);
+			seen += looks[i];
+		}
+	}
+	atomic_set(&stop, 1);
+	pthread_join(thread, NULL);
+	CHECK(seen > 0.9 * STAY * WALKS, "only %u of %u", seen, STAY * WALKS);
+	fl_dev_destroy(dev);
+}
+
 static const struct test tests[] = {
 	{ "kyber-fairness: threads do everything at once", test_kyber_fairness },
 	{ "flashfq: threads do everything at once", test_flashfq },
 	{ "kyber-fairness: prices change while it ticks", test_prices_change_while_it_ticks },
 	{ "all others that stage: threads do everything at once", test_others },
+	{ "a walk looks at nobody twice, whoever comes and goes meanwhile", test_a_walk_looks_at_nobody_twice },
 	{}
 };
 

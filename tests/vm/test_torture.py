@@ -71,8 +71,7 @@ CHECKED = {
     "drives": (
         "route",
         "vssd",
-        "tags:who_polls_waits_for_its_own_requests,metadata_is_charged_to_who_reads_it,"
-        "a_tenant_with_300_groups_gets_its_share",
+        "tags",
         "above",
         *ON_VSSD,
     ),
