@@ -105,9 +105,9 @@ def group(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    _signal_group(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
     try:
+        _signal_group(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline:
             process.poll()
             if not _signal_group(process.pid, 0):

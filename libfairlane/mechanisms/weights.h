@@ -38,23 +38,24 @@
 			list_move_tail(&flow->active_node, &(dev)->active), true);                  \
 	     __left--)
 
-#define FL_AT_A_TIME 64 /* flows */
+#define FL_QUEUES_AT_A_TIME 256
 
 /*
- * look() at every active flow, which may become inactive by that. For tick() alone. Gives dev->lock up after each
- * FL_AT_A_TIME of them: interrupts are off no longer than these take, however many are active. If others go in
- * between, some may be passed over, until the next time; none that stays active is looked at twice.
+ * look() at every active flow, which may become inactive by that. For tick() alone. Gives dev->lock up after flows
+ * with FL_QUEUES_AT_A_TIME queues, or one flow: interrupts are off no longer than these take, however many are
+ * active. If others go in between, some may be passed over, until the next time; none that stays active is looked
+ * at twice.
  */
 static inline void fl_flows_walk(struct fl_dev *dev, void (*look)(struct fl_flow *flow))
 {
-	int left, n, nr;
+	int most = max_t(int, FL_QUEUES_AT_A_TIME / dev->nr_hwqs, 1), left, n, nr;
 	struct fl_flow *flow;
 	unsigned long flags;
 
 	spin_lock_irqsave(&dev->lock, flags);
 	left = dev->nr_active;
 	while (left > 0) {
-		n = min_t(int, left, FL_AT_A_TIME);
+		n = min_t(int, left, most);
 		fl_for_some_active(flow, dev, n)
 			look(flow);
 		left -= n;

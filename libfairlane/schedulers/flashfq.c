@@ -2,86 +2,80 @@
 /*
  * FlashFQ: a drive shared by virtual time, with one list under one lock.
  *
- * The baseline that mqFlashFQ (mqflashfq.c) is compared with: "FlashFQ: A Fair
- * Queueing I/O Scheduler for Flash-Based SSDs" (Shen, Park; USENIX ATC 2013) as
- * Kang and Kim (JCSE 17(2), 2023, II-B and V) describe it and extend it to many
- * hardware queues, in the straightforward way: with a global lock.
+ * The baseline that mqFlashFQ (mqflashfq.c) is compared with: "FlashFQ: A Fair Queueing I/O
+ * Scheduler for Flash-Based SSDs" (Shen, Park; USENIX ATC 2013) as Kang and Kim (JCSE 17(2), 2023,
+ * II-B and V) describe it and extend it to many hardware queues, in the straightforward way: with a
+ * global lock.
  *
  * 1. SFQ(D)
  *
- * Each flow (cgroup) has a virtual time. Dispatching a request advances it by the
- * request's cost divided by the flow's weight; the value before is the
- * request's start tag. Up to D requests (the tunable depth) are in service.
- * When there is room for another, it is the one with the smallest start tag,
- * wherever it is: the first request of the first flow on a list that is
- * sorted by virtual time.
+ * Each flow (cgroup) has a virtual time. Dispatching a request advances it by the request's cost
+ * divided by the flow's weight; the value before is the request's start tag. Up to D requests (the
+ * tunable depth) are in service. When there is room for another, it is the one with the smallest
+ * start tag, wherever it is: the first request of the first flow on a list that is sorted by
+ * virtual time.
  *
  *     D = 2, A and B of equal shares, costs of A 10, of B 30:
  *     tags of A 0 10 20 30 ..., of B 0 30 ...; the order is A0 B0 A10 A20 A30 B30
  *
  * 2. System virtual time
  *
- * A request that arrives at an idle flow has the system virtual time as its start
- * tag, or the finish tag of the flow's last request if that is later. The
- * tunable `max` says which system virtual time:
- * Min-SFQ(D), 0, takes the smallest start tag of all requests in service,
- * Max-SFQ(D), 1, the largest. Min advances slowly: a burst from a flow that
- * comes back is served before all others. Max is fast: who comes back has lost
- * up to what the others are apart. With nothing in service it is the smallest
- * start tag of what is queued; with nothing queued either, the largest finish tag
- * so far, as in SFQ. So a new busy period owes nobody for the one before:
+ * A request that arrives at an idle flow has the system virtual time as its start tag, or the
+ * finish tag of the flow's last request if that is later. The tunable `max` says which system
+ * virtual time: Min-SFQ(D), 0, takes the smallest start tag of all requests in service, Max-SFQ(D),
+ * 1, the largest. Min advances slowly: a burst from a flow that comes back is served before all
+ * others. Max is fast: who comes back has lost up to what the others are apart. With nothing in
+ * service it is the smallest start tag of what is queued; with nothing queued either, the largest
+ * finish tag so far, as in SFQ. So a new busy period owes nobody for the one before:
  *
  *     A alone has come to 1000, and all are idle; B comes, then A comes back.
  *     B begins at 1000, too. (At its own 0, B would be served alone up to 1000.)
  *
  * 3. Throttled dispatch, and anticipation
  *
- * Start tags decide only among requests that wait. On a drive that takes D at
- * once, a flow with few outstanding never waits, and so whoever has many takes
- * all that the drive can do beside it, however far ahead. FlashFQ throttles: a
- * request whose start tag is throttle_nsec or more ahead of the virtual time
- * of the flow that is furthest behind, of all that are active, is held back,
- * even if that leaves the drive idle. And it anticipates: a flow that waits for
- * each request before it sends the next is idle in between, but only in
- * appearance. It stays active for anticipate_nsec after its last request.
+ * Start tags decide only among requests that wait. On a drive that takes D at once, a flow with few
+ * outstanding never waits, and so whoever has many takes all that the drive can do beside it,
+ * however far ahead. FlashFQ throttles: a request whose start tag is throttle_nsec or more ahead of
+ * the virtual time of the flow that is furthest behind, of all that are active, is held back, even
+ * if that leaves the drive idle. And it anticipates: a flow that waits for each request before it
+ * sends the next is idle in between, but only in appearance. It stays active for anticipate_nsec
+ * after its last request.
  *
- * The time in which others wait for a flow that has no request is its own: when
- * it sends one, it is charged for that, as if the drive had worked for it alone,
- * but no further than to the first of those that wait. So whoever pauses holds
- * others to its share of the drive's time, not to the little that it asks for:
+ * The time in which others wait for a flow that has no request is its own: when it sends one, it is
+ * charged for that, as if the drive had worked for it alone, but no further than to the first of
+ * those that wait. So whoever pauses holds others to its share of the drive's time, not to the
+ * little that it asks for:
  *
  *     A of weight 1000 sends a request of 100 us each ms, B of weight 50 one
  *     of 100 us each 7 ms. Of each ms A has 0.1 and is charged 0.9, so B may
  *     have 50 us of it, and wants 14. (By requests alone it would get 5.)
  *
- * That is fair to flows with few requests at the price of the drive's
- * parallelism: nobody gets more than such a flow can take, in proportion to the
- * shares. (docs/using.md has by how much. 0 turns either off.) Of the
- * original paper we had no more than the idea of both, so how far is too far,
- * how long to wait, and who pays for that are our choice. throttle_nsec is the
- * drive's time, by the costs below, for a flow of mean share: with 10 ms, ten
- * flows that get a second of it together are a tenth of their due apart.
+ * That is fair to flows with few requests at the price of the drive's parallelism: nobody gets more
+ * than such a flow can take, in proportion to the shares. (docs/using.md has by how much. 0 turns
+ * either off.) Of the original paper we had no more than the idea of both, so how far is too far,
+ * how long to wait, and who pays for that are our choice. throttle_nsec is the drive's time, by the
+ * costs below, for a flow of mean share: with 10 ms, ten flows that get a second of it together are
+ * a tenth of their due apart.
  *
  * 4. Costs
  *
- * The cost of a request is the time that the drive takes for it when it has
- * nothing else to do: measured for 4 KiB and 128 KiB, reads and writes (four
- * tunables), linear in between and beyond; smaller ones cost as much as 4 KiB.
- * Such times say little about what a request takes from a drive that does many
- * things at once. That is why mqFlashFQ calibrates prices.
+ * The cost of a request is the time that the drive takes for it when it has nothing else to do:
+ * measured for 4 KiB and 128 KiB, reads and writes (four tunables), linear in between and beyond;
+ * smaller ones cost as much as 4 KiB. Such times say little about what a request takes from a drive
+ * that does many things at once. That is why mqFlashFQ calibrates prices.
  *
  * 5. Many hardware queues
  *
- * A hardware queue dispatches only what was inserted there. If the first flow on
- * the list has nothing on the hardware queue that dispatches, another one where
- * it has something is asked to dispatch, and a place in service is kept for that.
- * Everything happens under dev->lock: arrival, dispatch, completion.
+ * A hardware queue dispatches only what was inserted there. If the first flow on the list has
+ * nothing on the hardware queue that dispatches, another one where it has something is asked to
+ * dispatch, and a place in service is kept for that. Everything happens under dev->lock: arrival,
+ * dispatch, completion.
  *
  * 6. The root
  *
  * It sends what others may wait for: metadata, swapping. Who does cannot be known. So its requests
- * go at once, beside the D of the tenants, and it has no virtual time that anybody waits for, or
- * begins at.
+ * go beside the D of the tenants, each hardware queue's in turn with theirs, and it has no virtual
+ * time that anybody waits for, or begins at.
  *
  * When to use it: to compare. When not: on a fast drive with many cores.
  */
@@ -121,6 +115,7 @@ struct ff_hwq {
 	/* Written under dev->lock; read by has_work(), which may then be asked once too often. */
 	unsigned int staged;
 	bool asked; /* to dispatch: a place in service is kept for it */
+	bool root_went; /* the last one that it dispatched was the root's; under hwq->lock */
 };
 
 struct ff_dev {
@@ -493,8 +488,8 @@ static void ff_await(struct ff_dev *ff)
 	fl_dev_kick(&ff->dev);
 }
 
-/* @rq goes into service. Returns what it costs. Under dev->lock. */
-static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, struct fl_req *rq)
+/* @rq goes into service. Under dev->lock. */
+static void ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, struct fl_req *rq)
 {
 	struct ff_flow *ffl = to_ff_flow(fq->q.flow);
 	u64 cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
@@ -514,41 +509,47 @@ static u64 ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq, 
 	ff_set(ff, fhq, fhq->staged - 1, fhq->asked);
 	ffl->in_service++;
 	WRITE_ONCE(ff->in_service, ff->in_service + 1);
-	return cost;
 }
 
+static bool ff_root_has(struct ff_dev *ff, const struct fl_hwq *hwq)
+{
+	struct ff_queue *fq = ff_flow_queue(ff->root, hwq->index);
+
+	return fq && READ_ONCE(fq->staged);
+}
+
+/* The root's and a tenant's in turn, if both may go; see 6 above. */
 static struct fl_req *ff_dispatch(struct fl_hwq *hwq)
 {
 	struct ff_dev *ff = to_ff_dev(hwq->dev);
 	struct ff_hwq *fhq = to_ff_hwq(hwq);
-	struct ff_queue *fq = ff_flow_queue(ff->root, hwq->index);
-	struct fl_req *rq = NULL;
+	struct ff_queue *fq = NULL;
+	struct fl_req *rq;
 	unsigned long flags;
-	u64 cost = 0;
 
-	if (fq && fq->staged) {
-		rq = fl_req_of(fq->rqs.next);
+	if (!ff_root_has(ff, hwq) || fhq->root_went) {
+		spin_lock_irqsave(&ff->dev.lock, flags);
+		if (fhq->asked)
+			ff_set(ff, fhq, fhq->staged, false);
+		fq = ff_next(ff, fhq);
+		if (fq) {
+			ff_start(ff, fhq, fq, fl_req_of(fq->rqs.next));
+			if (ff->throttled)
+				ff_ask_on(ff);
+		}
+		ff_await(ff);
+		spin_unlock_irqrestore(&ff->dev.lock, flags);
+	}
+	fhq->root_went = !fq && ff_root_has(ff, hwq);
+	if (fhq->root_went) {
+		fq = ff_flow_queue(ff->root, hwq->index);
 		WRITE_ONCE(fq->staged, fq->staged - 1);
-		cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
-		goto out;
 	}
-	spin_lock_irqsave(&ff->dev.lock, flags);
-	if (fhq->asked)
-		ff_set(ff, fhq, fhq->staged, false);
-	fq = ff_next(ff, fhq);
-	if (fq) {
-		rq = fl_req_of(fq->rqs.next);
-		cost = ff_start(ff, fhq, fq, rq);
-		if (ff->throttled)
-			ff_ask_on(ff);
-	}
-	ff_await(ff);
-	spin_unlock_irqrestore(&ff->dev.lock, flags);
-	if (!rq)
+	if (!fq)
 		return NULL;
-out:
+	rq = fl_req_of(fq->rqs.next);
 	list_del_init(fl_req_node(rq));
-	fl_queue_account(&fq->q, rq, cost);
+	fl_queue_account(&fq->q, rq, ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq)));
 	return rq;
 }
 
@@ -556,9 +557,8 @@ static bool ff_has_work(struct fl_hwq *hwq)
 {
 	struct ff_hwq *fhq = to_ff_hwq(hwq);
 	struct ff_dev *ff = to_ff_dev(hwq->dev);
-	struct ff_queue *root = ff_flow_queue(ff->root, hwq->index);
 
-	return READ_ONCE(fhq->asked) || (READ_ONCE(fhq->staged) && ff_room(ff)) || (root && READ_ONCE(root->staged));
+	return READ_ONCE(fhq->asked) || (READ_ONCE(fhq->staged) && ff_room(ff)) || ff_root_has(ff, hwq);
 }
 
 /* ---- Completion --------------------------------------------------------------------- */

@@ -226,7 +226,7 @@ static u64 mq_price(struct mq_queue *mq, struct fl_req *rq, u64 *cost)
 	return fl_vt_advance(*cost, READ_ONCE(mfl->reciprocal));
 }
 
-/* Give the first request of @mq its tag. The root's is never ahead: others may depend on it. */
+/* Give the first request of @mq its tag. The root's is never too far ahead to go: others may depend on it. */
 static void mq_tag(struct mq_dev *md, struct mq_queue *mq)
 {
 	struct mq_flow *mfl = to_mq_flow(mq->q.flow);
@@ -236,9 +236,11 @@ static void mq_tag(struct mq_dev *md, struct mq_queue *mq)
 	mq->price = mq_price(mq, fl_req_of(mq->rqs.next), &cost);
 	do {
 		/* As d2_ahead(): a word lacks the upper bits. */
-		bool behind = fl_mind_ahead(fl_mind_word(old), fl_mind_word(now)) < 0;
+		s64 ahead = fl_mind_ahead(fl_mind_word(old), fl_mind_word(now)), most = READ_ONCE(md->limit) - 1;
 
-		start = behind || !mq->q.flow->parent ? now : (u64)old;
+		start = ahead < 0 ? now : (u64)old;
+		if (!mq->q.flow->parent && ahead > most)
+			start = now + most;
 	} while (!atomic64_try_cmpxchg(&mfl->finish, &old, start + mq->price));
 	mq->tag = fl_mind_word(start);
 }

@@ -232,7 +232,7 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 	drive_exit(&d);
 }
 
-#define WALKED (3 * FL_AT_A_TIME + 5)
+#define WALKED (3 * FL_QUEUES_AT_A_TIME + 5)
 
 static struct fl_flow *walked[WALKED];
 static unsigned int looked_at[WALKED];

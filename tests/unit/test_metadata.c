@@ -66,6 +66,30 @@ static void test_metadata_is_never_held_back(void)
 	}
 }
 
+/* More of it than the drive takes at once: it is never held back, but is not all that goes. */
+static void test_nothing_but_metadata_leaves_others_something(void)
+{
+	const struct fl_sched *const *sched;
+
+	for (sched = fl_schedulers; *sched; sched++) {
+		struct tenant *meta, *other;
+
+		if (!(*sched)->dispatch)
+			continue;
+		drive_init(&d, *sched, 2, 32, MSEC);
+		meta = drive_tenant(&d, NULL, 100, 64);
+		other = drive_tenant(&d, NULL, 100, 64);
+		meta->ahead_pct = 100;
+		drive_start(&d);
+		drive_run(&d, NSEC_PER_SEC);
+		drive_mark(&d);
+		drive_run(&d, NSEC_PER_SEC);
+		CHECK(drive_share(&d, other) > 0.1, "%s: %g", (*sched)->name, drive_share(&d, other));
+		CHECK(drive_share(&d, meta) > 0.4, "%s: metadata: %g", (*sched)->name, drive_share(&d, meta));
+		drive_exit(&d);
+	}
+}
+
 /*
  * Of two equal tenants one has half as much metadata again as the drive can do, in the second before it reads.
  * What share has it then?
@@ -124,6 +148,7 @@ int main(int argc, char **argv)
 	static const struct test tests[] = {
 		{ "metadata is part of a tenant's share", test_metadata_is_part_of_a_tenants_share },
 		{ "metadata is never held back", test_metadata_is_never_held_back },
+		{ "nothing but metadata leaves others something", test_nothing_but_metadata_leaves_others_something },
 		{ "metadata of who is idle is owed", test_metadata_of_who_is_idle_is_owed },
 		{}
 	};

@@ -243,7 +243,8 @@ static void test_prices_change_while_it_ticks(void)
 	fl_dev_destroy(dev);
 }
 
-#define STAY (3 * FL_AT_A_TIME + 5)
+#define STAY (3 * FL_QUEUES_AT_A_TIME / WALK_HWQS + 5)
+#define WALK_HWQS 8
 #define VISITORS 40
 #define WALKS 2000
 
@@ -282,7 +283,7 @@ static void test_a_walk_looks_at_nobody_twice(void)
 	pthread_t thread;
 
 	atomic_set(&stop, 0);
-	dev = fl_dev_create(&fl_mqfq, 1, &host);
+	dev = fl_dev_create(&fl_mqfq, WALK_HWQS, &host);
 	for (i = 0; i < VISITORS; i++)
 		visitors[i] = fl_flow_create(dev, NULL, 100);
 	for (i = 0; i < STAY; i++) {
