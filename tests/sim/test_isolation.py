@@ -79,7 +79,7 @@ CROWDED = {
     "flashfq": "44 of 200 loads, at worst 8 times",
     "kyber-fairness": "28 of 200, at worst 8 times",
     "mqflashfq": "63 of 200, at worst 155 times: what is held fills its parent's only place among the tags",
-    "mqfq": "36 of 200; with thousands of discards at once somebody gets nothing for a second",
+    "mqfq": "33 of 200; with thousands of discards at once somebody gets nothing for a second",
     "fairlane": "32 of 200, somebody gets nothing for a second: the drive divides what was let go",
 }
 
