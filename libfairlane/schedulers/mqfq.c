@@ -236,11 +236,11 @@ static void mq_tag(struct mq_dev *md, struct mq_queue *mq)
 	mq->price = mq_price(mq, fl_req_of(mq->rqs.next), &cost);
 	do {
 		/* As d2_ahead(): a word lacks the upper bits. */
-		s64 ahead = fl_mind_ahead(fl_mind_word(old), fl_mind_word(now)), most = READ_ONCE(md->limit) - 1;
+		s64 ahead = fl_mind_ahead(fl_mind_word(old), fl_mind_word(now));
 
 		start = ahead < 0 ? now : (u64)old;
-		if (!mq->q.flow->parent && ahead > most)
-			start = now + most;
+		if (unlikely(!mq->q.flow->parent) && ahead >= (s64)READ_ONCE(md->limit))
+			start = now + READ_ONCE(md->limit) - 1;
 	} while (!atomic64_try_cmpxchg(&mfl->finish, &old, start + mq->price));
 	mq->tag = fl_mind_word(start);
 }
