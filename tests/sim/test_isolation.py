@@ -6,7 +6,8 @@ does anything: sub-cgroups, any size, direction and depth, discards, metadata, p
 
 1. In every second, and at every level of the tree, a child gets no more than 1.1 times what a sibling gets below which
    all are steady, each divided by its weight. (Then it gets no more than 1.1 times its due, which is its part of what
-   both got.) Bytes are what counts; of a discard a sixteenth, but 4 KiB at least.
+   both got.) Bytes are what counts; of a discard a sixteenth, but 4 KiB at least. Of a drive that serves so many
+   requests at a time, each for as long, requests count, and have one price.
 2. A tenant that sends half of its due, evenly, from one thread or from one on each core, has each request done within
    twice the time that the drive takes for as many as there are scheduler tags.
 
@@ -64,6 +65,8 @@ DRIVES: dict[str, Json] = {
 FEW = ([ALL, SSD], [1, 1, 2])
 CROWDS = ([SLOTS], [40, 100])
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
+# As calibration would find it: a request takes as long whatever it is.
+FLAT = {op: [4096] * 12 for op in ("read", "write")}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
     "fairlane": "15 of 200: mostly 1.2 to 1.8 times in a second in which it searches for the budget; in some"
@@ -73,14 +76,13 @@ TAKEN = {
     "mqflashfq-long": "1 of 200: 1.17 times, by 512 discards of 512 bytes at a time",
 }
 WAITS: dict[str, str] = {}
-# Counted on 2026-11-25 by count_isolation.py. All are priced by bytes, on a drive that takes as long for a small
-# request as for a large one.
+# Counted on 2026-11-26 by count_isolation.py.
 CROWDED = {
-    "flashfq": "44 of 200 loads, at worst 8 times",
-    "kyber-fairness": "28 of 200, at worst 8 times",
-    "mqflashfq": "63 of 200, at worst 155 times: what is held fills its parent's only place among the tags",
-    "mqfq": "33 of 200; with thousands of discards at once somebody gets nothing for a second",
-    "fairlane": "32 of 200, somebody gets nothing for a second: the drive divides what was let go",
+    "flashfq": "30 of 200 loads, at worst somebody gets nothing for a second",
+    "kyber-fairness": "20 of 200, at worst 2.6 times: until who left ages out, who stays has one place among the tags",
+    "mqflashfq": "83 of 200, mostly 1.1 to 1.4 times, at worst 16: a flow without a place is not in its virtual time",
+    "mqfq": "13 of 200, at worst 8.7 times",
+    "fairlane": "19 of 200, at worst 2.1 times: the drive divides what was let go",
 }
 
 
@@ -179,8 +181,12 @@ def longest_us(found: Json) -> float:
 
 
 def play(knob: str, load: Try) -> Json:
-    tunables = LINEAR if knob == "flashfq" else {}
-    what: dict[str, Any] = {"cgroups": list(load.cgroups), "warmup_ns": WARMUP_NS, "tunables": tunables}
+    what: dict[str, Any] = {"cgroups": list(load.cgroups), "warmup_ns": WARMUP_NS}
+    flat = load.drive == SLOTS
+    if flat:
+        what["prices"] = FLAT
+    if knob == "flashfq":
+        what["tunables"] = dict.fromkeys(LINEAR, LINEAR["read_4k_nsec"]) if flat else LINEAR
     return simulate(run_of(list(load.tenants), DRIVES[load.drive], knob, CORES, SECONDS, **what))
 
 
@@ -192,9 +198,11 @@ def seconds_of(found: Json) -> Iterator[dict[str, int]]:
         yield {name: sum(got[first : first + bins]) for name, got in series.items()}
 
 
-def worth(of: Json, size: int) -> int:
+def worth(drive: str, of: Json, size: int) -> int:
     """What so many bytes of that tenant's requests count; see libfairlane/mechanisms/prices.h."""
-    return size // of["bytes"] * max(of["bytes"] // 16, 4096) if of.get("discards") else size
+    each: int = of["bytes"]
+    one = 4096 if drive == SLOTS else max(each // 16, 4096) if of.get("discards") else each
+    return size // each * one
 
 
 def over(load: Try, got: dict[str, int]) -> Iterator[str]:
@@ -204,8 +212,8 @@ def over(load: Try, got: dict[str, int]) -> Iterator[str]:
     for each in load.tenants:
         name: str | None = each["name"]
         while name is not None:
-            below[name] += worth(each, got[each["name"]])
-            largest[name] = max(largest[name], worth(each, each["bytes"]))
+            below[name] += worth(load.drive, each, got[each["name"]])
+            largest[name] = max(largest[name], worth(load.drive, each, each["bytes"]))
             if each["name"] not in load.steady:
                 tries.add(name)
             name = nodes[name]["parent"]
