@@ -73,6 +73,7 @@ KNOWN = {
     "aio_complete / aio_read_events": "a ring's head, which user space writes, too; who completes reads it as a hint",
     "process_one_work / try_to_grab_pending": "a work's bits: it is taken only if they are changed atomically",
     "__blk_mq_end_request / __submit_bio": "an interrupt reads current->plug, and uses it only when it is none",
+    "__mod_timer / blk_add_timer": "when a queue's timer ends: who starts a request asks first, and then locks",
     "bio_alloc_bioset / bio_put": "a CPU's count of the bios that it keeps; an interrupt asks if it is about full",
 }
 

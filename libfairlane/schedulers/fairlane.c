@@ -52,11 +52,14 @@
  *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: they press
  *
  * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
- * dev->lock is taken only where somebody waits, and by ticks.
+ *
+ * Ticks look at all that. With more in the drive than it did in the last 32nd of a second, whoever sends looks,
+ * too: thousands of large requests go in between two ticks. dev->lock is taken by both, and where somebody waits.
  */
 #include "../mechanisms/activity.h"
 #include "../mechanisms/behind.h"
 #include "../mechanisms/heap.h"
+#include "../mechanisms/in-drive.h"
 #include "../mechanisms/knee.h"
 
 #define FA_TICK_NS (4ull * NSEC_PER_MSEC)
@@ -79,6 +82,8 @@
 /* The budget: see 3. */
 #define FA_FIRST 256 /* requests, when somebody is behind; until then there is no budget */
 #define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
+#define FA_FLOOD_NS (NSEC_PER_SEC / 32) /* more in the drive than it does in that time is a flood, */
+#define FA_FLOOD_PART 4 /* and one part in so many of that from one hardware queue may be one */
 #define FA_FADES 16 /* what was in the drive counts for so many ticks */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
@@ -120,27 +125,18 @@ struct fa_flow {
 	struct fl_behind behind;
 };
 
-/*
- * Cost and requests, counted in one word: sums of them wrap, but what is in the drive, sent less
- * done, is exact as long as that is less than 16 million requests.
- */
-#define FA_COUNT_SHIFT 24
-
-#define fa_counted(cost) (((u64)(cost) << FA_COUNT_SHIFT) + 1)
-#define fa_requests(counted) ((counted) & ((1ull << FA_COUNT_SHIFT) - 1))
-
 struct fa_hwq {
 	struct fl_hwq hwq;
-	u64 sent; /* that went at once; under hwq->lock, read at ticks: a stale one lags by a request */
-	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
+	s64 calm; /* with more in the drive from here who sends looks; under dev->lock. A stale read: a look too many */
+	struct fl_in_drive in;
 	atomic64_t judged; /* of flows with a target; by completions, too: in time, and late << 32 */
 };
 
-/* One look at what all hardware queues did; see fa_counted(). */
+/* One look at what all hardware queues did; see in-drive.h. */
 struct fa_count {
-	u64 done[2], all; /* reads, and all others; all that were sent */
+	struct fl_in_drive_sums in;
 	u64 judged; /* see fa_hwq */
-	u64 cost, requests, mean, tags; /* in the drive, and of one there; tags of the hardware queues in use */
+	u64 tags; /* of the hardware queues in use */
 };
 
 struct fa_dev {
@@ -154,14 +150,16 @@ struct fa_dev {
 	atomic_t nr_waiting; /* admissions; written under dev->lock */
 
 	/* Under dev->lock. */
-	u64 let_go ____cacheline_aligned_in_smp; /* after waiting; counted as in fa_hwq */
-	u64 waits, limited; /* admissions that had to; and for how many there was credit, too */
+	u64 waits ____cacheline_aligned_in_smp; /* admissions that had to */
+	u64 limited; /* and for how many there was credit, too */
 	u64 full_ns, done_ns; /* when the drive was last full, and did something, as ticks see it */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
 	u64 tick_ns, now_ns; /* the time of the last tick, and of whatever was last */
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
+	u64 done_lately; /* cost, in about FA_FLOOD_NS in which there was something to do */
+	s64 flood; /* so much in the drive is one; by ticks */
 	s64 press, filled; /* 0 .. FA_PRESS_MAX; cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
 	struct fa_count last; /* of the last tick */
@@ -174,14 +172,10 @@ struct fa_dev {
 #define to_fa_dev(_dev) container_of(_dev, struct fa_dev, dev)
 #define to_fa_flow(_flow) container_of(_flow, struct fa_flow, flow)
 #define to_fa_hwq(_hwq) container_of(_hwq, struct fa_hwq, hwq)
+#define fa_head(_f) list_first_entry(&(_f)->waiting, struct fl_admission, node)
+#define fa_owner(_group) container_of(_group, struct fa_flow, group) /* the flow that it is below */
 
 /* ---- Virtual time ------------------------------------------------------ */
-
-/* The flow that @group is below. */
-static struct fa_flow *fa_owner(struct fa_group *group)
-{
-	return container_of(group, struct fa_flow, group);
-}
 
 /* The node above @node, NULL if there is none. */
 static struct fa_node *fa_above(const struct fa_node *node)
@@ -214,13 +208,6 @@ static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 	return fa_advance(READ_ONCE(fa->limit) / FA_LEAD, max_t(u32, weight, 1));
 }
 
-static bool fa_is_ahead(struct fa_dev *fa, const struct fa_node *node)
-{
-	s64 ahead = atomic64_read(&node->vt) - atomic64_read(&node->among->vt);
-
-	return ahead > fa_lead(fa, node->among);
-}
-
 /* Would it be half empty, or is it empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 {
@@ -250,12 +237,6 @@ static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 	}
 }
 
-static void fa_refund(struct fa_node *node, u64 cost)
-{
-	for (; node; node = fa_above(node))
-		atomic64_add(-(s64)fa_advance(cost, fa_weight(node)), &node->vt);
-}
-
 /* ---- Credit: see 2 ------------------------------------------------------- */
 
 /* May @f send @cost of its credit? */
@@ -275,6 +256,7 @@ static bool fa_use_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 static void fa_end_credit(struct fa_dev *fa, struct fa_flow *f)
 {
 	u64 rest = atomic64_xchg(&f->credit, 0);
+	struct fa_node *node;
 
 	list_del_init(&f->credited);
 	fa->nr_credited--;
@@ -282,7 +264,8 @@ static void fa_end_credit(struct fa_dev *fa, struct fa_flow *f)
 		return;
 	atomic64_add(-(s64)rest, &fa->credits);
 	f->credit_requests = 0;
-	fa_refund(&f->own, rest);
+	for (node = &f->own; node; node = fa_above(node))
+		atomic64_add(-(s64)fa_advance(rest, fa_weight(node)), &node->vt);
 	atomic64_add(rest, &fa->room);
 }
 
@@ -359,13 +342,15 @@ static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
 {
 	struct fa_flow *f = fa->root;
 	struct fa_node *node;
+	s64 lead;
 
 	*ahead = false;
 	for (;;) {
 		node = fa_first(fa, &f->group);
 		if (!node)
 			return NULL;
-		*ahead = *ahead || fa_is_ahead(fa, node);
+		lead = atomic64_read(&node->vt) - atomic64_read(&f->group.vt);
+		*ahead = *ahead || lead > fa_lead(fa, &f->group);
 		if (node == &f->own)
 			return f;
 		f = container_of(node, struct fa_flow, below);
@@ -416,21 +401,13 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 /* The first of @f that waits goes; what it costs was charged. */
 static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
 {
-	struct fl_admission *a = list_first_entry(&f->waiting, struct fl_admission, node);
+	struct fl_admission *a = fa_head(f);
 
 	list_del_init(&a->node);
 	f->behind.waiting--;
 	atomic_dec(&fa->nr_waiting);
-	fa->let_go += fa_counted(a->cost);
+	fl_in_drive_let_go(&to_fa_hwq(a->queue->hwq)->in, a->cost);
 	fl_admitted(a);
-}
-
-/* What the first of @f that waits costs; 0: none does. */
-static u64 fa_next_cost(struct fa_flow *f)
-{
-	struct fl_admission *a = list_first_entry_or_null(&f->waiting, struct fl_admission, node);
-
-	return a ? a->cost : 0;
 }
 
 /*
@@ -442,11 +419,10 @@ static void fa_look_at_credits(struct fa_dev *fa)
 {
 	struct fa_flow *f, *next;
 	int i = 0;
-	u64 cost;
 
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
 		if (fa->now_ns - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
-			for (; i < FA_BATCH && (cost = fa_next_cost(f)) && fa_use_credit(fa, f, cost); i++)
+			while (i++ < FA_BATCH && !list_empty(&f->waiting) && fa_use_credit(fa, f, fa_head(f)->cost))
 				fa_let_go(fa, f);
 			fa_went(fa, f);
 		}
@@ -456,8 +432,8 @@ static void fa_look_at_credits(struct fa_dev *fa)
 	}
 }
 
-/* Let go as many as there is room for. True: there may be more, which should be done soon. */
-static bool fa_release(struct fa_dev *fa)
+/* Let go as many as there is room for, one if @anyway. True: there may be more, which should be done soon. */
+static bool fa_release(struct fa_dev *fa, bool anyway)
 {
 	int i;
 
@@ -468,10 +444,10 @@ static bool fa_release(struct fa_dev *fa)
 		bool ahead;
 		u64 cost;
 
-		if (fa->tight && room <= 0)
+		if (fa->tight && room <= 0 && (i || !anyway))
 			return false;
 		f = fa_next(fa, &ahead);
-		cost = fa_next_cost(f);
+		cost = fa_head(f)->cost;
 		if (fa->tight && ahead && !fa_spare(fa, room, cost))
 			return false;
 		atomic64_add(-(s64)cost, &fa->room);
@@ -533,57 +509,9 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		fa_begin_waiting(fa, &f->own);
 		smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
 	}
-	fa_release(fa); /* virtual times may have moved, too */
+	fa_release(fa, false); /* virtual times may have moved, too */
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
 	return !goes;
-}
-
-static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
-{
-	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
-	struct fa_flow *f = to_fa_flow(queue->flow);
-	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
-
-	if (fl_flow_touch(queue))
-		fl_flow_activate(queue->flow);
-	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
-		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
-			return false; /* if it was let go already, its submitter was told */
-		atomic64_add(-(s64)a->cost, &fa->room);
-		fa_charge(fa, &f->own, a->cost);
-	}
-	WRITE_ONCE(hwq->sent, hwq->sent + fa_counted(a->cost) - a->more);
-	return true;
-}
-
-static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
-{
-	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
-	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
-	u64 target_ns = ns ? fl_flow_target_ns(queue->flow) : 0;
-	unsigned long flags;
-
-	atomic64_add(fa_counted(cost), &hwq->done[op != FL_READ]);
-	if (target_ns)
-		atomic64_add(ns > target_ns ? 1ull << 32 : 1, &hwq->judged);
-	if (likely(!READ_ONCE(fa->tight)))
-		return;
-	atomic64_add(cost, &fa->room);
-	smp_mb__after_atomic(); /* see fa_waits() */
-	if (!atomic_read(&fa->nr_waiting))
-		return;
-	spin_lock_irqsave(&fa->dev.lock, flags);
-	fa_release(fa);
-	spin_unlock_irqrestore(&fa->dev.lock, flags);
-}
-
-/* What the root sends for a flow: it pays while there is something to share. */
-static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
-{
-	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
-
-	if (READ_ONCE(fa->tight))
-		fa_charge(fa, &to_fa_flow(queue->flow)->own, fl_cost(&fa->dev.prices, op, bytes));
 }
 
 /* ---- The budget; under dev->lock --------------------------------------- */
@@ -591,40 +519,33 @@ static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
 static void fa_count(struct fa_dev *fa, struct fa_count *count)
 {
 	unsigned int i;
-	u64 in_drive;
 
-	*count = (struct fa_count){ .all = fa->let_go };
+	*count = (struct fa_count){};
 	for (i = 0; i < fa->dev.nr_hwqs; i++) {
 		struct fa_hwq *hwq = to_fa_hwq(fa->dev.hwqs[i]);
 
-		count->done[0] += atomic64_read(&hwq->done[0]);
-		count->done[1] += atomic64_read(&hwq->done[1]);
+		fl_in_drive_sum(&hwq->in, &count->in);
 		count->tags += READ_ONCE(hwq->hwq.tags);
 		count->judged += atomic64_read(&hwq->judged);
 	}
-	smp_mb(); /* what is seen to be done is seen to be sent */
-	for (i = 0; i < fa->dev.nr_hwqs; i++)
-		count->all += READ_ONCE(to_fa_hwq(fa->dev.hwqs[i])->sent);
-	in_drive = max_t(s64, count->all - count->done[0] - count->done[1], 0);
-	count->cost = in_drive >> FA_COUNT_SHIFT;
-	count->requests = fa_requests(in_drive);
-	count->mean = count->requests ? div64_u64(count->cost, count->requests) : 0;
+	fl_in_drive_summed(&count->in);
 }
 
 /* Is the drive to be kept from becoming fuller? */
-static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool several)
+static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 {
+	bool several = fa->dev.nr_active > 1;
 	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
-	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->cost, FA_FIRST * now->mean));
+	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->in.cost, FA_FIRST * now->in.mean));
 
-	if (now->done[0] != fa->last.done[0] || now->done[1] != fa->last.done[1])
+	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)))
 		fa->done_ns = fa->tick_ns;
-	if (waited || (fa->tight && fa->knee.searching) ||
+	if (waited || (s64)now->in.cost > fa->flood || (fa->tight && fa->knee.searching) ||
 	    (atomic_read(&fa->nr_waiting) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	begins = !fa->tight && several && now->requests > FA_LEAST && again;
+	begins = !fa->tight && several && now->in.requests > FA_LEAST && again;
 	if (fa->tight || begins)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					       fa->since_ns, fa->tick_ns, fa->tight);
@@ -638,15 +559,15 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
 		begins = fa->press >= FA_PRESS_MAX && again;
 	} else if (begins) {
-		fl_knee_guess(&fa->knee, behind.fits, 2 * FA_LEAST * now->mean, level);
+		fl_knee_guess(&fa->knee, behind.fits, 2 * FA_LEAST * now->in.mean, level);
 		fa->full_ns = fa->tick_ns;
 	}
 	if (begins || moved)
 		fa->since_ns = fa->tick_ns + 1;
 	if (begins) {
 		/* with as much as there is, so that nobody waits at first; but not with thousands */
-		level = fa->tight ? level : min_t(s64, level, FA_FIRST * now->mean);
-		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->cost);
+		level = fa->tight ? level : min_t(s64, level, FA_FIRST * now->in.mean);
+		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->in.cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
@@ -657,75 +578,154 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now, bool severa
 /* What the drive would have if almost all tags were taken, for requests like those that it has. */
 static s64 fa_all_tags(const struct fa_count *now)
 {
-	if (!now->requests || !now->tags)
+	if (!now->in.requests || !now->tags)
 		return FL_KNEE_MOST;
-	return mul_u64_u64_div_u64(now->cost, max_t(u64, now->tags - now->tags / FA_SPARE, 1), now->requests);
+	return mul_u64_u64_div_u64(now->in.cost, max_t(u64, now->tags - now->tags / FA_SPARE, 1), now->in.requests);
 }
 
 /* What was done since the last tick, and so how much is of use in the drive. */
 static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 {
-	u64 reads = now->done[0] - fa->last.done[0], others = now->done[1] - fa->last.done[1];
+	u64 reads = now->in.done[0] - fa->last.in.done[0], others = now->in.done[1] - fa->last.in.done[1];
 	struct fl_knee_look look = {
 		.ns = ns,
-		.done = { reads >> FA_COUNT_SHIFT, others >> FA_COUNT_SHIFT, fa_requests(reads) + fa_requests(others) },
-		.sent = fa_requests(now->all - fa->last.all),
+		.done = { fl_counted_cost(reads), fl_counted_cost(others), fl_counted_requests(reads + others) },
+		.sent = fl_counted_requests(now->in.sent - fa->last.in.sent),
 		.limited = fa->limited - fa->last_limited,
 	};
 
 	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX,
-		     clamp_t(s64, FA_LEAST * now->mean, 1, FA_FIRST * FL_COST_ONE));
+		     clamp_t(s64, FA_LEAST * now->in.mean, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
 		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
 }
 
-static void fa_look(struct fa_dev *fa, u64 now_ns)
+static void fa_set_room(struct fa_dev *fa, const struct fa_count *now)
 {
-	bool several = fa->dev.active.next != fa->dev.active.prev;
 	s64 budget = READ_ONCE(fa->budget), room;
-	struct fa_count now;
 
-	fa->now_ns = max_t(u64, fa->now_ns, now_ns);
-	fa_look_at_credits(fa);
-	fa_count(fa, &now);
-	fa->all.cost += (now.all - fa->last.all) >> FA_COUNT_SHIFT;
-	fa->all.requests += fa_requests(now.all - fa->last.all);
-	if (fa->tight)
-		fa_follow(fa, &now, now_ns - fa->tick_ns);
-	/* The CPU may be late with more; a single one may be very expensive; long ago says nothing. */
-	fa->filled = now_ns - fa->tick_ns > FA_FADES * FA_TICK_NS ? 0 : fa->filled - fa->filled / FA_FADES;
-	fa->filled = max_t(s64, fa->filled, min_t(s64, now.cost, now.requests * FA_FIRST * FL_COST_ONE));
-	fa->tick_ns = now_ns;
-	WRITE_ONCE(fa->tight, fa_decide(fa, &now, several));
-	fa->last = now;
-	fa->last_limited = fa->limited;
-	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(&now)));
-	room = fa->limit - (s64)now.cost - atomic64_read(&fa->credits);
-	if (!budget && now.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
+	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(now)));
+	room = fa->limit - (s64)now->in.cost - atomic64_read(&fa->credits);
+	if (!budget && now->in.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
 		room = max_t(s64, room, fa->limit / 2);
 	atomic64_set(&fa->room, room);
+}
+
+static void fa_look(struct fa_dev *fa)
+{
+	u64 now_ns = fl_now_ns(), ns = now_ns - fa->tick_ns, sent;
+	struct fa_count now;
+	unsigned int i;
+
+	fa->now_ns = now_ns;
+	fa_look_at_credits(fa);
+	fa_count(fa, &now);
+	sent = now.in.sent - fa->last.in.sent;
+	fa->all.cost += fl_counted_cost(sent);
+	fa->all.requests += fl_counted_requests(sent);
+	if (fa->tight)
+		fa_follow(fa, &now, ns);
+	if (fa->last.in.requests)
+		fa->done_lately -= mul_u64_u64_div_u64(fa->done_lately, min_t(u64, ns, FA_FLOOD_NS), FA_FLOOD_NS);
+	fa->done_lately += fa->last.in.cost + fl_counted_cost(sent) - now.in.cost;
+	/* The CPU may be late with more; a single one may be very expensive; long ago says nothing. */
+	fa->filled = ns > FA_FADES * FA_TICK_NS ? 0 : fa->filled - fa->filled / FA_FADES;
+	fa->filled = max_t(s64, fa->filled, min_t(s64, now.in.cost, now.in.requests * FA_FIRST * FL_COST_ONE));
+	fa->tick_ns = now_ns;
+	fa->flood = max_t(s64, fa->done_lately, FA_FIRST * FL_COST_ONE);
+	WRITE_ONCE(fa->tight, fa_decide(fa, &now));
+	fa->last = now;
+	fa->last_limited = fa->limited;
+	fa_set_room(fa, &now);
+	for (i = 0; i < fa->dev.nr_hwqs; i++)
+		WRITE_ONCE(to_fa_hwq(fa->dev.hwqs[i])->calm, fa->tight ? FL_KNEE_MOST : fa->flood / FA_FLOOD_PART);
 }
 
 static u64 fa_tick(struct fl_dev *dev)
 {
 	struct fa_dev *fa = to_fa_dev(dev);
-	u64 now_ns = fl_now_ns();
 	unsigned long flags;
-	bool idle = false;
+	bool idle = fl_is_due(dev, &fa->aged_ns, FL_AGE_NS) && !fl_flows_tick(dev);
 
-	if (now_ns - fa->aged_ns >= FL_AGE_NS) {
-		fa->aged_ns = now_ns;
-		idle = !fl_flows_tick(dev);
-	}
 	spin_lock_irqsave(&dev->lock, flags);
-	fa_look(fa, now_ns);
+	fa_look(fa);
 	fa->middle = fa->knee.middle / FL_COST_ONE;
-	while (fa_release(fa)) { /* interrupts may come in between */
+	while (fa_release(fa, false)) { /* interrupts may come in between */
 		spin_unlock_irqrestore(&dev->lock, flags);
 		spin_lock_irqsave(&dev->lock, flags);
 	}
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return idle ? 0 : fa->tight ? FA_TICK_TIGHT_NS : FA_TICK_NS;
+}
+
+/* ---- What is sent, and done --------------------------------------------- */
+
+/* It may be a flood, and the next tick too late. From @hwq nobody looks again until as much more is there. */
+static void fa_look_early(struct fa_dev *fa, struct fa_hwq *hwq, s64 in_drive)
+{
+	struct fa_count now;
+	unsigned long flags;
+
+	spin_lock_irqsave(&fa->dev.lock, flags);
+	fa_count(fa, &now);
+	if ((s64)now.in.cost > fa->flood && fa->dev.nr_active > 1) {
+		fa->full_ns = fl_now_ns();
+		fa_set_room(fa, &now);
+		WRITE_ONCE(fa->tight, true);
+	}
+	WRITE_ONCE(hwq->calm, in_drive + fa->flood / FA_FLOOD_PART);
+	spin_unlock_irqrestore(&fa->dev.lock, flags);
+}
+
+static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
+{
+	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+	struct fa_flow *f = to_fa_flow(queue->flow);
+	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
+	s64 in_drive = fl_in_drive(&hwq->in);
+
+	if (fl_flow_touch(queue))
+		fl_flow_activate(queue->flow);
+	if (unlikely(in_drive > READ_ONCE(hwq->calm)))
+		fa_look_early(fa, hwq, in_drive);
+	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
+		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
+			return false; /* if it was let go already, its submitter was told */
+		atomic64_add(-(s64)a->cost, &fa->room);
+		fa_charge(fa, &f->own, a->cost);
+	}
+	fl_in_drive_sent(&hwq->in, a->cost, a->more);
+	return true;
+}
+
+static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
+{
+	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
+	u64 target_ns = ns ? fl_flow_target_ns(queue->flow) : 0;
+	unsigned long flags;
+
+	fl_in_drive_done(&hwq->in, op, cost);
+	if (target_ns)
+		atomic64_add(ns > target_ns ? 1ull << 32 : 1, &hwq->judged);
+	if (likely(!READ_ONCE(fa->tight)))
+		return;
+	atomic64_add(cost, &fa->room);
+	smp_mb__after_atomic(); /* see fa_waits() */
+	if (!atomic_read(&fa->nr_waiting))
+		return;
+	spin_lock_irqsave(&fa->dev.lock, flags);
+	fa_release(fa, !queue->up); /* with nothing but the root's in the drive, the others still have turns */
+	spin_unlock_irqrestore(&fa->dev.lock, flags);
+}
+
+/* What the root sends for a flow: it pays while there is something to share. */
+static void fa_charge_ahead(struct fl_queue *queue, enum fl_op op, u32 bytes)
+{
+	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
+
+	if (READ_ONCE(fa->tight))
+		fa_charge(fa, &to_fa_flow(queue->flow)->own, fl_cost(&fa->dev.prices, op, bytes));
 }
 
 /* ---- Devices and flows ----------------------------------------------------- */
@@ -739,7 +739,7 @@ static void fa_init_dev(struct fl_dev *dev)
 	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0, 0);
 	fa->again_ns = FA_AGAIN_MIN_NS;
 	fa->moment_ns = FA_MOMENT_FIRST_NS;
-	fa->limit = fl_knee_level(&fa->knee);
+	fa->flood = fa->limit = fl_knee_level(&fa->knee);
 }
 
 static void fa_node_init(struct fa_node *node, struct fa_group *among)
