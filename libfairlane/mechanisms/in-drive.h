@@ -2,9 +2,9 @@
 /*
  * What is in a drive, counted without a word that all write.
  *
- * Each hardware queue counts what it sent, and what of that is done. What is in the drive is the
- * difference. Cost and requests are in one word: sums wrap, but a difference is exact as long as it
- * has less than 16 million requests, and less than 2^40 of cost.
+ * Each hardware queue counts what it sent, and what is done. What is in the drive is the difference of
+ * the sums: a request may be done at another one than it was sent at. Cost and requests are in one word. Sums
+ * wrap, but a difference is exact as long as it has less than 16 million requests, and less than 2^39 of cost.
  */
 #ifndef FAIRLANE_IN_DRIVE_H
 #define FAIRLANE_IN_DRIVE_H
@@ -17,8 +17,9 @@
 #define fl_counted_cost(counted) ((counted) >> FL_COUNTED_SHIFT)
 #define fl_counted_requests(counted) ((counted) & ((1ull << FL_COUNTED_SHIFT) - 1))
 
-struct fl_in_drive { /* of a hardware queue; a stale read of either lags by a request */
-	u64 sent; /* at once; under hwq->lock */
+struct fl_in_drive { /* of a hardware queue */
+	u64 sent; /* at once; under hwq->lock. A stale read lags by a request */
+	u64 looked; /* what was sent when somebody looked; under hwq->lock */
 	u64 let_go; /* sent after waiting; under dev->lock */
 	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
 };
@@ -38,7 +39,7 @@ static inline void fl_in_drive_sent(struct fl_in_drive *in, u64 cost, bool more)
 /* @cost was let go. Under dev->lock. */
 static inline void fl_in_drive_let_go(struct fl_in_drive *in, u64 cost)
 {
-	WRITE_ONCE(in->let_go, in->let_go + fl_counted(cost));
+	in->let_go += fl_counted(cost);
 }
 
 /* @cost of @op is done. Any context, no lock. */
@@ -47,28 +48,34 @@ static inline void fl_in_drive_done(struct fl_in_drive *in, enum fl_op op, u64 c
 	atomic64_add(fl_counted(cost), &in->done[op != FL_READ]);
 }
 
-/* About how much cost is in the drive from one hardware queue. Under its lock. What was let go may be seen late. */
-static inline s64 fl_in_drive(const struct fl_in_drive *in)
+/* Was more than @cost sent at once since it was last? Under hwq->lock. */
+static inline bool fl_in_drive_look(struct fl_in_drive *in, u64 cost)
 {
-	u64 sent = in->sent + READ_ONCE(in->let_go);
-
-	return (s64)(sent - atomic64_read(&in->done[0]) - atomic64_read(&in->done[1])) >> FL_COUNTED_SHIFT;
+	if (likely(fl_counted_cost(in->sent - in->looked) <= cost))
+		return false;
+	in->looked = in->sent;
+	return true;
 }
 
-/* Adds @in to @sums: whatever is seen to be done is seen to be sent. Under dev->lock. */
-static inline void fl_in_drive_sum(const struct fl_in_drive *in, struct fl_in_drive_sums *sums)
+/* Of @dev's hardware queues, @offset into each. What is seen to be done is seen to be sent. Under dev->lock. */
+static inline void fl_in_drive_sum(struct fl_dev *dev, size_t offset, struct fl_in_drive_sums *sums)
 {
-	sums->done[0] += atomic64_read(&in->done[0]);
-	sums->done[1] += atomic64_read(&in->done[1]);
+	const struct fl_in_drive *in;
+	unsigned int i;
+	s64 counted;
+
+	*sums = (struct fl_in_drive_sums){};
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		in = (struct fl_in_drive *)((char *)dev->hwqs[i] + offset);
+		sums->done[0] += atomic64_read(&in->done[0]);
+		sums->done[1] += atomic64_read(&in->done[1]);
+	}
 	smp_mb();
-	sums->sent += READ_ONCE(in->sent) + in->let_go;
-}
-
-/* All were added. */
-static inline void fl_in_drive_summed(struct fl_in_drive_sums *sums)
-{
-	u64 counted = sums->sent - sums->done[0] - sums->done[1];
-
+	for (i = 0; i < dev->nr_hwqs; i++) {
+		in = (struct fl_in_drive *)((char *)dev->hwqs[i] + offset);
+		sums->sent += READ_ONCE(in->sent) + in->let_go;
+	}
+	counted = max_t(s64, sums->sent - sums->done[0] - sums->done[1], 0);
 	sums->cost = fl_counted_cost(counted);
 	sums->requests = fl_counted_requests(counted);
 	sums->mean = sums->requests ? div64_u64(sums->cost, sums->requests) : 0;

@@ -144,6 +144,14 @@ static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_
 	k->up = true; /* as much as it is now */
 }
 
+/* The level holds again, and what was measured before does not count. @in_drive: as for fl_knee_search(). */
+static inline void fl_knee_resume(struct fl_knee *k, s64 in_drive)
+{
+	__fl_knee_forget(k);
+	__fl_knee_begin_window(k, false);
+	k->before = in_drive;
+}
+
 /* From now on by steps. */
 static inline void fl_knee_search_over(struct fl_knee *k)
 {

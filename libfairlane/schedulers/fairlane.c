@@ -53,8 +53,9 @@
  *
  * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
  *
- * Ticks look at all that. With more in the drive than it did in the last 32nd of a second, whoever sends looks,
- * too: thousands of large requests go in between two ticks. dev->lock is taken by both, and where somebody waits.
+ * Ticks look at all that; when much is sent within 4 ms, sooner. More in the drive than it did in the last 16th of
+ * a second is a flood: the budget holds, though nobody is behind yet. So a burst of thousands of large requests is
+ * not in there before anybody else. dev->lock is taken by ticks, and where somebody waits.
  */
 #include "../mechanisms/activity.h"
 #include "../mechanisms/behind.h"
@@ -82,8 +83,8 @@
 /* The budget: see 3. */
 #define FA_FIRST 256 /* requests, when somebody is behind; until then there is no budget */
 #define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
-#define FA_FLOOD_NS (NSEC_PER_SEC / 32) /* more in the drive than it does in that time is a flood, */
-#define FA_FLOOD_PART 4 /* and one part in so many of that from one hardware queue may be one */
+#define FA_FLOOD_NS (NSEC_PER_SEC / 16) /* more in the drive than it does in that time is a flood */
+#define FA_PARTS 4 /* of it, from one hardware queue each; at most 8 times as many */
 #define FA_FADES 16 /* what was in the drive counts for so many ticks */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
@@ -127,7 +128,6 @@ struct fa_flow {
 
 struct fa_hwq {
 	struct fl_hwq hwq;
-	s64 calm; /* with more in the drive from here who sends looks; under dev->lock. A stale read: a look too many */
 	struct fl_in_drive in;
 	atomic64_t judged; /* of flows with a target; by completions, too: in time, and late << 32 */
 };
@@ -144,6 +144,7 @@ struct fa_dev {
 	/* Read by each request. */
 	bool tight; /* by ticks. A stale read: a request is not held back; room is off until a tick */
 	s64 limit; /* the budget now; by ticks. A stale read is the one before */
+	u64 part; /* when a hardware queue has sent so much, a tick comes; by ticks. A stale read: too soon, or late */
 	struct fa_flow *root; /* does not change */
 	atomic64_t room ____cacheline_aligned_in_smp; /* while tight: limit, less what is in the drive */
 	atomic64_t credits; /* of all flows; a part of what room is without */
@@ -159,7 +160,8 @@ struct fa_dev {
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
 	u64 done_lately; /* cost, in about FA_FLOOD_NS in which there was something to do */
-	s64 flood; /* so much in the drive is one; by ticks */
+	u64 flood; /* so much in the drive is one */
+	s64 owed; /* cost of the root's that are done: others may go for it without room */
 	s64 press, filled; /* 0 .. FA_PRESS_MAX; cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
 	struct fa_count last; /* of the last tick */
@@ -422,7 +424,7 @@ static void fa_look_at_credits(struct fa_dev *fa)
 
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
 		if (fa->now_ns - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
-			while (i++ < FA_BATCH && !list_empty(&f->waiting) && fa_use_credit(fa, f, fa_head(f)->cost))
+			for (; i < FA_BATCH && !list_empty(&f->waiting) && fa_use_credit(fa, f, fa_head(f)->cost); i++)
 				fa_let_go(fa, f);
 			fa_went(fa, f);
 		}
@@ -432,8 +434,11 @@ static void fa_look_at_credits(struct fa_dev *fa)
 	}
 }
 
-/* Let go as many as there is room for, one if @anyway. True: there may be more, which should be done soon. */
-static bool fa_release(struct fa_dev *fa, bool anyway)
+/*
+ * Let go as many as there is room for; and, as the root's take room and never wait, for as much as was done of those.
+ * True: there may be more, which should be done soon.
+ */
+static bool fa_release(struct fa_dev *fa)
 {
 	int i;
 
@@ -444,17 +449,20 @@ static bool fa_release(struct fa_dev *fa, bool anyway)
 		bool ahead;
 		u64 cost;
 
-		if (fa->tight && room <= 0 && (i || !anyway))
+		if (fa->tight && room <= 0 && !fa->owed)
 			return false;
 		f = fa_next(fa, &ahead);
 		cost = fa_head(f)->cost;
+		if (fa->tight && room <= 0 && fa->owed < min_t(s64, cost, fa->limit))
+			return false;
 		if (fa->tight && ahead && !fa_spare(fa, room, cost))
 			return false;
 		atomic64_add(-(s64)cost, &fa->room);
 		fa_charge(fa, &f->own, cost);
 		fa_let_go(fa, f);
-		if (fa->tight)
+		if (fa->tight && room > 0)
 			fa_give_credit(fa, f, cost);
+		fa->owed = room > 0 ? 0 : max_t(s64, fa->owed - cost, 0);
 		fa_went(fa, f);
 	}
 	return atomic_read(&fa->nr_waiting);
@@ -509,7 +517,7 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		fa_begin_waiting(fa, &f->own);
 		smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
 	}
-	fa_release(fa, false); /* virtual times may have moved, too */
+	fa_release(fa); /* virtual times may have moved, too */
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
 	return !goes;
 }
@@ -520,15 +528,19 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 {
 	unsigned int i;
 
-	*count = (struct fa_count){};
+	fl_in_drive_sum(&fa->dev, offsetof(struct fa_hwq, in), &count->in);
+	count->tags = 0;
+	count->judged = 0;
 	for (i = 0; i < fa->dev.nr_hwqs; i++) {
-		struct fa_hwq *hwq = to_fa_hwq(fa->dev.hwqs[i]);
-
-		fl_in_drive_sum(&hwq->in, &count->in);
-		count->tags += READ_ONCE(hwq->hwq.tags);
-		count->judged += atomic64_read(&hwq->judged);
+		count->tags += READ_ONCE(fa->dev.hwqs[i]->tags);
+		count->judged += atomic64_read(&to_fa_hwq(fa->dev.hwqs[i])->judged);
 	}
-	fl_in_drive_summed(&count->in);
+}
+
+/* One that is very expensive may be done soon. */
+static u64 fa_cheap(u64 cost, u64 requests)
+{
+	return min_t(u64, cost, requests * FA_FIRST * FL_COST_ONE);
 }
 
 /* Is the drive to be kept from becoming fuller? */
@@ -537,14 +549,17 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 	bool several = fa->dev.nr_active > 1;
 	struct fl_behind_all behind = {};
 	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
+	bool flooded = now->in.requests > FA_LEAST && fa_cheap(now->in.cost, now->in.requests) > fa->flood;
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
 	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->in.cost, FA_FIRST * now->in.mean));
 
-	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)))
+	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)) || !fa->last.in.requests)
 		fa->done_ns = fa->tick_ns;
-	if (waited || (s64)now->in.cost > fa->flood || (fa->tight && fa->knee.searching) ||
-	    (atomic_read(&fa->nr_waiting) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
+	if (waited || (fa->tight && fa->knee.searching) ||
+	    ((flooded || atomic_read(&fa->nr_waiting)) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
+	if (flooded && !fa->tight)
+		fl_knee_resume(&fa->knee, now->in.cost);
 	begins = !fa->tight && several && now->in.requests > FA_LEAST && again;
 	if (fa->tight || begins)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
@@ -615,7 +630,7 @@ static void fa_look(struct fa_dev *fa)
 {
 	u64 now_ns = fl_now_ns(), ns = now_ns - fa->tick_ns, sent;
 	struct fa_count now;
-	unsigned int i;
+	u64 done, parts;
 
 	fa->now_ns = now_ns;
 	fa_look_at_credits(fa);
@@ -625,20 +640,21 @@ static void fa_look(struct fa_dev *fa)
 	fa->all.requests += fl_counted_requests(sent);
 	if (fa->tight)
 		fa_follow(fa, &now, ns);
-	if (fa->last.in.requests)
+	done = now.in.done[0] - fa->last.in.done[0] + now.in.done[1] - fa->last.in.done[1];
+	if (fa->last.in.requests || done)
 		fa->done_lately -= mul_u64_u64_div_u64(fa->done_lately, min_t(u64, ns, FA_FLOOD_NS), FA_FLOOD_NS);
-	fa->done_lately += fa->last.in.cost + fl_counted_cost(sent) - now.in.cost;
-	/* The CPU may be late with more; a single one may be very expensive; long ago says nothing. */
+	fa->done_lately += fa_cheap(fl_counted_cost(done), fl_counted_requests(done));
+	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled = ns > FA_FADES * FA_TICK_NS ? 0 : fa->filled - fa->filled / FA_FADES;
-	fa->filled = max_t(s64, fa->filled, min_t(s64, now.in.cost, now.in.requests * FA_FIRST * FL_COST_ONE));
+	fa->filled = max_t(s64, fa->filled, fa_cheap(now.in.cost, now.in.requests));
 	fa->tick_ns = now_ns;
-	fa->flood = max_t(s64, fa->done_lately, FA_FIRST * FL_COST_ONE);
+	fa->flood = max_t(u64, fa->done_lately, FA_FIRST * FL_COST_ONE);
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now));
 	fa->last = now;
 	fa->last_limited = fa->limited;
 	fa_set_room(fa, &now);
-	for (i = 0; i < fa->dev.nr_hwqs; i++)
-		WRITE_ONCE(to_fa_hwq(fa->dev.hwqs[i])->calm, fa->tight ? FL_KNEE_MOST : fa->flood / FA_FLOOD_PART);
+	parts = clamp_t(u64, fa->dev.nr_hwqs, FA_PARTS, 8 * FA_PARTS);
+	WRITE_ONCE(fa->part, fa->tight ? FL_KNEE_MOST : fa->flood / parts);
 }
 
 static u64 fa_tick(struct fl_dev *dev)
@@ -650,7 +666,7 @@ static u64 fa_tick(struct fl_dev *dev)
 	spin_lock_irqsave(&dev->lock, flags);
 	fa_look(fa);
 	fa->middle = fa->knee.middle / FL_COST_ONE;
-	while (fa_release(fa, false)) { /* interrupts may come in between */
+	while (fa_release(fa)) { /* interrupts may come in between */
 		spin_unlock_irqrestore(&dev->lock, flags);
 		spin_lock_irqsave(&dev->lock, flags);
 	}
@@ -660,34 +676,16 @@ static u64 fa_tick(struct fl_dev *dev)
 
 /* ---- What is sent, and done --------------------------------------------- */
 
-/* It may be a flood, and the next tick too late. From @hwq nobody looks again until as much more is there. */
-static void fa_look_early(struct fa_dev *fa, struct fa_hwq *hwq, s64 in_drive)
-{
-	struct fa_count now;
-	unsigned long flags;
-
-	spin_lock_irqsave(&fa->dev.lock, flags);
-	fa_count(fa, &now);
-	if ((s64)now.in.cost > fa->flood && fa->dev.nr_active > 1) {
-		fa->full_ns = fl_now_ns();
-		fa_set_room(fa, &now);
-		WRITE_ONCE(fa->tight, true);
-	}
-	WRITE_ONCE(hwq->calm, in_drive + fa->flood / FA_FLOOD_PART);
-	spin_unlock_irqrestore(&fa->dev.lock, flags);
-}
-
 static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 {
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	struct fa_flow *f = to_fa_flow(queue->flow);
 	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
-	s64 in_drive = fl_in_drive(&hwq->in);
 
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
-	if (unlikely(in_drive > READ_ONCE(hwq->calm)))
-		fa_look_early(fa, hwq, in_drive);
+	if (unlikely(fl_in_drive_look(&hwq->in, READ_ONCE(fa->part)))) /* the next tick may be too late */
+		fl_dev_kick(&fa->dev);
 	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
 		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
 			return false; /* if it was let go already, its submitter was told */
@@ -715,7 +713,9 @@ static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 	if (!atomic_read(&fa->nr_waiting))
 		return;
 	spin_lock_irqsave(&fa->dev.lock, flags);
-	fa_release(fa, !queue->up); /* with nothing but the root's in the drive, the others still have turns */
+	if (!queue->up)
+		fa->owed = min_t(s64, fa->owed + cost, fa->limit);
+	fa_release(fa);
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
 }
 

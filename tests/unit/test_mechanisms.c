@@ -3,6 +3,7 @@
 #include "drive.h"
 #include "test.h"
 #include "mechanisms/heap.h"
+#include "mechanisms/in-drive.h"
 #include "mechanisms/weights.h"
 
 static void test_the_default_prices_bytes(void)
@@ -442,7 +443,37 @@ static void test_what_a_request_waited_and_took_is_counted(void)
 	CHECK(atomic64_read(&times.requests[fl_times_index(800)]) * 100 > (s64)done * 98, "all took 800 us");
 }
 
+struct counting {
+	struct fl_hwq hwq;
+	struct fl_in_drive in;
+};
+
+static void test_what_is_in_the_drive_is_counted_wherever_it_is_done(void)
+{
+	static struct counting at[2];
+	struct fl_hwq *hwqs[] = { &at[0].hwq, &at[1].hwq };
+	struct fl_dev dev = { .nr_hwqs = 2, .hwqs = hwqs };
+	struct fl_in_drive_sums sums;
+
+	fl_in_drive_sent(&at[0].in, 4096, false);
+	fl_in_drive_sent(&at[0].in, 1000, true); /* that one grows */
+	fl_in_drive_let_go(&at[0].in, 512);
+	fl_in_drive_sum(&dev, offsetof(struct counting, in), &sums);
+	CHECK(sums.cost == 4096 + 1000 + 512 && sums.requests == 2, "%lu of %lu", sums.cost, sums.requests);
+	fl_in_drive_done(&at[1].in, FL_READ, 5096);
+	fl_in_drive_sum(&dev, offsetof(struct counting, in), &sums);
+	CHECK(sums.cost == 512 && sums.requests == 1 && sums.mean == 512, "%lu of %lu", sums.cost, sums.requests);
+	fl_in_drive_done(&at[1].in, FL_WRITE, 512);
+	fl_in_drive_done(&at[0].in, FL_WRITE, 4096); /* its being sent is not seen yet */
+	fl_in_drive_sum(&dev, offsetof(struct counting, in), &sums);
+	CHECK(!sums.cost && !sums.requests, "%lu of %lu", sums.cost, sums.requests);
+	CHECK(fl_in_drive_look(&at[0].in, 5095), "that much was sent");
+	CHECK(!fl_in_drive_look(&at[0].in, 0), "none since");
+}
+
 static const struct test tests[] = {
+	{ "what is in the drive is counted wherever it is done",
+	  test_what_is_in_the_drive_is_counted_wherever_it_is_done },
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
 	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },
