@@ -19,7 +19,7 @@
 
 struct fl_in_drive { /* of a hardware queue */
 	u64 sent; /* at once; under hwq->lock. A stale read lags by a request */
-	u64 looked; /* what was sent when somebody looked; under hwq->lock */
+	u64 looked; /* what was sent when fl_in_drive_look() was last true; under hwq->lock */
 	u64 let_go; /* sent after waiting; under dev->lock */
 	atomic64_t done[2] ____cacheline_aligned_in_smp; /* reads, and all others; by completions */
 };

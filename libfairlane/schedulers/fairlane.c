@@ -53,12 +53,12 @@
  *
  * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
  *
- * Ticks look at all that; when much is sent within 4 ms, sooner. More in the drive than it did in the last 16th of
- * a second is a flood: the budget holds, though nobody is behind yet. So a burst of thousands of large requests is
- * not in there before anybody else. dev->lock is taken by ticks, and where somebody waits.
+ * Ticks look at all that, the sooner the more is sent. In a flood (flood.h) the budget holds though nobody is behind
+ * yet: a burst of thousands of large requests. dev->lock is taken by ticks, and where somebody waits.
  */
 #include "../mechanisms/activity.h"
 #include "../mechanisms/behind.h"
+#include "../mechanisms/flood.h"
 #include "../mechanisms/heap.h"
 #include "../mechanisms/in-drive.h"
 #include "../mechanisms/knee.h"
@@ -81,11 +81,10 @@
 #define FA_BATCH 32 /* so many are let go before interrupts are allowed again */
 
 /* The budget: see 3. */
-#define FA_FIRST 256 /* requests, when somebody is behind; until then there is no budget */
+#define FA_FIRST 256 /* requests, when somebody is behind; until then, or a flood, there is no budget */
 #define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
-#define FA_FLOOD_NS (NSEC_PER_SEC / 16) /* more in the drive than it does in that time is a flood */
-#define FA_PARTS 4 /* of it, from one hardware queue each; at most 8 times as many */
-#define FA_FADES 16 /* what was in the drive counts for so many ticks */
+#define FA_PARTS 4 /* of a flood, from one hardware queue each; at most 8 times as many */
+#define FA_FADES_NS (NSEC_PER_SEC / 16) /* what was in the drive counts for so long */
 #define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
@@ -159,8 +158,7 @@ struct fa_dev {
 	u64 tick_ns, now_ns; /* the time of the last tick, and of whatever was last */
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
-	u64 done_lately; /* cost, in about FA_FLOOD_NS in which there was something to do */
-	u64 flood; /* so much in the drive is one */
+	struct fl_flood flood;
 	s64 owed; /* cost of the root's that are done: others may go for it without room */
 	s64 press, filled; /* 0 .. FA_PRESS_MAX; cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
@@ -537,10 +535,10 @@ static void fa_count(struct fa_dev *fa, struct fa_count *count)
 	}
 }
 
-/* One that is very expensive may be done soon. */
-static u64 fa_cheap(u64 cost, u64 requests)
+/* A few that are very expensive, as discards of a GiB, may be done soon: what do those in the drive cost? */
+static u64 fa_cheap(const struct fl_in_drive_sums *in)
 {
-	return min_t(u64, cost, requests * FA_FIRST * FL_COST_ONE);
+	return min_t(u64, in->cost, in->requests * FA_FIRST * FL_COST_ONE);
 }
 
 /* Is the drive to be kept from becoming fuller? */
@@ -548,8 +546,8 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 {
 	bool several = fa->dev.nr_active > 1;
 	struct fl_behind_all behind = {};
-	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins;
-	bool flooded = now->in.requests > FA_LEAST && fa_cheap(now->in.cost, now->in.requests) > fa->flood;
+	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins, full;
+	bool flooded = now->in.requests > FA_LEAST && fa_cheap(&now->in) > fl_flood_limit(&fa->flood);
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
 	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->in.cost, FA_FIRST * now->in.mean));
 
@@ -558,8 +556,6 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 	if (waited || (fa->tight && fa->knee.searching) ||
 	    ((flooded || atomic_read(&fa->nr_waiting)) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	if (flooded && !fa->tight)
-		fl_knee_resume(&fa->knee, now->in.cost);
 	begins = !fa->tight && several && now->in.requests > FA_LEAST && again;
 	if (fa->tight || begins)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
@@ -587,7 +583,12 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
-	return several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
+	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
+	if (full && several && !fa->tight && !begins) {
+		fl_knee_resume(&fa->knee, now->in.cost);
+		fl_flood_begins(&fa->flood, now->in.cost);
+	}
+	return full && several;
 }
 
 /* What the drive would have if almost all tags were taken, for requests like those that it has. */
@@ -615,21 +616,11 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
 }
 
-static void fa_set_room(struct fa_dev *fa, const struct fa_count *now)
-{
-	s64 budget = READ_ONCE(fa->budget), room;
-
-	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(now)));
-	room = fa->limit - (s64)now->in.cost - atomic64_read(&fa->credits);
-	if (!budget && now->in.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
-		room = max_t(s64, room, fa->limit / 2);
-	atomic64_set(&fa->room, room);
-}
-
 static void fa_look(struct fa_dev *fa)
 {
 	u64 now_ns = fl_now_ns(), ns = now_ns - fa->tick_ns, sent;
 	struct fa_count now;
+	s64 budget = READ_ONCE(fa->budget), room;
 	u64 done, parts;
 
 	fa->now_ns = now_ns;
@@ -642,19 +633,23 @@ static void fa_look(struct fa_dev *fa)
 		fa_follow(fa, &now, ns);
 	done = now.in.done[0] - fa->last.in.done[0] + now.in.done[1] - fa->last.in.done[1];
 	if (fa->last.in.requests || done)
-		fa->done_lately -= mul_u64_u64_div_u64(fa->done_lately, min_t(u64, ns, FA_FLOOD_NS), FA_FLOOD_NS);
-	fa->done_lately += fa_cheap(fl_counted_cost(done), fl_counted_requests(done));
+		fl_flood_done(&fa->flood, fl_counted_cost(done),
+			      fa->last.in.requests ? ns : min_t(u64, ns, FA_TICK_NS));
 	/* The CPU may be late with more; long ago says nothing. */
-	fa->filled = ns > FA_FADES * FA_TICK_NS ? 0 : fa->filled - fa->filled / FA_FADES;
-	fa->filled = max_t(s64, fa->filled, fa_cheap(now.in.cost, now.in.requests));
+	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);
+	fa->filled = max_t(s64, fa->filled, fa_cheap(&now.in));
 	fa->tick_ns = now_ns;
-	fa->flood = max_t(u64, fa->done_lately, FA_FIRST * FL_COST_ONE);
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now));
 	fa->last = now;
 	fa->last_limited = fa->limited;
-	fa_set_room(fa, &now);
+	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(&now)));
+	room = fa->limit - (s64)now.in.cost - atomic64_read(&fa->credits);
+	if (!budget && now.in.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
+		room = max_t(s64, room, fa->limit / 2);
+	atomic64_set(&fa->room, room);
+	fa->owed = fa->tight && room <= 0 ? min_t(s64, fa->owed, fa->limit) : 0;
 	parts = clamp_t(u64, fa->dev.nr_hwqs, FA_PARTS, 8 * FA_PARTS);
-	WRITE_ONCE(fa->part, fa->tight ? FL_KNEE_MOST : fa->flood / parts);
+	WRITE_ONCE(fa->part, fa->tight ? FL_KNEE_MOST : fl_flood_limit(&fa->flood) / parts);
 }
 
 static u64 fa_tick(struct fl_dev *dev)
@@ -739,7 +734,8 @@ static void fa_init_dev(struct fl_dev *dev)
 	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0, 0);
 	fa->again_ns = FA_AGAIN_MIN_NS;
 	fa->moment_ns = FA_MOMENT_FIRST_NS;
-	fa->flood = fa->limit = fl_knee_level(&fa->knee);
+	fa->limit = fl_knee_level(&fa->knee);
+	fa->part = FL_FLOOD_FIRST / FA_PARTS;
 }
 
 static void fa_node_init(struct fa_node *node, struct fa_group *among)

@@ -2,6 +2,7 @@
 /* The shared mechanisms: cost, weights, active flows; and the library's own manners. */
 #include "drive.h"
 #include "test.h"
+#include "mechanisms/flood.h"
 #include "mechanisms/heap.h"
 #include "mechanisms/in-drive.h"
 #include "mechanisms/weights.h"
@@ -471,7 +472,35 @@ static void test_what_is_in_the_drive_is_counted_wherever_it_is_done(void)
 	CHECK(!fl_in_drive_look(&at[0].in, 0), "none since");
 }
 
+static void test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second(void)
+{
+	u64 limit, does = 10000 * FL_COST_ONE; /* in 4 ms */
+	struct fl_flood f = {};
+	int i;
+
+	CHECK(fl_flood_limit(&f) == FL_FLOOD_FIRST, "how fast it is is not known yet");
+	fl_flood_begins(&f, 20 * FL_FLOOD_FIRST);
+	for (i = 0; i < 10; i++) {
+		fl_flood_done(&f, does, 4 * MSEC);
+		CHECK(!fl_flood_was_none(&f), "%d: not known yet", i);
+	}
+	fl_flood_done(&f, does, 4 * MSEC);
+	CHECK(fl_flood_was_none(&f), "it does that in 2 ms");
+	CHECK(!fl_flood_was_none(&f), "once");
+	for (i = 0; i < 100; i++)
+		fl_flood_done(&f, does, 4 * MSEC);
+	limit = fl_flood_limit(&f);
+	CHECK(limit > does * 15 && limit < does * 17, "%lu", limit / does);
+	for (i = 0; i < 100; i++)
+		fl_flood_done(&f, does / 100, 4 * MSEC); /* it collects garbage */
+	CHECK(fl_flood_limit(&f) < does / 5, "%lu", fl_flood_limit(&f) / does);
+	fl_flood_begins(&f, does);
+	CHECK(!fl_flood_was_none(&f), "it is known");
+}
+
 static const struct test tests[] = {
+	{ "a flood is more than a drive does in a sixteenth of a second",
+	  test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second },
 	{ "what is in the drive is counted wherever it is done",
 	  test_what_is_in_the_drive_is_counted_wherever_it_is_done },
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
