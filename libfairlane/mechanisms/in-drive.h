@@ -57,22 +57,28 @@ static inline bool fl_in_drive_look(struct fl_in_drive *in, u64 cost)
 	return true;
 }
 
+static inline struct fl_in_drive *__fl_in_drive(struct fl_dev *dev, size_t offset, unsigned int i)
+{
+	return (struct fl_in_drive *)((char *)dev->hwqs[i] + offset);
+}
+
 /* Of @dev's hardware queues, @offset into each. What is seen to be done is seen to be sent. Under dev->lock. */
 static inline void fl_in_drive_sum(struct fl_dev *dev, size_t offset, struct fl_in_drive_sums *sums)
 {
-	const struct fl_in_drive *in;
 	unsigned int i;
 	s64 counted;
 
 	*sums = (struct fl_in_drive_sums){};
 	for (i = 0; i < dev->nr_hwqs; i++) {
-		in = (struct fl_in_drive *)((char *)dev->hwqs[i] + offset);
+		const struct fl_in_drive *in = __fl_in_drive(dev, offset, i);
+
 		sums->done[0] += atomic64_read(&in->done[0]);
 		sums->done[1] += atomic64_read(&in->done[1]);
 	}
 	smp_mb();
 	for (i = 0; i < dev->nr_hwqs; i++) {
-		in = (struct fl_in_drive *)((char *)dev->hwqs[i] + offset);
+		const struct fl_in_drive *in = __fl_in_drive(dev, offset, i);
+
 		sums->sent += READ_ONCE(in->sent) + in->let_go;
 	}
 	counted = max_t(s64, sums->sent - sums->done[0] - sums->done[1], 0);

@@ -123,9 +123,17 @@ static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 }
 
 /*
- * Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. What is in the drive
- * now, @in_drive, is done before anything is measured.
+ * The level holds again, and what was measured before does not count: it may have been another load. What is in the
+ * drive now, @in_drive, is done before anything is measured.
  */
+static inline void fl_knee_resume(struct fl_knee *k, s64 in_drive)
+{
+	__fl_knee_forget(k);
+	__fl_knee_begin_window(k, false);
+	k->before = in_drive;
+}
+
+/* Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. @in_drive: as above. */
 static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_drive)
 {
 	k->grown = level;
@@ -133,23 +141,13 @@ static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_
 		level = k->ceiling;
 		way = 0;
 	}
-	__fl_knee_forget(k);
-	__fl_knee_begin_window(k, false); /* what was before may have been another load */
-	k->before = in_drive;
+	fl_knee_resume(k, in_drive);
 	k->searching = true;
 	k->again = false;
 	k->way = way;
 	k->spread = FL_KNEE_SPREAD_SEARCH;
 	k->middle = level * 3 / 4;
 	k->up = true; /* as much as it is now */
-}
-
-/* The level holds again, and what was measured before does not count. @in_drive: as for fl_knee_search(). */
-static inline void fl_knee_resume(struct fl_knee *k, s64 in_drive)
-{
-	__fl_knee_forget(k);
-	__fl_knee_begin_window(k, false);
-	k->before = in_drive;
 }
 
 /* From now on by steps. */

@@ -67,28 +67,34 @@ static void test_metadata_is_never_held_back(void)
 }
 
 /* More of it than the drive takes at once: it is never held back, but is not all that goes. */
+/* @budget: fairlane's; 0: as much as is of use. */
+static void nothing_but_metadata(const struct fl_sched *sched, u64 budget)
+{
+	struct tenant *meta, *other;
+
+	drive_init(&d, sched, 2, 32, MSEC);
+	if (budget)
+		CHECK(fl_set(d.dev, "budget", budget), "%s", sched->name);
+	meta = drive_tenant(&d, NULL, 100, 64);
+	other = drive_tenant(&d, NULL, 100, 64);
+	meta->ahead_pct = 100;
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK(drive_share(&d, other) > 0.1, "%s: %g", sched->name, drive_share(&d, other));
+	CHECK(drive_share(&d, meta) > 0.4, "%s: metadata: %g", sched->name, drive_share(&d, meta));
+	drive_exit(&d);
+}
+
 static void test_nothing_but_metadata_leaves_others_something(void)
 {
 	const struct fl_sched *const *sched;
 
-	for (sched = fl_schedulers; *sched; sched++) {
-		struct tenant *meta, *other;
-
-		if ((*sched)->route)
-			continue;
-		drive_init(&d, *sched, 2, 32, MSEC);
-		fl_set(d.dev, "budget", 16); /* fairlane's: there is room for less than all metadata */
-		meta = drive_tenant(&d, NULL, 100, 64);
-		other = drive_tenant(&d, NULL, 100, 64);
-		meta->ahead_pct = 100;
-		drive_start(&d);
-		drive_run(&d, NSEC_PER_SEC);
-		drive_mark(&d);
-		drive_run(&d, NSEC_PER_SEC);
-		CHECK(drive_share(&d, other) > 0.1, "%s: %g", (*sched)->name, drive_share(&d, other));
-		CHECK(drive_share(&d, meta) > 0.4, "%s: metadata: %g", (*sched)->name, drive_share(&d, meta));
-		drive_exit(&d);
-	}
+	for (sched = fl_schedulers; *sched; sched++)
+		if (!(*sched)->route)
+			nothing_but_metadata(*sched, 0);
+	nothing_but_metadata(&fl_fairlane, 16); /* there is room for less than all metadata */
 }
 
 /*
