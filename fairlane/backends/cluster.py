@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Units on a Dask cluster: each is a task that is whole in itself. Dask gives tasks to workers, and gives those of a
-worker that dies to others. Here is only what Dask cannot know:
+"""Units on a Dask cluster: a task is a unit that is whole in itself, or a few that are short, so that handing them over
+costs little. Dask gives tasks to workers, and gives those of a worker that dies to others. Here is only what Dask
+cannot know:
 
 - a worker whose simulator is another one must compute nothing: each task says which one it is for, and is refused by a
   worker that has another;
-- a unit that takes many times what it should: it is given to another worker as well, and whoever is first has found
-  what the other would, too. A worker that had such a unit gets no more, as long as there are others.
+- a task that takes many times what it should: its units are given to another worker as well, and whoever is first has
+  found what the other would, too. A worker that had such a task gets no more, as long as there are others.
+
+Whatever is tried again is tried alone, so that a unit that is at fault takes no other with it, and is named.
 
 What a unit finds does not depend on where, or how often, it was computed.
 """
@@ -39,8 +42,9 @@ CONNECT_S = 20.0  # for the scheduler to answer
 ANSWER_S = 20.0  # for a worker to say which simulator it has, or to hand over what it found
 WORKERS_S = 600.0  # for a worker to be there, before or in the middle
 TICK_S = 0.5  # between two looks at the workers
-AHEAD = 2  # units that a worker has waiting for each that it computes
-HANG_S, HANG_TIMES = 60.0, 10.0  # a unit hangs after so long, and so many times what it should take
+TASK_S = 0.25  # that units of one task should take together, if they are short
+AHEAD = 2  # tasks that a worker has waiting for each that it computes
+HANG_S, HANG_TIMES = 60.0, 10.0  # a task hangs after so long, and so many times what it should take
 TRIES = 4  # workers that a unit is given to, if it hangs or fails for another reason than what is in it
 FETCHERS, FETCH_S = 8, 20.0  # results on their way here at once, and how long one may take
 TRACES_MAX = 64 << 20  # bytes of one trace that travel to workers
@@ -48,10 +52,6 @@ LOST = "what is done is kept, and the same command goes on from there"
 
 
 # --- On a worker ---
-
-
-class OtherVersionError(Exception):
-    """This worker's simulator is another one."""
 
 
 def here() -> tuple[str, str]:
@@ -73,11 +73,22 @@ def keep(name: str, data: bytes) -> None:
     _traces[name] = data
 
 
-def compute(simulator: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Run what is given, with traces that this worker has got under these names, by that simulator."""
+def compute(simulator: str, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | str | None:
+    """Run what is given, with traces that this worker has got under these names, by that simulator.
+
+    A sentence, if this worker fails at it; None if its simulator is another. Nothing is raised: when a traceback cannot
+    be pickled, Dask's client does not take the exception either, and waits for ever.
+    """
     where, mine = here()
     if mine != simulator:
-        raise OtherVersionError(_other(where, mine, simulator))
+        return None
+    try:
+        return [{**vars(_compute(each)), "where": where} for each in given]
+    except Exception as error:
+        return f"{where}: {str(error) or type(error).__name__}"
+
+
+def _compute(given: Mapping[str, Any]) -> Played:
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
         tenants = []
         for tenant in given["tenants"]:
@@ -87,8 +98,7 @@ def compute(simulator: str, given: Mapping[str, Any]) -> dict[str, Any]:
                 tenants.append({**tenant, "trace": str(file)})
             else:
                 tenants.append(tenant)
-        found = program.play({**given, "tenants": tenants}, Path(folder), "unit")
-    return {**vars(found), "where": where}
+        return program.play({**given, "tenants": tenants}, Path(folder), "unit")
 
 
 def _other(where: str, its: str, ours: str) -> str:
@@ -98,11 +108,15 @@ def _other(where: str, its: str, ours: str) -> str:
 # --- On the machine that asks ---
 
 
+class OtherVersionError(Exception):
+    """The worker's simulator is another one."""
+
+
 @dataclass
 class _Try:
-    """A unit on a worker."""
+    """A task on a worker."""
 
-    unit: Unit
+    units: Sequence[Unit]
     future: Any
     began: float
     tries: int
@@ -149,12 +163,12 @@ class _Session:
         self.waiting = deque((unit, 1) for unit in units)
         self.running: dict[str, _Try] = {}  # by the task's key
         self.left = {unit.job.id for unit in units}
-        self.ended: SimpleQueue[tuple[str, Played | Exception]] = SimpleQueue()  # a task's key, and what became of it
+        self.ended: SimpleQueue[tuple[str, list[Played] | Exception]] = SimpleQueue()  # a task's key, and its end
         # What was found is fetched by threads: one that waits for a worker that is gone must not hold up the others.
         self.fetching = ThreadPoolExecutor(FETCHERS, "fairlane-fetch")
         self.traces = _traces_of(units)
         self.count = 0
-        self.room = 0  # units that may be on their way
+        self.room = 0  # tasks that may be on their way
         self.looked = float("-inf")
         self.alone_since: float | None = None
 
@@ -165,7 +179,7 @@ class _Session:
             while self.left:
                 room = self._look()
                 while self.waiting and len(self.running) < room:
-                    self._submit(*self.waiting.popleft())
+                    self._submit(*self._next())
                 with suppress(Empty):
                     yield from self._take(*self.ended.get(timeout=TICK_S))
         finally:
@@ -176,7 +190,7 @@ class _Session:
     # --- Workers ---
 
     def _workers(self) -> dict[str, int]:
-        """How many units each computes at once. Those that may."""
+        """How many tasks each computes at once. Those that may."""
         try:
             threads: dict[str, int] = self.client.nthreads()
         except (OSError, RuntimeError, TimeoutError) as error:
@@ -236,7 +250,7 @@ class _Session:
             raise FairlaneError(f"--cluster {self.cluster.address}: {'; '.join(sorted(self.cluster.refused.values()))}")
 
     def _look(self) -> int:
-        """At the workers, now and then; how many units may be on their way."""
+        """At the workers, now and then; how many tasks may be on their way."""
         now = self.clock()
         if now - self.looked < TICK_S:
             return self.room
@@ -260,89 +274,119 @@ class _Session:
 
     # --- Units ---
 
-    def _submit(self, unit: Unit, tries: int) -> None:
+    def _next(self) -> tuple[list[Unit], int]:
+        """Of those that wait: one that is tried again, or as many as are short; and how many tries that makes."""
+        unit, tries = self.waiting.popleft()
+        units, takes = [unit], self.told.expected_s(unit)
+        while tries == 1 and self.waiting and self.waiting[0][1] == 1:
+            takes += self.told.expected_s(self.waiting[0][0])
+            if takes > TASK_S:
+                break
+            units.append(self.waiting.popleft()[0])
+        return units, tries
+
+    def _submit(self, units: Sequence[Unit], tries: int) -> None:
+        self.count += 1
+        future = self.client.submit(
+            compute,
+            self.simulator,
+            [self._given(unit) for unit in units],
+            key=f"fairlane-{os.getpid()}-{self.count}-{units[0].name}",
+            workers=sorted(self.cluster.known - self.cluster.hanging),
+            pure=False,
+        )
+        self.running[future.key] = _Try(units, future, self.clock(), tries)
+        future.add_done_callback(self._fetch)
+
+    def _given(self, unit: Unit) -> dict[str, Any]:
         given = unit.given
         tenants = [
             {**tenant, "trace": self.traces[Path(tenant["trace"])]} if "trace" in tenant else tenant
             for tenant in given["tenants"]
         ]
-        self.count += 1
-        future = self.client.submit(
-            compute,
-            self.simulator,
-            {**given, "tenants": tenants},
-            key=f"fairlane-{os.getpid()}-{self.count}-{unit.name}",
-            workers=sorted(self.cluster.known - self.cluster.hanging),
-            pure=False,
-        )
-        self.running[future.key] = _Try(unit, future, self.clock(), tries)
-        future.add_done_callback(self._fetch)
+        return {**given, "tenants": tenants}
 
     def _fetch(self, future: Any) -> None:
         """Called by Dask, once it is known what became of the task."""
 
         def fetched() -> None:
             try:
-                self.ended.put((future.key, Played(**future.result(timeout=FETCH_S))))
+                found = future.result(timeout=FETCH_S)
+                if found is None:
+                    raise OtherVersionError
+                if isinstance(found, str):
+                    raise RuntimeError(found)
+                self.ended.put((future.key, [Played(**each) for each in found]))
             except Exception as error:  # whatever a worker, or Dask, failed with
                 self.ended.put((future.key, error))
 
         with suppress(RuntimeError):  # nobody wants it any more
             self.fetching.submit(fetched)
 
-    def _take(self, key: str, outcome: Played | Exception) -> Iterator[tuple[Unit, Played]]:
+    def _take(self, key: str, outcome: list[Played] | Exception) -> Iterator[tuple[Unit, Played]]:
         """What became of a task."""
         mine = self.running.pop(key, None)
-        if mine is None or mine.unit.job.id not in self.left:
+        if mine is None:
             return
-        found = outcome if isinstance(outcome, Played) else self._failed(mine, outcome)
-        if found is None or (found.status < 0 and mine.tries < TRIES):
-            self.waiting.appendleft((mine.unit, mine.tries + 1))
-            return
-        self.left.discard(mine.unit.job.id)
-        others = [other for other, each in self.running.items() if each.unit is mine.unit]
-        self.client.cancel([self.running.pop(other).future for other in others])
-        yield mine.unit, found
+        found: Sequence[Played | None] = outcome if isinstance(outcome, list) else self._failed(mine, outcome)
+        for unit, played in zip(mine.units, found, strict=True):
+            if unit.job.id not in self.left:
+                continue
+            if played is None or (played.status < 0 and mine.tries < TRIES):
+                self.waiting.appendleft((unit, mine.tries + 1))
+                continue
+            self.left.discard(unit.job.id)
+            yield unit, played
+        useless = [
+            key for key, each in self.running.items() if not any(unit.job.id in self.left for unit in each.units)
+        ]
+        if useless:
+            self.client.cancel([self.running.pop(key).future for key in useless])
 
-    def _failed(self, mine: _Try, error: Exception) -> Played | None:
-        """What a worker, or Dask, failed with. None: another worker is to compute it."""
+    def _failed(self, mine: _Try, error: Exception) -> Sequence[Played | None]:
+        """What a worker, or Dask, failed with. None for each unit that other workers are to compute."""
+        again = [None] * len(mine.units)
+        alone = len(mine.units) == 1
         if isinstance(error, distributed.KilledWorker):
-            return Played(1, [f"{error.allowed_failures + 1} workers died of it, the last {error.last_worker.address}"])
+            died = f"{error.allowed_failures + 1} workers died of it, the last {error.last_worker.address}"
+            return [Played(1, [died])] if alone else again
         if isinstance(error, OtherVersionError | ImportError | AttributeError):  # a worker that came a moment ago
             self.looked = float("-inf")
-            return None
+            return again
         if self.client.status != "running":
             raise self._lost() from error
         if isinstance(error, TimeoutError):  # whoever has what was found does not hand it over
             for worker in self.client.who_has([mine.future]).get(mine.future.key, ()):
-                self._hangs(worker, mine.unit)
-        if mine.tries < TRIES:
-            return None
-        return Played(1, [f"{TRIES} workers failed; the last: {str(error) or type(error).__name__}"])
+                self._hangs(worker, mine)
+        if mine.tries < TRIES or not alone:
+            return again
+        return [Played(1, [f"{TRIES} workers failed; the last: {str(error) or type(error).__name__}"])]
 
     def _give_away(self, now: float) -> None:
-        """To other workers: units that take many times what they should."""
-        late = [each for each in self.running.values() if now - each.began > self._patience(each.unit)]
+        """To other workers: units of tasks that take many times what they should."""
+        late = [each for each in self.running.values() if now - each.began > self._patience(each)]
         if not late:
             return
         at = {key: worker for worker, keys in self.client.processing().items() for key in keys}
         for each in late:
             worker = at.get(each.future.key)
             if worker:
-                self._hangs(worker, each.unit)
+                self._hangs(worker, each)
             each.began = now
             if each.tries < TRIES and (worker is None or worker in self.cluster.hanging):
                 each.tries += 1
-                self._submit(each.unit, each.tries)
+                for unit in each.units:
+                    self._submit([unit], each.tries)
 
-    def _hangs(self, worker: str, unit: Unit) -> None:
+    def _hangs(self, worker: str, late: _Try) -> None:
         """It gets no more, as long as there are others."""
         if worker not in self.cluster.hanging and self.cluster.known - self.cluster.hanging - {worker}:
             self.cluster.hanging.add(worker)
-            self.told.say(f"the worker at {worker} hangs in unit {unit.job.id}, which others get now")
+            more = f" or one of {len(late.units) - 1} after it" if len(late.units) > 1 else ""
+            self.told.say(f"the worker at {worker} hangs in unit {late.units[0].job.id}{more}, which others get now")
 
-    def _patience(self, unit: Unit) -> float:
-        return max(HANG_S, (1 + AHEAD) * HANG_TIMES * self.told.expected_s(unit))
+    def _patience(self, late: _Try) -> float:
+        return max(HANG_S, (1 + AHEAD) * HANG_TIMES * sum(self.told.expected_s(unit) for unit in late.units))
 
 
 def _traces_of(units: Sequence[Unit]) -> dict[Path, str]:

@@ -139,10 +139,12 @@ def test_a_study_on_a_cluster_ends_in_the_same_bytes_traces_included(dask: Dask,
     assert table(tmp_path / "there") == table(tmp_path / "here")
 
 
+@pytest.mark.parametrize("task_s", [0.0, 0.02])
 def test_workers_that_die_hang_and_come_cost_no_unit_and_change_no_byte(
-    dask: Dask, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dask: Dask, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_s: float
 ) -> None:
-    """One dies at a quarter, one comes and one hangs at a half."""
+    """One dies at a quarter, one comes and one hangs at a half, with one unit or a few of them."""
+    monkeypatch.setattr(of_cluster, "TASK_S", task_s)
     monkeypatch.setattr(of_cluster, "HANG_S", 3.0)
     monkeypatch.setattr(of_cluster, "FETCH_S", 3.0)
     assert cli.main(["study", str(file), "--out", str(tmp_path / "here")]) == 0
@@ -198,8 +200,9 @@ def test_a_worker_of_another_version_is_refused_by_name(
 
 
 def test_a_worker_of_another_version_that_comes_in_the_middle_gets_nothing(
-    dask: Dask, file: Path, tmp_path: Path
+    dask: Dask, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(of_cluster, "TASK_S", 0.0)
     assert cli.main(["study", str(file), "--out", str(tmp_path / "here")]) == 0
     (tmp_path / "older.py").write_text('import fairlane\nfairlane.__version__ = "0.0.9"\n')
     news: list[str] = []
@@ -234,6 +237,31 @@ def test_a_unit_that_fails_is_named_with_its_worker_and_how_to_run_it_alone(
     assert "to run unit 00" in said and ".given.json; and 39 more failed" in said
     assert (tmp_path / "out" / "units.jsonl").read_text().count("\n") == 40, "the others are done"
     assert not (tmp_path / "out" / "study.parquet").exists()
+
+
+FAILS_AT_SEVEN = """
+from fairlane.backends import program
+def but_seven(given, *more, play=program.play):
+    if given["seed"] == 7:
+        raise MemoryError("no memory for seven")
+    return play(given, *more)
+program.play = but_seven
+"""
+
+
+def test_a_unit_that_workers_fail_at_takes_no_other_of_its_task_with_it(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_cluster, "TASK_S", 10.0)
+    (tmp_path / "seven.py").write_text(FAILS_AT_SEVEN)
+    with cluster(tmp_path) as dask:
+        dask.worker("w", "--preload", str(tmp_path / "seven.py"))
+        assert cli.main(["study", str(file), "--out", str(tmp_path / "out"), "--cluster", dask.address]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "4 workers failed; the last: worker w at tcp://" in said
+    assert ": no memory for seven" in said
+    assert "and 1 more failed" in said
+    assert done(tmp_path / "out") == 38, "all but the seventh of each knob"
 
 
 def test_a_trace_that_is_too_large_to_travel_is_refused(
