@@ -252,6 +252,10 @@ class Cgroup:
         line = self.stat(disk)
         return int(sum(line.get(key, 0) for key in ("rios", "wios", "dios", "oios")))
 
+    def wait_for(self, kind: str, disk: str) -> None:
+        """A request of it is done that counts as this, such as rios."""
+        wait_for(lambda: self.stat(disk).get(kind), f"{self.path} has some {kind}")
+
     def pids(self) -> list[str]:
         return (self.path / "cgroup.procs").read_text().split()
 

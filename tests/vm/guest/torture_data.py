@@ -96,12 +96,13 @@ def flushes_fua_and_discards() -> None:
                 run("blkdiscard", "--offset", str(tail), "--length", str(PART // 2), Path("/dev", disk))
             for fio in fios:
                 fio.finish()
+            cgroups[0].wait_for("rios", disk)  # on a busy machine, they may only begin now
+            cgroups[1].wait_for("dios", disk)
             reader.stop()
             trimmer.stop()
             after = kit.counts(disk)
             grown = {kind: after[kind] - before[kind] for kind in after}
             assert grown["discards"] > 5 and (grown["flushes"] > 5 or not cache), f"what the drive did: {grown}"
-            assert cgroups[1].stat(disk)["dios"] > 0, "discards count for their cgroup"
             print("with" if cache else "without", "a cache:", grown)
             for cgroup in cgroups:
                 cgroup.remove()
