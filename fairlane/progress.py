@@ -78,12 +78,14 @@ class TimeLeft:
             self.parts[name] = part
 
     def finished(self, name: str, took_s: float) -> None:
-        """That unit is finished, and took so many seconds of whoever computed it."""
+        """That unit is finished, and took so many seconds of whoever computed it; 0 if that is not known."""
         work = self.left.pop(name, None)
         self.parts.pop(name, None)
         if work is None:
             return
         self.kinds[work.kind].finished(work, took_s)
+        if not took_s:
+            return
         self.usual.add(work.expected, took_s)
         for trait in enumerate(work.traits):
             self.traits.setdefault(trait, _Sum()).add(work.expected, took_s)
@@ -171,7 +173,8 @@ class _Kind:
 
     def finished(self, work: Work, took_s: float) -> None:
         self.left = max(0.0, self.left - work.expected)
-        self.known.add(work.expected, took_s)
+        if took_s:
+            self.known.add(work.expected, took_s)
 
     @property
     def one(self) -> float:

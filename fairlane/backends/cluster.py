@@ -6,9 +6,11 @@ cannot know:
 - a worker whose simulator is another one must compute nothing: each task says which one it is for, and is refused by a
   worker that has another;
 - a task that takes many times what it should: its units are given to another worker as well, and whoever is first has
-  found what the other would, too. A worker that had such a task gets no more, as long as there are others.
+  found what the other would, too. A worker that had such a task gets no more, as long as there are others;
+- a unit that a worker fails at: it is given to workers that have not failed at it.
 
-Whatever is tried again is tried alone, so that a unit that is at fault takes no other with it, and is named.
+What is tried again is tried alone, and from the second time on one after the other: a unit that its worker dies of
+takes what else that has with it, and is to be told from the others.
 
 What a unit finds does not depend on where, or how often, it was computed.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import tempfile
 import time
@@ -42,9 +45,11 @@ CONNECT_S = 20.0  # for the scheduler to answer
 ANSWER_S = 20.0  # for a worker to say which simulator it has, or to hand over what it found
 WORKERS_S = 600.0  # for a worker to be there, before or in the middle
 TICK_S = 0.5  # between two looks at the workers
-TASK_S = 0.25  # that units of one task should take together, if they are short
+TASK_S, TASK_UNITS = 0.25, 64  # that units of one task should take together, if they are short; and at most so many
+PROTOCOL = 2  # of what is said between here and a worker
 AHEAD = 2  # tasks that a worker has waiting for each that it computes
 HANG_S, HANG_TIMES = 60.0, 10.0  # a task hangs after so long, and so many times what it should take
+SUSPECT = 2  # tries, after which a unit may be the reason
 TRIES = 4  # workers that a unit is given to, if it hangs or fails for another reason than what is in it
 FETCHERS, FETCH_S = 8, 20.0  # results on their way here at once, and how long one may take
 TRACES_MAX = 64 << 20  # bytes of one trace that travel to workers
@@ -54,16 +59,28 @@ LOST = "what is done is kept, and the same command goes on from there"
 # --- On a worker ---
 
 
-def here() -> tuple[str, str]:
-    """This worker's name, and its simulator."""
+# Nothing is raised here: when a traceback cannot be pickled, Dask's client does not take the exception either, and
+# waits for ever.
+
+
+def here() -> tuple[str, str] | str:
+    """This worker's name, and its simulator; a sentence, if it has none."""
+    try:
+        return _name(), simulator()
+    except Exception as error:
+        return str(error) or type(error).__name__
+
+
+def _name() -> str:
     worker = distributed.get_worker()
-    return f"worker {worker.name} at {worker.address}", _simulator()
+    return f"worker {worker.name} at {worker.address}"
 
 
 @cache
-def _simulator() -> str:
+def simulator() -> str:
+    """What must be alike here and on a worker."""
     program.build()
-    return program.identity()
+    return f"{program.identity()}, protocol {PROTOCOL}"
 
 
 _traces: dict[str, bytes] = {}  # that this worker has got
@@ -73,19 +90,25 @@ def keep(name: str, data: bytes) -> None:
     _traces[name] = data
 
 
-def compute(simulator: str, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | str | None:
+def compute(wanted: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, list[dict[str, Any] | str] | None]:
     """Run what is given, with traces that this worker has got under these names, by that simulator.
 
-    A sentence, if this worker fails at it; None if its simulator is another. Nothing is raised: when a traceback cannot
-    be pickled, Dask's client does not take the exception either, and waits for ever.
+    This worker's address, and what was found. A sentence in the place of what this worker fails at; None if its
+    simulator is another.
     """
-    where, mine = here()
-    if mine != simulator:
-        return None
+    address = distributed.get_worker().address
     try:
-        return [{**vars(_compute(each)), "where": where} for each in given]
+        mine = simulator()
     except Exception as error:
-        return f"{where}: {str(error) or type(error).__name__}"
+        return address, [f"{_name()}: {str(error) or type(error).__name__}"] * len(given)
+    return address, [_found(each) for each in given] if mine == wanted else None
+
+
+def _found(given: Mapping[str, Any]) -> dict[str, Any] | str:
+    try:
+        return {**vars(_compute(given)), "where": _name()}
+    except Exception as error:
+        return f"{_name()}: {str(error) or type(error).__name__}"
 
 
 def _compute(given: Mapping[str, Any]) -> Played:
@@ -108,18 +131,24 @@ def _other(where: str, its: str, ours: str) -> str:
 # --- On the machine that asks ---
 
 
-class OtherVersionError(Exception):
-    """The worker's simulator is another one."""
+@dataclass(eq=False)
+class _Open:
+    """A unit that is not finished."""
+
+    unit: Unit
+    tries: int = 0
+    failed_at: set[str] = field(default_factory=set)  # workers
 
 
 @dataclass
-class _Try:
-    """A task on a worker."""
-
-    units: Sequence[Unit]
+class _Task:
+    units: Sequence[_Open]
     future: Any
     began: float
-    tries: int
+    suspect: bool
+
+
+Outcome = tuple[str, list[dict[str, Any] | str] | None] | Exception
 
 
 @dataclass
@@ -159,11 +188,12 @@ class _Session:
 
     def __init__(self, cluster: Cluster, client: Any, units: Sequence[Unit], told: Told) -> None:
         self.cluster, self.client, self.told, self.clock = cluster, client, told, cluster.clock
-        self.simulator = program.identity()
-        self.waiting = deque((unit, 1) for unit in units)
-        self.running: dict[str, _Try] = {}  # by the task's key
-        self.left = {unit.job.id for unit in units}
-        self.ended: SimpleQueue[tuple[str, list[Played] | Exception]] = SimpleQueue()  # a task's key, and its end
+        self.simulator = simulator()
+        self.left = {unit.job.id: _Open(unit) for unit in units}
+        self.waiting = deque(self.left.values())
+        self.suspects: deque[_Open] = deque()  # wait, too
+        self.running: dict[str, _Task] = {}  # by its key
+        self.ended: SimpleQueue[tuple[str, Outcome]] = SimpleQueue()  # a task's key, and what became of it
         # What was found is fetched by threads: one that waits for a worker that is gone must not hold up the others.
         self.fetching = ThreadPoolExecutor(FETCHERS, "fairlane-fetch")
         self.traces = _traces_of(units)
@@ -179,7 +209,9 @@ class _Session:
             while self.left:
                 room = self._look()
                 while self.waiting and len(self.running) < room:
-                    self._submit(*self._next())
+                    self._submit(self._next())
+                if self.suspects and room and not any(task.suspect for task in self.running.values()):
+                    self._submit([self.suspects.popleft()])
                 with suppress(Empty):
                     yield from self._take(*self.ended.get(timeout=TICK_S))
         finally:
@@ -208,13 +240,15 @@ class _Session:
         answers = {each: self.client.submit(here, workers=[each], pure=False) for each in workers}
         for worker, answer in answers.items():
             try:
-                where, its = answer.result(timeout=ANSWER_S)
+                said = answer.result(timeout=ANSWER_S)
             except TimeoutError:
                 continue
-            except Exception as error:  # whatever it failed with
-                why = f"{str(error) or type(error).__name__}"
-                self._refuse(worker, f"the worker at {worker} cannot simulate ({why}); install the same wheel there")
+            except Exception as error:  # such as that there is no fairlane
+                said = str(error) or type(error).__name__
+            if isinstance(said, str):
+                self._refuse(worker, f"the worker at {worker} cannot simulate ({said}); install the same wheel there")
                 continue
+            where, its = said
             if its == self.simulator:
                 self._hand_over(worker)
             else:
@@ -274,28 +308,35 @@ class _Session:
 
     # --- Units ---
 
-    def _next(self) -> tuple[list[Unit], int]:
-        """Of those that wait: one that is tried again, or as many as are short; and how many tries that makes."""
-        unit, tries = self.waiting.popleft()
-        units, takes = [unit], self.told.expected_s(unit)
-        while tries == 1 and self.waiting and self.waiting[0][1] == 1:
-            takes += self.told.expected_s(self.waiting[0][0])
+    def _next(self) -> list[_Open]:
+        """Of those that wait: one that is tried again, or as many as are short and leave some for everybody."""
+        units = [self.waiting.popleft()]
+        most = min(TASK_UNITS, math.ceil(len(self.left) / self.room))
+        takes = self.told.expected_s(units[0].unit)
+        while not units[0].tries and self.waiting and not self.waiting[0].tries and len(units) < most:
+            takes += self.told.expected_s(self.waiting[0].unit)
             if takes > TASK_S:
                 break
-            units.append(self.waiting.popleft()[0])
-        return units, tries
+            units.append(self.waiting.popleft())
+        return units
 
-    def _submit(self, units: Sequence[Unit], tries: int) -> None:
+    def _submit(self, units: Sequence[_Open]) -> None:
+        units = [each for each in units if each.unit.job.id in self.left]  # another worker may have had it, too
+        if not units:
+            return
+        for each in units:
+            each.tries += 1
+        workers = self.cluster.known - self.cluster.hanging
         self.count += 1
         future = self.client.submit(
             compute,
             self.simulator,
-            [self._given(unit) for unit in units],
-            key=f"fairlane-{os.getpid()}-{self.count}-{units[0].name}",
-            workers=sorted(self.cluster.known - self.cluster.hanging),
+            [self._given(each.unit) for each in units],
+            key=f"fairlane-{os.getpid()}-{self.count}-{units[0].unit.name}",
+            workers=sorted(workers - units[0].failed_at or workers),
             pure=False,
         )
-        self.running[future.key] = _Try(units, future, self.clock(), tries)
+        self.running[future.key] = _Task(units, future, self.clock(), units[0].tries > SUSPECT)
         future.add_done_callback(self._fetch)
 
     def _given(self, unit: Unit) -> dict[str, Any]:
@@ -311,82 +352,97 @@ class _Session:
 
         def fetched() -> None:
             try:
-                found = future.result(timeout=FETCH_S)
-                if found is None:
-                    raise OtherVersionError
-                if isinstance(found, str):
-                    raise RuntimeError(found)
-                self.ended.put((future.key, [Played(**each) for each in found]))
-            except Exception as error:  # whatever a worker, or Dask, failed with
+                self.ended.put((future.key, future.result(timeout=FETCH_S)))
+            except Exception as error:  # whatever Dask failed with
                 self.ended.put((future.key, error))
 
         with suppress(RuntimeError):  # nobody wants it any more
             self.fetching.submit(fetched)
 
-    def _take(self, key: str, outcome: list[Played] | Exception) -> Iterator[tuple[Unit, Played]]:
+    def _take(self, key: str, outcome: Outcome) -> Iterator[tuple[Unit, Played]]:
         """What became of a task."""
-        mine = self.running.pop(key, None)
-        if mine is None:
+        task = self.running.pop(key, None)
+        if task is None:
             return
-        found: Sequence[Played | None] = outcome if isinstance(outcome, list) else self._failed(mine, outcome)
-        for unit, played in zip(mine.units, found, strict=True):
-            if unit.job.id not in self.left:
-                continue
-            if played is None or (played.status < 0 and mine.tries < TRIES):
-                self.waiting.appendleft((unit, mine.tries + 1))
-                continue
-            self.left.discard(unit.job.id)
-            yield unit, played
-        useless = [
-            key for key, each in self.running.items() if not any(unit.job.id in self.left for unit in each.units)
-        ]
-        if useless:
-            self.client.cancel([self.running.pop(key).future for key in useless])
+        if isinstance(outcome, Exception):
+            address, found = "", self._failed(task, outcome)
+        else:
+            address, answers = outcome
+            if answers is None:  # it came a moment ago, in the place of one that we knew
+                self.cluster.known.discard(address)
+                self.looked = float("-inf")
+                answers = [f"the worker at {address} has another version"] * len(task.units)
+            found = [one if isinstance(one, str) else Played(**one) for one in answers]
+        for each, one in zip(task.units, found, strict=True):
+            if each.unit.job.id in self.left:
+                yield from self._end(each, one, address)
 
-    def _failed(self, mine: _Try, error: Exception) -> Sequence[Played | None]:
-        """What a worker, or Dask, failed with. None for each unit that other workers are to compute."""
-        again = [None] * len(mine.units)
-        alone = len(mine.units) == 1
-        if isinstance(error, distributed.KilledWorker):
-            died = f"{error.allowed_failures + 1} workers died of it, the last {error.last_worker.address}"
-            return [Played(1, [died])] if alone else again
-        if isinstance(error, OtherVersionError | ImportError | AttributeError):  # a worker that came a moment ago
-            self.looked = float("-inf")
-            return again
+    def _end(self, each: _Open, found: Played | str, address: str) -> Iterator[tuple[Unit, Played]]:
+        """What became of a unit on that worker; a sentence, if it is the worker that failed."""
+        at_it = [key for key, task in self.running.items() if each in task.units] if each.tries > 1 else []
+        if isinstance(found, str) or found.status < 0:
+            each.failed_at.add(address)
+            if at_it:
+                return
+            if each.tries < SUSPECT:
+                self.waiting.appendleft(each)
+                return
+            if each.tries < TRIES:
+                self.suspects.append(each)
+                return
+        del self.left[each.unit.job.id]
+        ended = [key for key in at_it if not any(other.unit.job.id in self.left for other in self.running[key].units)]
+        if ended:
+            self.client.cancel([self.running.pop(key).future for key in ended])
+        yield each.unit, Played(1, [f"{TRIES} workers failed; the last: {found}"]) if isinstance(found, str) else found
+
+    def _failed(self, task: _Task, error: Exception) -> Sequence[Played | str]:
+        """What Dask says of a task that has no outcome: for each of its units."""
         if self.client.status != "running":
             raise self._lost() from error
+        why: Played | str = str(error) or type(error).__name__
+        if isinstance(error, distributed.KilledWorker):
+            why = f"{error.allowed_failures + 1} workers died of it, the last {error.last_worker.address}"
+            if len(task.units) == 1:
+                why = Played(1, [why])
         if isinstance(error, TimeoutError):  # whoever has what was found does not hand it over
-            for worker in self.client.who_has([mine.future]).get(mine.future.key, ()):
-                self._hangs(worker, mine)
-        if mine.tries < TRIES or not alone:
-            return again
-        return [Played(1, [f"{TRIES} workers failed; the last: {str(error) or type(error).__name__}"])]
+            for worker in self.client.who_has([task.future]).get(task.future.key, ()):
+                self._hangs(worker, task)
+        return [why] * len(task.units)
 
     def _give_away(self, now: float) -> None:
         """To other workers: units of tasks that take many times what they should."""
-        late = [each for each in self.running.values() if now - each.began > self._patience(each)]
+        late = [
+            (key, task)
+            for key, task in self.running.items()
+            if now - task.began > HANG_S and now - task.began > self._patience(task)
+        ]
         if not late:
             return
         at = {key: worker for worker, keys in self.client.processing().items() for key in keys}
-        for each in late:
-            worker = at.get(each.future.key)
-            if worker:
-                self._hangs(worker, each)
-            each.began = now
-            if each.tries < TRIES and (worker is None or worker in self.cluster.hanging):
-                each.tries += 1
-                for unit in each.units:
-                    self._submit([unit], each.tries)
+        for key, task in late:
+            task.began = now
+            worker = at.get(key)
+            if worker is None:  # those that it was for are gone
+                self.client.cancel([task.future])
+                self.ended.put((key, RuntimeError("no worker lived through it")))
+                continue
+            self._hangs(worker, task)
+            if worker in self.cluster.hanging:
+                for each in task.units:
+                    if each.tries < TRIES:
+                        self._submit([each])
 
-    def _hangs(self, worker: str, late: _Try) -> None:
+    def _hangs(self, worker: str, task: _Task) -> None:
         """It gets no more, as long as there are others."""
         if worker not in self.cluster.hanging and self.cluster.known - self.cluster.hanging - {worker}:
             self.cluster.hanging.add(worker)
-            more = f" or one of {len(late.units) - 1} after it" if len(late.units) > 1 else ""
-            self.told.say(f"the worker at {worker} hangs in unit {late.units[0].job.id}{more}, which others get now")
+            more = f" and {len(task.units) - 1} more" if len(task.units) > 1 else ""
+            unit = task.units[0].unit.job.id
+            self.told.say(f"the worker at {worker} does not answer for unit {unit}{more}, which others get now")
 
-    def _patience(self, late: _Try) -> float:
-        return max(HANG_S, (1 + AHEAD) * HANG_TIMES * sum(self.told.expected_s(unit) for unit in late.units))
+    def _patience(self, task: _Task) -> float:
+        return max(HANG_S, (1 + AHEAD) * HANG_TIMES * sum(self.told.expected_s(each.unit) for each in task.units))
 
 
 def _traces_of(units: Sequence[Unit]) -> dict[Path, str]:

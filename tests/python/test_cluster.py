@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,12 +139,13 @@ def test_a_study_on_a_cluster_ends_in_the_same_bytes_traces_included(dask: Dask,
     assert table(tmp_path / "there") == table(tmp_path / "here")
 
 
-@pytest.mark.parametrize("task_s", [0.0, 0.02])
+@pytest.mark.parametrize("task_s", [0.0, 0.1])
 def test_workers_that_die_hang_and_come_cost_no_unit_and_change_no_byte(
     dask: Dask, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_s: float
 ) -> None:
     """One dies at a quarter, one comes and one hangs at a half, with one unit or a few of them."""
     monkeypatch.setattr(of_cluster, "TASK_S", task_s)
+    sizes = task_sizes(monkeypatch)
     monkeypatch.setattr(of_cluster, "HANG_S", 3.0)
     monkeypatch.setattr(of_cluster, "FETCH_S", 3.0)
     assert cli.main(["study", str(file), "--out", str(tmp_path / "here")]) == 0
@@ -167,6 +168,7 @@ def test_workers_that_die_hang_and_come_cost_no_unit_and_change_no_byte(
     assert study.write_table(what).read_bytes() == table(tmp_path / "here")
     units = [json.loads(line)[0] for line in (tmp_path / "there" / "units.jsonl").read_text().splitlines()]
     assert sorted(units) == sorted(unit.job.id for unit in what.units), "each once"
+    assert (max(sizes) > 1) == (task_s > 0), sizes
     for name in ("dies", "hangs", "comes"):
         dask.end(name)
 
@@ -239,6 +241,18 @@ def test_a_unit_that_fails_is_named_with_its_worker_and_how_to_run_it_alone(
     assert not (tmp_path / "out" / "study.parquet").exists()
 
 
+def task_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many units each task has that is sent from now on."""
+    sizes, submit = list[int](), of_cluster._Session._submit
+
+    def counted(session: of_cluster._Session, units: Sequence[of_cluster._Open]) -> None:
+        sizes.append(len(units))
+        submit(session, units)
+
+    monkeypatch.setattr(of_cluster._Session, "_submit", counted)
+    return sizes
+
+
 FAILS_AT_SEVEN = """
 from fairlane.backends import program
 def but_seven(given, *more, play=program.play):
@@ -253,6 +267,7 @@ def test_a_unit_that_workers_fail_at_takes_no_other_of_its_task_with_it(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_cluster, "TASK_S", 10.0)
+    sizes = task_sizes(monkeypatch)
     (tmp_path / "seven.py").write_text(FAILS_AT_SEVEN)
     with cluster(tmp_path) as dask:
         dask.worker("w", "--preload", str(tmp_path / "seven.py"))
@@ -262,6 +277,36 @@ def test_a_unit_that_workers_fail_at_takes_no_other_of_its_task_with_it(
     assert ": no memory for seven" in said
     assert "and 1 more failed" in said
     assert done(tmp_path / "out") == 38, "all but the seventh of each knob"
+    assert max(sizes) > 1 and sizes.count(1) >= 6, "the seventh of each knob alone"
+
+
+def test_a_worker_that_fails_at_everything_costs_no_unit(dask: Dask, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text(FAILS_AT_SEVEN.replace('given["seed"] == 7', "True"))
+    dask.worker("never", "--preload", str(tmp_path / "never.py"))
+    wait_for(lambda: dask.there("never"))
+    try:
+        assert cli.main(["study", str(file), "--out", str(tmp_path / "out"), "--cluster", dask.address]) == 0
+    finally:
+        dask.end("never")
+    assert done(tmp_path / "out") == 40
+
+
+@pytest.mark.long
+def test_a_unit_that_no_worker_lives_through_is_named(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is started again by Dask each time, at another port."""
+    monkeypatch.setattr(of_cluster, "HANG_S", 5.0)
+    file.write_text(STUDY.replace('"none", ', ""))
+    deadly = FAILS_AT_SEVEN.replace('raise MemoryError("no memory for seven")', "import os; os._exit(1)")
+    (tmp_path / "deadly.py").write_text(deadly)
+    with cluster(tmp_path) as dask:
+        words = ("worker", dask.address, "--nthreads", "1", "--no-dashboard", "--preload", str(tmp_path / "deadly.py"))
+        dask.start("w", *words)
+        assert cli.main(["study", str(file), "--out", str(tmp_path / "out"), "--cluster", dask.address]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "no worker lived through it" in said or "workers died of it" in said
+    assert done(tmp_path / "out") == 19, "the others are done"
 
 
 def test_a_trace_that_is_too_large_to_travel_is_refused(
@@ -292,8 +337,9 @@ def test_a_cluster_without_workers_is_said(
 
 
 def test_a_scheduler_that_dies_loses_nothing_that_is_done(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(of_cluster, "TASK_S", 0.0)
     with cluster(tmp_path, 1) as mortal:
 
         def ends() -> None:
