@@ -75,8 +75,9 @@ def run(checkout: Path, out: Path, args: argparse.Namespace) -> tuple[list[str],
             modules=None if args.without else kernels.build_modules(kernel),
             on_line=on_line,
         )
-    if finished.status > 1:
-        raise FairlaneError(f"{shlex.join(guest)} ended with exit status {finished.status}")
+    if finished.status > 1 or not any(ENDED.search(line) for line in said):
+        last = "\n".join(finished.console[-20:])
+        raise FairlaneError(f"{shlex.join(guest)} ended with exit status {finished.status}; the VM said last:\n{last}")
     return said, finished.bad_dmesg
 
 

@@ -185,13 +185,13 @@ def run(*argv: str | Path) -> str:
 
 @contextlib.contextmanager
 def mapped(name: str, table: str) -> Iterator[Path]:
-    """A device of the device mapper's; no udev is there to wait for."""
+    """A device of the device mapper's; udev, if there is one, is not waited for."""
     os.environ["DM_DISABLE_UDEV"] = "1"
     run("dmsetup", "create", name, "--table", table)
     try:
         yield Path("/dev/mapper", name)
     finally:
-        run("dmsetup", "remove", name)
+        run("dmsetup", "remove", "--retry", name)  # where there is one, it may be looking at the device
 
 
 def log_after(since: str, what: str) -> list[str]:
