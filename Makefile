@@ -49,8 +49,8 @@ help:
 	@sed -n "s/^# make /  make /p" Makefile
 
 # Kernels that are fetched, and modules that are built for them, while .venv is made.
-demo: AHEAD := 6.1
-test test-vm: AHEAD := $(KERNELS)
+demo: AHEAD := own
+test test-vm: AHEAD := booted
 
 demo: $(READY)
 	$(BIN)/fairlane demo

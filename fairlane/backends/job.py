@@ -153,7 +153,7 @@ class Backend(ABC):
         """Refuse names of knobs that there are not, or not here, and none at all."""
         knobs.check_names(names)
         if not names:
-            raise FairlaneError(f"--knobs names none; valid are {', '.join(self.knobs)}")
+            raise FairlaneError(f"--knobs is empty; valid are {', '.join(self.knobs)}")
 
     @property
     @abstractmethod

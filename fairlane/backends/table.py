@@ -31,7 +31,7 @@ def named(on: str, options: Options | None = None, *, drive: bool = False) -> Ba
     asked = options or Options()
     for option, about in OPTIONS.items():
         if getattr(asked, option) and option not in backend.options:
-            raise FairlaneError(f"{about}; it says nothing with --on {on}")
+            raise FairlaneError(f"{about}; it has no effect with --on {on}")
     return backend(place or None, asked)
 
 

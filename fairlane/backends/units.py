@@ -109,7 +109,7 @@ def _steps(units: Sequence[Unit]) -> dict[int, str]:
 def _step(same: Sequence[Simulation]) -> str:
     scenario, count = same[0].scenario, len(same)
     names = dict.fromkeys(what.job.variant.name for what in same)
-    what = f"{' and '.join(names)} on a simulated {same[0].drive.name}"
+    what = f"{', '.join(names)} on a simulated {same[0].drive.name}"
     runs = f"{count} runs of" if count > 1 else "a run of"
     cores = f"{scenario.cores} core{'s' * (scenario.cores > 1)}"
     return f"{what} with {cores}, {runs} {scenario.warmup + scenario.seconds:g} simulated s"

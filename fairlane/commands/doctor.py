@@ -68,7 +68,7 @@ def _lab() -> Iterator[Check]:
         yield Check(f"modules {kernel.version}", built, detail, "make modules", needed=False)
     lab = lab_kernel.cached()
     detail = lab.release if lab else "not built; only --kernel lab, and knobs that Debian's kernels lack, need it"
-    yield Check("lab kernel", lab is not None, detail, "fairlane kernel build (5 min)", needed=False)
+    yield Check("lab kernel", lab is not None, detail, "fairlane kernel build (5 to 10 min)", needed=False)
     checkers = [recipe.name for recipe in lab_kernel.CHECKERS if lab_kernel.cached(recipe)]
     detail = ", ".join(checkers) or "not built; only pytest -m checked needs them"
     yield Check(
@@ -133,6 +133,6 @@ def main(args: argparse.Namespace) -> int:
     else:
         out = terminal.console()
         for line in found:
-            word = "ok" if line.ok else "missing" if line.needed else "later"
+            word = "ok" if line.ok else "missing" if line.needed else "note"
             out.print(f"{word:8} {line.name:22} {line.detail}{'' if line.ok else f'  ->  {line.todo}'}", markup=False)
     return 2 if any(line.needed and not line.ok for line in found) else 0

@@ -151,7 +151,7 @@ class Results:
             data = json.loads(path.read_text())
         except OSError as error:
             raise FairlaneError(
-                f"{path}: cannot be read ({error.strerror}); give a folder that `fairlane run --out` wrote"
+                f"{path}: cannot be read ({error.strerror}); give a folder that `fairlane run` or `bench` wrote"
             ) from error
         except ValueError as error:
             raise FairlaneError(f"{path}: not JSON ({error}); {todo}") from error

@@ -63,7 +63,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise FairlaneError(f"{path}: cannot be read as {what}: {error.strerror}") from error
+        raise FairlaneError(f"{path}: cannot be read as {what}: {error.strerror}; give the path of one") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FairlaneError(f"{path}: not valid TOML: {error}") from error
 

@@ -163,7 +163,7 @@ def _drives(release: str, root: Path) -> Iterator[Check]:
             if (name := sysfs.chosen(sysfs.said(folder / place / "scheduler") or ""))
         ]
         scheduler = next((name for name in chosen if name != "none"), "none")
-        detail = f"{model}, {queues} hardware queues, {scheduler}"
+        detail = f"{model}, {queues} hardware queue{'s' * (queues != 1)}, {scheduler}"
         if device in failed:
             detail += f"; {failed[device].scheduler} has failed on it"
             todo = "fairlane report-bug, and send what it writes"

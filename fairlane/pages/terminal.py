@@ -143,7 +143,7 @@ def _title(found: Results, fair: bool) -> str:
     where = found.backend + (f" ({found.accel.upper()})" if found.accel else "")
     where += f", Linux {found.kernel}" if found.kernel else f" of {found.device.get('profile')}"
     costs = ", by cost" if found.runs and by_cost(found.runs[0]) else ""
-    return f"{found.scenario} on {where}; a tenant's share as received{costs}{', below the one wanted' if fair else ''}"
+    return f"{found.scenario} on {where}; shares received{costs}{', those wanted in the heading' if fair else ''}"
 
 
 def _column(row: Point, names: Sequence[str], writes: bool) -> dict[str, str]:
@@ -190,7 +190,11 @@ def verdict(found: Found, out: Console) -> None:
     """The marks of every knob, what they rest on, and the advice."""
     styles = {GOOD: "green", FAIR: "yellow", BAD: "red"}
     table = Table(
-        title="Which knob isolates", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+        title="Which knob isolates this drive?",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     table.add_column("knob", no_wrap=True)
     for part in found.evidence.parts:

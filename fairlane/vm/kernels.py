@@ -359,9 +359,10 @@ def _sources_digest(kernel: Kernel) -> str:
 
 
 def main(versions: list[str]) -> int:
-    """`make modules`: print where the modules for each version are."""
+    """`make modules`: print where the modules for each version are. own and booted name some of them."""
+    named = {"own": (supported.own(),), "booted": supported.booted()}
     try:
-        for version in versions or supported.booted():
+        for version in [each for name in versions or ["booted"] for each in named.get(name, (name,))]:
             print(build_modules(ensure(version)))
     except FairlaneError as error:
         to_stderr(f"fairlane: {error}")

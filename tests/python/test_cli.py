@@ -102,7 +102,7 @@ def test_several_scenarios_get_a_folder_each(tmp_path: Path, capsys: pytest.Capt
     [
         (["run", "nothing.toml"], "nothing.toml: cannot be read"),
         (["run", FIG1, "--knobs", "cfq"], "unknown knob 'cfq'"),
-        (["run", FIG1, "--knobs", ""], "names none"),
+        (["run", FIG1, "--knobs", ""], "--knobs is empty"),
         (["run", FIG1, "--on", "moon"], "valid are vm, host:DEV"),
         (["run", FIG1, "--on", "host:"], "valid are vm, host:DEV"),
         (["run", FIG1, "--on", "host:nothing", "--knobs", "none"], "no block device 'nothing'"),
@@ -161,9 +161,9 @@ def test_two_scenarios_of_one_name_are_refused(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("option", ["--kernel=6.12", "--destroy-data=nvme0n1"])
-def test_an_option_that_says_nothing_here_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_without_effect_here_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", FIG1, "--on", "sim", option]) == 2
-    assert "says nothing with --on sim" in capsys.readouterr().err
+    assert "has no effect with --on sim" in capsys.readouterr().err
 
 
 def test_a_folder_of_runs_makes_one_report(backend: Backend, tmp_path: Path) -> None:

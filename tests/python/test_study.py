@@ -173,4 +173,4 @@ def test_a_knob_that_a_drive_cannot_have_has_no_figures_there(file: Path, tmp_pa
 
 def test_a_cluster_is_only_for_simulated_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--on", "vm", "--cluster", "tcp://x:1"]) == 2
-    assert "--cluster is where simulated runs are computed; it says nothing with --on vm" in capsys.readouterr().err
+    assert "--cluster is where simulated runs are computed; it has no effect with --on vm" in capsys.readouterr().err

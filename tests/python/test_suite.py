@@ -411,7 +411,7 @@ def test_to_ask_for_nothing_is_refused_and_leaves_nothing(
     nothing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "x"
-    for option, why in (("--suite", "--suite names no part; valid are d1"), ("--knobs", "--knobs names none; valid")):
+    for option, why in (("--suite", "--suite names no part; valid are d1"), ("--knobs", "--knobs is empty; valid")):
         assert why in says(capsys, option, nothing, "--on", "sim", "--out", str(out))
     assert not out.exists()
 
