@@ -21,14 +21,12 @@ import hashlib
 import logging
 import math
 import os
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -36,7 +34,7 @@ from typing import Any
 import distributed
 
 from fairlane import proc
-from fairlane.backends import program
+from fairlane.backends import on_worker
 from fairlane.backends.program import Played
 from fairlane.backends.units import Told, Unit
 from fairlane.errors import FairlaneError
@@ -46,7 +44,6 @@ ANSWER_S = 20.0  # for a worker to say which simulator it has, or to hand over w
 WORKERS_S = 600.0  # for a worker to be there, before or in the middle
 TICK_S = 0.5  # between two looks at the workers
 TASK_S, TASK_UNITS = 0.25, 64  # that units of one task should take together, if they are short; and at most so many
-PROTOCOL = 2  # of what is said between here and a worker
 AHEAD = 2  # tasks that a worker has waiting for each that it computes
 HANG_S, HANG_TIMES = 60.0, 10.0  # a task hangs after so long, and so many times what it should take
 SUSPECT = 2  # tries, after which a unit may be the reason
@@ -54,81 +51,6 @@ TRIES = 4  # workers that a unit is given to, if it hangs or fails for another r
 FETCHERS, FETCH_S = 8, 20.0  # results on their way here at once, and how long one may take
 TRACES_MAX = 64 << 20  # bytes of one trace that travel to workers
 LOST = "what is done is kept, and the same command goes on from there"
-
-
-# --- On a worker ---
-
-
-# Nothing is raised here: when a traceback cannot be pickled, Dask's client does not take the exception either, and
-# waits for ever.
-
-
-def here() -> tuple[str, str] | str:
-    """This worker's name, and its simulator; a sentence, if it has none."""
-    try:
-        return _name(), simulator()
-    except Exception as error:
-        return str(error) or type(error).__name__
-
-
-def _name() -> str:
-    worker = distributed.get_worker()
-    return f"worker {worker.name} at {worker.address}"
-
-
-@cache
-def simulator() -> str:
-    """What must be alike here and on a worker."""
-    program.build()
-    return f"{program.identity()}, protocol {PROTOCOL}"
-
-
-_traces: dict[str, bytes] = {}  # that this worker has got
-
-
-def keep(name: str, data: bytes) -> None:
-    _traces[name] = data
-
-
-def compute(wanted: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, list[dict[str, Any] | str] | None]:
-    """Run what is given, with traces that this worker has got under these names, by that simulator.
-
-    This worker's address, and what was found. A sentence in the place of what this worker fails at; None if its
-    simulator is another.
-    """
-    address = distributed.get_worker().address
-    try:
-        mine = simulator()
-    except Exception as error:
-        return address, [f"{_name()}: {str(error) or type(error).__name__}"] * len(given)
-    return address, [_found(each) for each in given] if mine == wanted else None
-
-
-def _found(given: Mapping[str, Any]) -> dict[str, Any] | str:
-    try:
-        return {**vars(_compute(given)), "where": _name()}
-    except Exception as error:
-        return f"{_name()}: {str(error) or type(error).__name__}"
-
-
-def _compute(given: Mapping[str, Any]) -> Played:
-    with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
-        tenants = []
-        for tenant in given["tenants"]:
-            if "trace" in tenant:
-                file = Path(folder) / tenant["trace"]
-                file.write_bytes(_traces[tenant["trace"]])
-                tenants.append({**tenant, "trace": str(file)})
-            else:
-                tenants.append(tenant)
-        return program.play({**given, "tenants": tenants}, Path(folder), "unit")
-
-
-def _other(where: str, its: str, ours: str) -> str:
-    return f"{where} has fairlane {its}, not {ours}; install the same wheel there"
-
-
-# --- On the machine that asks ---
 
 
 @dataclass(eq=False)
@@ -188,7 +110,7 @@ class _Session:
 
     def __init__(self, cluster: Cluster, client: Any, units: Sequence[Unit], told: Told) -> None:
         self.cluster, self.client, self.told, self.clock = cluster, client, told, cluster.clock
-        self.simulator = simulator()
+        self.simulator = on_worker.simulator()
         self.left = {unit.job.id: _Open(unit) for unit in units}
         self.waiting = deque(self.left.values())
         self.suspects: deque[_Open] = deque()  # wait, too
@@ -237,7 +159,7 @@ class _Session:
 
     def _ask(self, workers: set[str]) -> None:
         """Which simulator those have. One that does not answer is asked again at the next look."""
-        answers = {each: self.client.submit(here, workers=[each], pure=False) for each in workers}
+        answers = {each: self.client.submit(on_worker.here, workers=[each], pure=False) for each in workers}
         for worker, answer in answers.items():
             try:
                 said = answer.result(timeout=ANSWER_S)
@@ -257,7 +179,7 @@ class _Session:
     def _hand_over(self, worker: str) -> None:
         """All traces, before its first unit: no worker waits for another that has one."""
         sent = [
-            self.client.submit(keep, name, path.read_bytes(), workers=[worker], pure=False)
+            self.client.submit(on_worker.keep, name, path.read_bytes(), workers=[worker], pure=False)
             for path, name in self.traces.items()
         ]
         with suppress(Exception):  # one that does not take them is asked again at the next look
@@ -329,7 +251,7 @@ class _Session:
         workers = self.cluster.known - self.cluster.hanging
         self.count += 1
         future = self.client.submit(
-            compute,
+            on_worker.compute,
             self.simulator,
             [self._given(each.unit) for each in units],
             key=f"fairlane-{os.getpid()}-{self.count}-{units[0].unit.name}",
@@ -443,6 +365,10 @@ class _Session:
 
     def _patience(self, task: _Task) -> float:
         return max(HANG_S, (1 + AHEAD) * HANG_TIMES * sum(self.told.expected_s(each.unit) for each in task.units))
+
+
+def _other(where: str, its: str, ours: str) -> str:
+    return f"{where} has fairlane {its}, not {ours}; install the same wheel there"
 
 
 def _traces_of(units: Sequence[Unit]) -> dict[Path, str]:
