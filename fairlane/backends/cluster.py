@@ -327,7 +327,7 @@ class _Session:
             why = f"{error.allowed_failures + 1} workers died of it, the last {error.last_worker.address}"
             if len(task.units) == 1:
                 why = Played(1, [why])
-        if isinstance(error, TimeoutError):  # whoever has what was found does not hand it over
+        if isinstance(error, TimeoutError) and task.future.status == "finished":  # who has it does not hand it over
             for worker in self.client.who_has([task.future]).get(task.future.key, ()):
                 self._hangs(worker, task)
         return [why] * len(task.units)
@@ -337,7 +337,7 @@ class _Session:
         late = [
             (key, task)
             for key, task in self.running.items()
-            if now - task.began > HANG_S and now - task.began > self._patience(task)
+            if now - task.began > HANG_S and now - task.began > self._patience(task) and not task.future.done()
         ]
         if not late:
             return
@@ -356,12 +356,15 @@ class _Session:
                         self._submit([each])
 
     def _hangs(self, worker: str, task: _Task) -> None:
-        """It gets no more, as long as there are others."""
-        if worker not in self.cluster.hanging and self.cluster.known - self.cluster.hanging - {worker}:
-            self.cluster.hanging.add(worker)
-            more = f" and {len(task.units) - 1} more" if len(task.units) > 1 else ""
-            unit = task.units[0].unit.job.id
-            self.told.say(f"the worker at {worker} does not answer for unit {unit}{more}, which others get now")
+        """It gets no more, as long as there are others. Where all seem to hang, those that did before may try again."""
+        if worker in self.cluster.hanging or not self.cluster.known - {worker}:
+            return
+        if not self.cluster.known - self.cluster.hanging - {worker}:
+            self.cluster.hanging.clear()
+        self.cluster.hanging.add(worker)
+        more = f" and {len(task.units) - 1} more" if len(task.units) > 1 else ""
+        unit = task.units[0].unit.job.id
+        self.told.say(f"the worker at {worker} does not answer for unit {unit}{more}, which others get now")
 
     def _patience(self, task: _Task) -> float:
         return max(HANG_S, (1 + AHEAD) * HANG_TIMES * sum(self.told.expected_s(each.unit) for each in task.units))
