@@ -81,6 +81,18 @@ def cluster(folder: Path, workers: int = 0) -> Iterator[Dask]:
             dask.end(name)
 
 
+@contextmanager
+def worker_that_loads(dask: Dask, name: str, file: Path, text: str) -> Iterator[None]:
+    """One more worker, which loads that file first."""
+    file.write_text(text)
+    dask.worker(name, "--preload", str(file))
+    wait_for(lambda: dask.there(name))
+    try:
+        yield
+    finally:
+        dask.end(name)
+
+
 def wait_for(what: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
     while not what():
@@ -185,16 +197,14 @@ def test_the_bench_on_a_cluster_finds_the_same(dask: Dask, tmp_path: Path, monke
         assert (tmp_path / "there" / "units" / one.name).read_bytes() == one.read_bytes()
 
 
+OLDER = 'import fairlane\nfairlane.__version__ = "0.0.9"\n'
+
+
 def test_a_worker_of_another_version_is_refused_by_name(
     dask: Dask, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "older.py").write_text('import fairlane\nfairlane.__version__ = "0.0.9"\n')
-    dask.worker("old", "--preload", str(tmp_path / "older.py"))
-    wait_for(lambda: dask.there("old"))
-    try:
+    with worker_that_loads(dask, "old", tmp_path / "older.py", OLDER):
         assert cli.main(["study", str(file), "--out", str(tmp_path / "out"), "--cluster", dask.address]) == 2
-    finally:
-        dask.end("old")
     said = capsys.readouterr().err.splitlines()[-1]
     assert "worker old at tcp://" in said
     assert "has fairlane 0.0.9 (" in said and "install the same wheel there" in said
@@ -206,7 +216,7 @@ def test_a_worker_of_another_version_that_comes_in_the_middle_gets_nothing(
 ) -> None:
     monkeypatch.setattr(of_cluster, "TASK_S", 0.0)
     assert cli.main(["study", str(file), "--out", str(tmp_path / "here")]) == 0
-    (tmp_path / "older.py").write_text('import fairlane\nfairlane.__version__ = "0.0.9"\n')
+    (tmp_path / "older.py").write_text(OLDER)
     news: list[str] = []
     come = threading.Event()
 
@@ -281,13 +291,9 @@ def test_a_unit_that_workers_fail_at_takes_no_other_of_its_task_with_it(
 
 
 def test_a_worker_that_fails_at_everything_costs_no_unit(dask: Dask, file: Path, tmp_path: Path) -> None:
-    (tmp_path / "never.py").write_text(FAILS_AT_SEVEN.replace('given["seed"] == 7', "True"))
-    dask.worker("never", "--preload", str(tmp_path / "never.py"))
-    wait_for(lambda: dask.there("never"))
-    try:
+    never = FAILS_AT_SEVEN.replace('given["seed"] == 7', "True")
+    with worker_that_loads(dask, "never", tmp_path / "never.py", never):
         assert cli.main(["study", str(file), "--out", str(tmp_path / "out"), "--cluster", dask.address]) == 0
-    finally:
-        dask.end("never")
     assert done(tmp_path / "out") == 40
 
 

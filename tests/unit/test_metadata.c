@@ -66,8 +66,10 @@ static void test_metadata_is_never_held_back(void)
 	}
 }
 
-/* More of it than the drive takes at once: it is never held back, but is not all that goes. */
-/* @budget: fairlane's; 0: as much as is of use. */
+/*
+ * More of it than the drive takes at once: it is never held back, but is not all that
+ * goes. @budget: fairlane's; 0: as much as is of use.
+ */
 static void nothing_but_metadata(const struct fl_sched *sched, u64 budget)
 {
 	struct tenant *meta, *other;

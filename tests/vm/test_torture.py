@@ -54,8 +54,14 @@ TORTURES = {
     "on-vssd": ON_VSSD,
     "vssd": ("vssd",),
     "tags": ("tags",),
-    "claims": ("claims",),
+    "claims": (
+        "claims:a_tenant_with_64_groups_gets_its_share_and_no_more,a_reader_of_weight_900_is_not_held_back_by_a_writer,"
+        "pauses_between_large_requests_are_no_gain,writeback_is_shared_by_weight",
+    ),
+    "encrypted": ("claims:writeback_through_encryption_is_shared_by_weight",),
 }
+# What does not hold, and why; now and then, some of it does.
+FAILS = {"encrypted": "dm-crypt's one thread waits for whoever waits (docs/using.md, What to expect)"}
 SMOKE = "smoke:null,null-immediate,qemu-nvme"
 # On kernels that check themselves: a boot takes minutes, so there are few, each with what may share one. Nothing is
 # asked of times there, and each path is taken once or twice (kit.CHECKED).
@@ -107,7 +113,13 @@ BRIEF = (
 PARAMS = [
     *(pytest.param(*which, True, id=f"{'-'.join(which)}-briefly") for which in BRIEF),
     *(
-        pytest.param(kernel, name, False, id=f"{kernel}-{name}", marks=pytest.mark.long)
+        pytest.param(
+            kernel,
+            name,
+            False,
+            id=f"{kernel}-{name}",
+            marks=[pytest.mark.long, *([pytest.mark.xfail(reason=FAILS[name])] if name in FAILS else [])],
+        )
         for kernel in kernels.VERSIONS
         for name in TORTURES
     ),

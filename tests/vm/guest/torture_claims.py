@@ -123,9 +123,12 @@ def pauses_between_large_requests_are_no_gain() -> None:
 
 # --- What kernel threads write for tenants ---
 
-# 64 KiB a request; what is written fits into memory.
+# What is written fits into memory.
 MEMORY = {"size": 192 << 20, "memory_backed": 1, **SLOW}
 FILE = "48m"
+KEY = "0123456789abcdef" * 4
+# The kernel writes back some MiB of one file, and then of another: what is looked at is many times as much.
+LOOK_KIB = 64 * REQUESTS
 
 
 @contextlib.contextmanager
@@ -139,31 +142,51 @@ def little_dirty_memory() -> Iterator[None]:
         yield
 
 
-def writeback_is_shared_by_weight() -> None:
-    """Two tenants of weight 300 and 100 write files on an ext4; the kernel writes them back for them.
+def encrypted(disk: str) -> contextlib.AbstractContextManager[Path]:
+    return kit.mapped("secret", f"0 {MEMORY['size'] >> 9} crypt aes-xts-plain64 {KEY} 0 /dev/{disk} 0")
 
-    Not looked at under fairlane, which did not hold it here: of 0.75 the heavy one got 0.39 and 0.57. Nor through
-    dm-crypt, whose one thread waits for whoever waits: there kyber-fairness did not hold it either.
+
+def buffered_shares(above: Callable[[str], contextlib.AbstractContextManager[Path]], name: str, kib: int) -> None:
+    """Two tenants of weight 300 and 100 write files on an ext4 there; the kernel writes them back for them.
+
+    A request has so many KiB.
+    Not looked at under fairlane, which did not hold it here: of 0.75 the heavy one got 0.39 and 0.57, encrypted 0.49
+    and 0.43, no better than with none.
     """
     (CGROUPS / "cgroup.subtree_control").write_text("+memory")
-    with kit.drive("none", **MEMORY) as disk, little_dirty_memory():
-        kit.queue(disk, "max_sectors_kb").write_text("64")
-        folder = kit.folder("files")
-        kit.run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", Path("/dev", disk))
-        kit.run("mount", Path("/dev", disk), folder)
+    wrong = []
+    with kit.drive("none", **MEMORY) as disk, above(disk) as device, little_dirty_memory():
+        kit.queue(disk, "max_sectors_kb").write_text(str(kib))
+        folder = kit.folder(name)
+        kit.run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", device)
+        kit.run("mount", device, folder)
         heavy, light = Cgroup(300), Cgroup(100)
         options = {"direct": 0, "ioengine": "psync", "rw": "write", "bs": "64k", "size": FILE, "overwrite": 0}
         fios = [Fio(folder / cgroup.path.name, cgroup, **options) for cgroup in (heavy, light)]
         wait_all_do_io(disk, heavy, light)
-        none, ours = in_turns(disk, "kyber-fairness", lambda: share(disk, heavy, [light], REQUESTS, "wbytes"))
+        for scheduler in ("kyber-fairness",):
+            none, ours = in_turns(disk, scheduler, lambda: share(disk, heavy, [light], LOOK_KIB // kib, "wbytes"))
+            if abs(math.log(ours / (1 - ours) / 3)) >= abs(math.log(none / (1 - none) / 3)):
+                wrong.append(f"{scheduler}: due 0.75: {ours:.3f}, and {none:.3f} with none")
         kit.set_scheduler(disk, "none")
         for fio in fios:
             fio.stop()
         kit.run("umount", folder)
         remove(heavy, light)
     kit.all_given_back()
-    off = [abs(math.log(one / (1 - one) / 3)) for one in (ours, none)]
-    assert off[0] < off[1], f"due 0.75: {ours:.3f}, and {none:.3f} with none"
+    assert not wrong, wrong
+
+
+def writeback_is_shared_by_weight() -> None:
+    buffered_shares(lambda disk: contextlib.nullcontext(Path("/dev", disk)), "plain", 64)
+
+
+def writeback_through_encryption_is_shared_by_weight() -> None:
+    """In requests of which an emulated CPU encrypts more than the drive takes, on a busy machine, too.
+
+    It does not hold: dm-crypt has one thread, which waits for whoever waits.
+    """
+    buffered_shares(encrypted, "encrypted", 16)
 
 
 kit.sections(
@@ -171,4 +194,5 @@ kit.sections(
     a_reader_of_weight_900_is_not_held_back_by_a_writer,
     pauses_between_large_requests_are_no_gain,
     writeback_is_shared_by_weight,
+    writeback_through_encryption_is_shared_by_weight,
 )
