@@ -43,6 +43,7 @@ LOCKDEP = Path("/proc/lockdep_stats")
 
 def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
     use_ports()
+    mount_cgroups()
     print(UP, flush=True)
     status = 2
     try:
@@ -71,11 +72,23 @@ def use_ports() -> None:
             os.close(port)
 
 
-def prepare(modules: Path | None) -> None:
-    """Cgroups with their I/O controller, every scheduler loaded, and a kernel that soon says when a task is stuck."""
+def mount_cgroups() -> None:
+    """Mount cgroups with their I/O controller, after a first cgroup with memory's.
+
+    At that one the kernel patches kmalloc() as it runs. QEMU 7.2 may keep what it translated of the breakpoint that
+    Linux puts there meanwhile, and the kernel dies of an int3 that nobody expects; a boot that does so is tried again.
+    """
     if not (CGROUPS / "cgroup.controllers").exists():
         proc.output(["mount", "-t", "cgroup2", "none", CGROUPS], what="mounting cgroups", limit_s=10)
-    (CGROUPS / "cgroup.subtree_control").write_text("+io +cpu\n")
+    (CGROUPS / "cgroup.subtree_control").write_text("+io +cpu +memory\n")
+    first = CGROUPS / "first"
+    first.mkdir()
+    first.rmdir()
+    (CGROUPS / "cgroup.subtree_control").write_text("-memory\n")
+
+
+def prepare(modules: Path | None) -> None:
+    """Every scheduler loaded, and a kernel that soon says when a task is stuck."""
     hung_task = Path("/proc/sys/kernel/hung_task_timeout_secs")
     if hung_task.exists():
         hung_task.write_text(f"{HUNG_TASK_S * (SLOWER if checks(os.uname().release) else 1)}\n")

@@ -137,7 +137,7 @@ def talk(
         try:
             with proc.group(command, env=_env(), pass_fds=pass_fds) as process:
                 yield from console.listen(process)
-            # Emulation now and then breaks a kernel that patches itself as it boots (an int3 that nobody expects).
+            # Emulation now and then breaks a kernel that patches itself as it boots: guest.mount_cgroups().
             if console.up or not left or not dmesg.bad(console.lines):
                 break
         except proc.TimedOut:
