@@ -117,17 +117,18 @@ static ssize_t fl_setting_write(struct kernfs_open_file *of, char *buf, size_t n
 	return ret ?: nbytes;
 }
 
+/* NULL: it has no name (any more), or @blkg is NULL: that of a cgroup which came while we were being set up. */
 static const char *fl_dev_name(struct blkcg_gq *blkg)
 {
-	return blkg->q->disk ? bdi_dev_name(blkg->q->disk->bdi) : NULL;
+	return blkg && blkg->q->disk ? bdi_dev_name(blkg->q->disk->bdi) : NULL;
 }
 
 static u64 fl_prfill_setting(struct seq_file *sf, struct blkg_policy_data *pd, int setting)
 {
 	const char *name = fl_dev_name(pd_to_blkg(pd));
-	u32 value = READ_ONCE(fl_kflow_of(pd)->own[setting]);
+	u32 value = name ? READ_ONCE(fl_kflow_of(pd)->own[setting]) : FL_NOT_SET;
 
-	if (name && value != FL_NOT_SET)
+	if (value != FL_NOT_SET)
 		seq_printf(sf, "%s %u\n", name, value);
 	return 0;
 }

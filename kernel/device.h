@@ -185,16 +185,21 @@ static inline bool fl_staged_on(const struct request *rq, const struct blk_mq_hw
 	return rq && (READ_ONCE(rq->rq_flags) & FL_RQF_STAGED) && READ_ONCE(rq->mq_hctx) == hctx;
 }
 
-/* The flow of @bio's cgroup, or the root's; either stays while the bio or the scheduler does. */
+/*
+ * The flow of @bio's cgroup, or of the nearest above it that has one; it stays while the bio or the scheduler does.
+ */
 static inline struct fl_kflow *fl_bio_payer(struct fl_kdev *kdev, struct bio *bio)
 {
-	struct blkg_policy_data *pd = NULL;
-	struct fl_kflow *kflow;
+	struct blkcg_gq *blkg;
 
-	if (bio && bio->bi_blkg)
-		pd = blkg_to_pd(bio->bi_blkg, &fl_policy);
-	kflow = pd ? container_of(pd, struct fl_kflow, pd) : NULL;
-	return kflow && kflow->kdev == kdev && kflow->attached ? kflow : kdev->root;
+	for (blkg = bio ? bio->bi_blkg : NULL; blkg; blkg = blkg->parent) {
+		struct blkg_policy_data *pd = blkg_to_pd(blkg, &fl_policy);
+		struct fl_kflow *kflow = container_of(pd, struct fl_kflow, pd);
+
+		if (pd && kflow->kdev == kdev && kflow->attached)
+			return kflow;
+	}
+	return kdev->root;
 }
 
 /* The one that sends @bio: the root, if others may wait for it (metadata, swapping). */

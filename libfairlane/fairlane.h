@@ -103,6 +103,7 @@ struct fl_flow {
 	struct list_head active_node; /* in dev->active, while busy */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	unsigned int seen_at; /* the hardware queue where it last found some */
+	u64 came_vt, left_vt; /* where it started, and where one that comes below it starts: see virtual-time.h */
 	u32 active_weight; /* sum over the active children, and this flow's own requests; read as weight is */
 };
 
@@ -282,7 +283,7 @@ static inline struct fl_queue *fl_flow_queue(struct fl_flow *flow, unsigned int 
 
 /*
  * The latency target of @flow, ns; 0: it has none. It is never shorter than that of a flow above
- * it: who may set those below cannot ask for more than was granted. Any context.
+ * it that has one: who may set those below cannot ask for more than was granted. Any context.
  */
 static inline u64 fl_flow_target_ns(const struct fl_flow *flow)
 {

@@ -313,6 +313,10 @@ static void done(struct drive *d, struct event *ev)
 		fl_leave(&r->admission, 0);
 	else
 		fl_done(ev->rq);
+	if (r->tenant->below) {
+		fl_flow_destroy(r->tenant->flow);
+		r->tenant->flow = fl_flow_create(d->dev, r->tenant->below, 100);
+	}
 	r->tenant->done++;
 	r->tenant->done_bytes += ev->rq->bytes;
 	push(d, (struct event){ .at = now_ns + r->tenant->think_ns,

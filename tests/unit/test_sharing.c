@@ -358,6 +358,24 @@ static void test_the_total_follows_the_drive(void)
 	drive_exit(&d);
 }
 
+static void test_the_authors_prediction_follows_the_drive_some_periods_later(void)
+{
+	four_tenants(64);
+	drive_start(&d);
+	CHECK(fl_set(d.dev, "prediction", 2), "a tunable");
+	drive_run(&d, 2 * NSEC_PER_SEC);
+	d.read_ns = 8 * MSEC;
+	drive_run(&d, 150 * MSEC);
+	CHECK(predicted_of_capacity() > 1.2, "%f", predicted_of_capacity());
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK_NEAR(predicted_of_capacity(), 1.0, 0.1);
+	drive_mark(&d);
+	drive_run(&d, 3 * NSEC_PER_SEC);
+	check_shares_by_weight(0.05);
+	check_drive_is_busy();
+	drive_exit(&d);
+}
+
 static void test_a_drive_that_gets_slower_makes_nobody_look_limited(void)
 {
 	unsigned int i, period;
@@ -626,6 +644,8 @@ static const struct test tests[] = {
 	  test_the_total_follows_the_drive },
 	{ "a drive that gets slower makes nobody look limited",
 	  test_a_drive_that_gets_slower_makes_nobody_look_limited },
+	{ "the authors' prediction follows the drive some periods later",
+	  test_the_authors_prediction_follows_the_drive_some_periods_later },
 	{ "without prediction the total stays", test_without_prediction_the_total_stays },
 	{ "tunables refuse what is out of range", test_tunables_refuse_what_is_out_of_range },
 	{ "no more requests in flight than the domain's depth", test_no_more_in_flight_than_the_depth },

@@ -130,7 +130,7 @@ static void *operator(void *arg)
 		fl_flow_weight(flows[rand_r(&seed) % FLOWS], 1 + rand_r(&seed) % 10000);
 		fl_set(dev, "period_nsec", (1 + rand_r(&seed) % 5) * NSEC_PER_MSEC);
 		fl_set(dev, "read_lat_nsec", (1 + rand_r(&seed) % 100) * NSEC_PER_USEC);
-		fl_set(dev, "prediction", rand_r(&seed) % 2);
+		fl_set(dev, "prediction", rand_r(&seed) % 3);
 		fl_set(dev, "flow", rand_r(&seed) % 2);
 		fl_set(dev, "conserve", rand_r(&seed) % 2);
 		fl_set(dev, "timeout_nsec", (10 + rand_r(&seed) % 1000) * NSEC_PER_USEC);

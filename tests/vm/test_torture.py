@@ -55,7 +55,7 @@ TORTURES = {
     "vssd": ("vssd",),
     "tags": ("tags",),
     "claims": (
-        "claims:a_tenant_with_64_groups_gets_its_share_and_no_more,a_reader_of_weight_900_is_not_held_back_by_a_writer,"
+        "claims:a_tenant_with_64_groups_leaves_the_other_its_share,a_reader_of_weight_900_is_not_held_back_by_a_writer,"
         "pauses_between_large_requests_are_no_gain,writeback_is_shared_by_weight",
     ),
     "encrypted": ("claims:writeback_through_encryption_is_shared_by_weight",),
