@@ -26,8 +26,9 @@ Exempt by design:
   all, and owes that: see tests/unit/test_metadata.c
 - flushes: the simulator has none
 
-A scheduler that fails says why in TAKEN, WAITS or CROWDED. Whoever mends it removes it: the long test insists on that.
-The quick one leaves it out, as a few loads may or may not be among those.
+A scheduler that fails says why in TAKEN or WAITS. Whoever mends it removes it: the long test insists on that. The quick
+one leaves it out, as a few loads may or may not be among those. With crowds of cgroups, all fail under some loads:
+CROWDED says under how many, and the tests let nobody fail under more.
 """
 
 from __future__ import annotations
@@ -75,13 +76,13 @@ TAKEN = {
     "mqflashfq-long": "1 of 200: 1.17 times, by 512 discards of 512 bytes at a time",
 }
 WAITS: dict[str, str] = {}
-# Counted on 2026-11-26 by count_isolation.py.
+# Of how many of 200 loads this is so, counted on 2026-11-26 by count_isolation.py, and why.
 CROWDED = {
-    "flashfq": "30 of 200 loads, at worst somebody gets nothing for a second",
-    "kyber-fairness": "20 of 200, at worst 2.6 times: until who left ages out, who stays has one place among the tags",
-    "mqflashfq": "83 of 200, mostly 1.1 to 1.4 times, at worst 16: a flow without a place is not in its virtual time",
-    "mqfq": "13 of 200, at worst 8.7 times",
-    "fairlane": "17 of 200, at worst 7.3 times: the drive divides what was let go",
+    "flashfq": (30, "at worst somebody gets nothing for a second"),
+    "kyber-fairness": (20, "2.6 times: until who left ages out, who stays has one place among the tags"),
+    "mqflashfq": (83, "mostly 1.1 to 1.4 times, at worst 16: a flow without a place is not in its virtual time"),
+    "mqfq": (13, "at worst 8.7 times"),
+    "fairlane": (17, "at worst 7.3 times: the drive divides what was let go"),
 }
 
 
@@ -414,9 +415,22 @@ def test_a_burst_of_a_thousand_large_writes_is_not_all_in_the_drive_before_other
     assert got["comes"] <= 2 * weight / 1000 * got["steady"]
 
 
-@each_knob(CROWDED, leave_out="d2fq")
-def test_a_crowd_of_cgroups_takes_no_more_than_its_due(knob: str, examples: int) -> None:
-    nobody_takes_more(knob, examples, knob in CROWDED, *CROWDS)
+@pytest.mark.parametrize("knob", CROWDED)
+@pytest.mark.parametrize("examples", [12, pytest.param(200, marks=pytest.mark.long)])
+def test_a_crowd_of_cgroups_seldom_takes_more_than_its_due(knob: str, examples: int) -> None:
+    """Another sample of loads may have a few more that fail than the one that was counted."""
+    wrong: list[Try] = []
+
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
+    @given(load=loads(*CROWDS))
+    def note(load: Try) -> None:
+        if [text for got in seconds_of(play(knob, load)) for text in over(load, got)]:
+            wrong.append(load)
+
+    note()
+    counted = CROWDED[knob][0] * examples / 200
+    assert len(wrong) <= counted + 3 * math.sqrt(counted) + 1, f"{len(wrong)} of {examples}"
+    assert wrong or examples < 200, "it holds: say so"
 
 
 @pytest.mark.parametrize("knob", ["fairlane", "flashfq", "kyber-fairness", "mqflashfq", "mqfq"])
