@@ -251,7 +251,9 @@ def statistics() -> None:
                 then = cgroup.stat(disk)
                 assert all(then[key] >= first[key] for key in keys[2:]), f"a counter fell: {first} {then}"
                 first = then
+            kit.wait_for(lambda: cgroup.stat(disk)["got_pct"] > 99, "it got all of what was done in a second")
             kit.wait_all_read(readers, "the reader gets on")
+        kit.wait_for(lambda: cgroup.stat(disk)["got_pct"] == 0, "nobody gets anything any more")
         now = cgroup.stat(disk)
         assert now["rios"] > 0 and now["rbytes"] == now["rios"] * kit.BLOCK and now["wios"] == 0, now
         assert abs(now["rios"] - readers[0].done()) <= 2, "each request is counted, once"
