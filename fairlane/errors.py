@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The one exception that a user gets to see."""
+"""The one exception that a user gets to see, and what its sentences have in common."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class FairlaneError(Exception):
@@ -7,3 +12,10 @@ class FairlaneError(Exception):
 
     The command line prints it to stderr and exits with 2.
     """
+
+
+def offer(word: str, valid: Iterable[str]) -> str:
+    """The end of a sentence about a word that is none of the valid ones."""
+    valid = list(valid)
+    meant = difflib.get_close_matches(word, valid, 1)
+    return f"valid are {', '.join(valid)}" + (f"; did you mean {meant[0]}?" if meant else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, offer
 from fairlane.experiment import modelled_ssd
 from fairlane.experiment.model import Profile
 from fairlane.experiment.values import Table, as_integer, as_one_of, as_positive_size, as_text, parse_size, read_toml
@@ -37,7 +37,7 @@ def load_profile(name: str) -> Profile:
     """Read profiles/NAME.toml."""
     path = PROFILES / f"{name}.toml"
     if name not in profiles():
-        raise FairlaneError(f"unknown profile {name!r}; valid are {', '.join(profiles())}")
+        raise FairlaneError(f"unknown profile {name!r}; {offer(name, profiles())}")
     table = Table(path, "top level", read_toml(path, "a profile"))
     kind = table.need("kind", as_one_of(tuple(DEVICE_KEYS)))
     table.only(("kind", "description", *DEVICE_KEYS[kind]))

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, offer
 from fairlane.experiment.model import Rate
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -66,12 +65,6 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise FairlaneError(f"{path}: cannot be read as {what}: {error.strerror}; give the path of one") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FairlaneError(f"{path}: not valid TOML: {error}") from error
-
-
-def offer(word: str, valid: Sequence[str]) -> str:
-    """The end of a sentence about a word that is none of the valid ones."""
-    meant = difflib.get_close_matches(word, valid, 1)
-    return f"valid are {', '.join(valid)}" + (f"; did you mean {meant[0]}?" if meant else "")
 
 
 def as_text(value: object) -> str:

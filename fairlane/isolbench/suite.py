@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fairlane.backends.job import Backend
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, offer
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, from_dict, to_dict
 from fairlane.isolbench import limit
@@ -183,7 +183,7 @@ def check_parts(parts: Sequence[str]) -> None:
         raise FairlaneError(f"--suite names no part; valid are {', '.join(PARTS)}")
     for part in parts:
         if part not in PARTS:
-            raise FairlaneError(f"--suite: unknown part {part!r}; valid are {', '.join(PARTS)}")
+            raise FairlaneError(f"--suite: unknown part {part!r}; {offer(part, PARTS)}")
 
 
 # --- Tenants ---

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fairlane import schedulers
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, offer
 from fairlane.experiment.model import Cgroup, Scenario, TenantSpec, Variant, shares
 from fairlane.linux import io_cost, queue, sysfs
 from fairlane.linux.cgroups import Tree
@@ -317,7 +317,7 @@ TABLE = {
 def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in TABLE:
-            raise FairlaneError(f"unknown knob {name!r}; valid are {', '.join(TABLE)}")
+            raise FairlaneError(f"unknown knob {name!r}; {offer(name, TABLE)}")
 
 
 def not_played(variant: Variant) -> str | None:

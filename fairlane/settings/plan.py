@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane import proc, schedulers
-from fairlane.errors import FairlaneError
-from fairlane.experiment.values import offer
+from fairlane.errors import FairlaneError, offer
 from fairlane.linux import cgroups, disks, failures, others_weights, queue, sysfs
 from fairlane.settings.file import CgroupRule, DriveRule, Drives, HostFile
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane import proc, schedulers
-from fairlane.errors import FairlaneError
+from fairlane.errors import FairlaneError, offer
 from fairlane.places import ROOT
 from fairlane.vm import packages, supported
 from fairlane.vm.packages import Apt
@@ -102,7 +102,7 @@ def cached() -> list[Kernel]:
 def ensure(version: str, say: Say = to_stderr) -> Kernel:
     """The newest kernel of that version in the cache; when there is none, the newest that Debian has."""
     if version not in VERSIONS:
-        raise FairlaneError(f"unknown kernel version {version!r}; valid are {', '.join(VERSIONS)}")
+        raise FairlaneError(f"unknown kernel version {version!r}; {offer(version, VERSIONS)}")
     if kernel := _in_cache(version):
         return kernel
     folder = cache_dir() / "kernels"

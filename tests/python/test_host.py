@@ -232,6 +232,8 @@ def test_a_drive_without_schedulers_such_as_zram_is_refused(device: Path) -> Non
 def test_an_unknown_knob_is_refused_and_the_valid_ones_are_listed() -> None:
     with pytest.raises(FairlaneError, match="unknown knob 'cfq'; valid are none, mq-deadline"):
         run_host("sdx", "none", "cfq")
+    with pytest.raises(FairlaneError, match=r"valid are .*; did you mean kyber-fairness"):
+        run_host("sdx", "none", "kyber-fairnes")
 
 
 # --- Knobs ---
