@@ -210,7 +210,11 @@ void fl_print_stat(struct seq_file *sf, struct fl_kflow *kflow)
 		took += atomic64_read(&q->times.took_ns);
 	}
 	fl_print_share(sf, "wanted_pct", READ_ONCE(kflow->flow.share));
-	fl_print_share(sf, "got_pct", fl_kflow_got(kflow));
+	/* Only computed while some flow is active; afterwards nobody gets anything. */
+	fl_print_share(sf, "got_pct",
+		       time_before(jiffies, READ_ONCE(kflow->kdev->got_jiffies) + 2 * HZ) ?
+			       READ_ONCE(kflow->got) :
+			       0);
 	for (op = 0; op < FL_NR_OPS; op++)
 		seq_printf(sf, " %sios=%llu", ops[op], ios[op]);
 	for (op = 0; op < FL_OTHER; op++)

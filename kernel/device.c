@@ -83,52 +83,45 @@ struct fl_kdev *fl_kdev_get(struct request_queue *q)
 	return found;
 }
 
-/* What @flow used since the last look at it. */
-static void fl_look_at_used(struct fl_flow *flow)
+/*
+ * Once a second, compute which part of the work each flow got. Walks all queues
+ * of all flows, so not under dev->lock; RCU keeps a flow that leaves meanwhile.
+ */
+static void fl_update_got(struct fl_kdev *kdev)
 {
-	struct fl_kdev *kdev = container_of(flow->dev, struct fl_kdev, dev);
-	struct fl_kflow *kflow = to_fl_kflow(flow);
-	u64 cost = 0;
+	struct fl_flow *flow;
+	u64 total = 0;
 	unsigned int i;
 
-	for (i = 0; i < kdev->dev.nr_hwqs; i++) {
-		struct fl_queue *queue = fl_flow_queue(flow, i);
-
-		cost += queue ? READ_ONCE(queue->cost) : 0;
-	}
-	WRITE_ONCE(kflow->used, cost - kflow->used_before);
-	WRITE_ONCE(kflow->used_at, kdev->next_used_at);
-	kflow->used_before = cost;
-	kdev->all_used += kflow->used;
-}
-
-/* Once a second, note what the active flows used, of which fl_kflow_got() is a part. */
-static void fl_update_used(struct fl_kdev *kdev)
-{
-	if (time_before(jiffies, kdev->used_jiffies + HZ))
+	if (time_before(jiffies, kdev->got_jiffies + HZ))
 		return;
-	WRITE_ONCE(kdev->used_jiffies, jiffies);
-	kdev->all_used = 0;
-	kdev->next_used_at++;
-	fl_flows_walk(&kdev->dev, fl_look_at_used);
-	WRITE_ONCE(kdev->used, kdev->all_used);
-	WRITE_ONCE(kdev->used_at, kdev->next_used_at);
-}
+	WRITE_ONCE(kdev->got_jiffies, jiffies);
+	rcu_read_lock();
+	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
+		struct fl_kflow *kflow = to_fl_kflow(flow);
+		u64 cost = 0;
 
-/*
- * The part of @kflow in what was used in the last second, of FL_SHARE_ONE. Any context, no lock: while the next second
- * is looked at, it may be that of nothing, or of another second's.
- */
-u32 fl_kflow_got(const struct fl_kflow *kflow)
-{
-	const struct fl_kdev *kdev = kflow->kdev;
-	u64 all = READ_ONCE(kdev->used), used = READ_ONCE(kflow->used);
+		if (!READ_ONCE(flow->busy) && !kflow->got)
+			continue;
+		for (i = 0; i < kdev->dev.nr_hwqs; i++) {
+			struct fl_queue *queue = fl_flow_queue(flow, i);
 
-	/* Only computed while some flow is active; afterwards nobody gets anything. */
-	if (READ_ONCE(kflow->used_at) != READ_ONCE(kdev->used_at) || !all ||
-	    !time_before(jiffies, READ_ONCE(kdev->used_jiffies) + 2 * HZ))
-		return 0;
-	return min_t(u64, mul_u64_u64_div_u64(used, FL_SHARE_ONE, all), FL_SHARE_ONE);
+			cost += queue ? READ_ONCE(queue->cost) : 0;
+		}
+		kflow->used = cost - kflow->used_before;
+		kflow->used_before = cost;
+		total += kflow->used;
+	}
+	list_for_each_entry_rcu(flow, &kdev->dev.flows, node) {
+		struct fl_kflow *kflow = to_fl_kflow(flow);
+
+		if (!kflow->used && !kflow->got) /* most of many cgroups: leave their memory alone */
+			continue;
+		WRITE_ONCE(kflow->got,
+			   total ? mul_u64_u64_div_u64(kflow->used, FL_SHARE_ONE, total) : 0);
+		kflow->used = 0;
+	}
+	rcu_read_unlock();
 }
 
 static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
@@ -141,7 +134,7 @@ static enum hrtimer_restart fl_timer_fn(struct hrtimer *timer)
 		return HRTIMER_NORESTART;
 	xchg(&kdev->kicked, 0); /* before the tick: it sees what was done before the kick */
 	next = sched->tick ? sched->tick(&kdev->dev) : 0;
-	fl_update_used(kdev);
+	fl_update_got(kdev);
 	if (next)
 		hrtimer_start(timer, ns_to_ktime(next), HRTIMER_MODE_REL_SOFT);
 	/* The timer's own lock is between a kick's mark and this look, if its start came first. */

@@ -41,12 +41,7 @@ struct fl_kdev {
 	struct fl_kflow *root; /* set once, when the policy is activated */
 	struct hrtimer timer; /* runs tick(), in softirq context: mqflashfq wants it every 200 us */
 	int kicked; /* set by fl_dev_kick(), taken by the timer */
-	/* Written by the timer: what was used in the last second, up to when, and the how many-th it was. */
-	u64 used;
-	unsigned long used_jiffies;
-	u32 used_at;
-	u64 all_used; /* so far in the next one, timer only */
-	u32 next_used_at;
+	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	bool dead; /* no flow may attach any more; under dev.lock */
 	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
 	/* Of watchdog.c, which says what they mean. The first two are set once, and read by every request. */
@@ -97,9 +92,8 @@ struct fl_kflow {
 	bool attached;
 	u32 own[FL_NR_SETTINGS]; /* MAJ:MIN N, or FL_NOT_SET. Written under blkcg->lock */
 	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
-	u64 used_before; /* cost at the timer's last look */
-	u64 used; /* since the one before; written by the timer */
-	u32 used_at; /* that was this second, see fl_kdev; 0: never */
+	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
+	u64 got; /* share of the last second; written by the timer */
 	struct rcu_head rcu;
 	struct fl_flow flow ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
 };
@@ -116,7 +110,6 @@ static inline struct fl_kflow *to_fl_kflow(struct fl_flow *flow)
 
 extern struct blkcg_policy fl_policy;
 
-u32 fl_kflow_got(const struct fl_kflow *kflow);
 struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *sched,
 			       struct fl_route *route);
 int fl_kdev_activate(struct fl_kdev *kdev);

@@ -103,7 +103,6 @@ struct fl_flow {
 	struct list_head active_node; /* in dev->active, while busy */
 	u64 seen; /* requests inserted, when fl_flows_age() last found none held */
 	unsigned int seen_at; /* the hardware queue where it last found some */
-	u64 came_vt, left_vt; /* where it started, and where one that comes below it starts: see virtual-time.h */
 	u32 active_weight; /* sum over the active children, and this flow's own requests; read as weight is */
 };
 

@@ -71,36 +71,4 @@ static inline u64 fl_vt_charge(const struct fl_flow *flow, u64 cost, u64 recipro
 	return fl_vt_advance(cost, reciprocal);
 }
 
-/*
- * What a flow owes when it goes, those above it keep, as if they had sent that themselves; who comes below them starts
- * there. Else a tenant that makes a cgroup for each request would never owe anything. The root keeps nothing: below it
- * no tenant makes any. Where virtual times are per level, all of that is so anyway.
- *
- * For init_flow(): where @flow starts, if that is later than the system's virtual time; 0: at that.
- */
-static inline u64 fl_vt_inherit(struct fl_flow *flow)
-{
-	flow->came_vt = flow->left_vt = flow->parent ? flow->parent->left_vt : 0;
-	return flow->came_vt;
-}
-
-/* For exit_flow(): the virtual times of @flow and of the system, if those are no more than FL_VT_MOST apart. */
-static inline void fl_vt_bequeath(struct fl_flow *flow, u64 vt, u64 system, u64 reciprocal)
-{
-	u64 owed = fl_vt_still_owed(vt - system, FL_VT_MOST), cost;
-	struct fl_flow *up;
-
-	owed -= min_t(u64, owed, fl_vt_still_owed(flow->came_vt - system, FL_VT_MOST));
-	if (!owed)
-		return;
-	if (!flow->busy)
-		reciprocal = fl_vt_reciprocal(fl_flow_relative_weight_if_active(flow));
-	cost = min_t(u64, div64_u64(owed << FL_VT_SHIFT, reciprocal), 1u << 31);
-	for (up = flow->parent; up && up->parent; up = up->parent) {
-		owed = fl_vt_advance(cost, fl_vt_reciprocal(fl_flow_relative_weight_of_all(up)));
-		owed += fl_vt_still_owed(up->left_vt - system, FL_VT_MOST);
-		up->left_vt = system + min_t(u64, owed, FL_VT_MOST);
-	}
-}
-
 #endif

@@ -181,35 +181,21 @@ static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 	return max_t(u64, div64_u64((u64)flow->share * root->active_weight + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
-/* @part of the drive, of @flow's, as a relative weight: as if @flow were active. */
-static inline u32 __fl_flow_relative_weight_of(const struct fl_flow *flow, u64 part)
-{
-	u64 all = FL_WEIGHT_DEFAULT; /* the root's own */
-
-	for (; flow->parent; flow = flow->parent)
-		all = READ_ONCE(flow->parent->active_weight) +
-		      (READ_ONCE(flow->active_weight) ? 0 : READ_ONCE(flow->weight));
-	return max_t(u64, div64_u64(part * all + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
-}
-
 /*
  * The same of a flow that is idle, as if it alone were active of those that are not. No lock: a stale read
  * misprices one charge.
  */
 static inline u32 fl_flow_relative_weight_if_active(const struct fl_flow *flow)
 {
-	u64 part = fl_flow_part_if_active(flow);
+	u64 part = fl_flow_part_if_active(flow), all = FL_WEIGHT_DEFAULT; /* the root's own */
 	u32 below = READ_ONCE(flow->active_weight);
 
 	if (flow->parent && below) /* of which its own requests would have theirs */
 		part = div64_u64(part * FL_WEIGHT_DEFAULT, (u64)below + FL_WEIGHT_DEFAULT);
-	return __fl_flow_relative_weight_of(flow, part);
-}
-
-/* The same of @flow with all that is below it. */
-static inline u32 fl_flow_relative_weight_of_all(const struct fl_flow *flow)
-{
-	return __fl_flow_relative_weight_of(flow, fl_flow_part_if_active(flow));
+	for (; flow->parent; flow = flow->parent)
+		all = READ_ONCE(flow->parent->active_weight) +
+		      (READ_ONCE(flow->active_weight) ? 0 : READ_ONCE(flow->weight));
+	return max_t(u64, div64_u64(part * all + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
 }
 
 /*

@@ -714,11 +714,8 @@ static void d2_init_dev(struct fl_dev *dev)
 static void d2_init_flow(struct fl_flow *flow)
 {
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
-	u64 vt = fl_vt_inherit(flow);
 	unsigned int i, bit;
 
-	atomic64_set(&to_d2_flow(flow)->vt, vt);
-	to_d2_flow(flow)->owed = vt ? D2_MAX_GAP : 0;
 	for (i = 0; flow->parent && i < ARRAY_SIZE(d2->ids); i++) {
 		if (d2->ids[i] == ~0ull)
 			continue;
@@ -733,9 +730,7 @@ static void d2_exit_flow(struct fl_flow *flow)
 {
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
 	struct d2_flow *d2f = to_d2_flow(flow);
-	s64 gvt = atomic64_read(&d2->gvt);
 
-	fl_vt_bequeath(flow, d2_vt(gvt) + d2_ahead(atomic64_read(&d2f->vt), gvt), d2_vt(gvt), d2f->reciprocal);
 	if (d2f->joined)
 		d2_leave(d2, d2f);
 	if (d2f->id != D2_NO_HOLDER)

@@ -42,18 +42,20 @@
  * after its last request.
  *
  * The time in which others wait for a flow that has no request is its own: when it sends one, it is
- * charged for that, as if the drive had worked for it alone, but no further than to the first that
- * waits. So whoever pauses holds others to its share of the drive's time, not to what it asks for:
+ * charged for that, as if the drive had worked for it alone, but no further than to the first of
+ * those that wait. So whoever pauses holds others to its share of the drive's time, not to the
+ * little that it asks for:
  *
  *     A of weight 1000 sends a request of 100 us each ms, B of weight 50 one
  *     of 100 us each 7 ms. Of each ms A has 0.1 and is charged 0.9, so B may
  *     have 50 us of it, and wants 14. (By requests alone it would get 5.)
  *
  * That is fair to flows with few requests at the price of the drive's parallelism: nobody gets more
- * than such a flow can take, in proportion to the shares (docs/using.md; 0 turns either off). Of the
- * original paper we had no more than the idea of both, so how far is too far, how long to wait, and
- * who pays for that are our choice. throttle_nsec is the drive's time, by the costs below, for a
- * flow of mean share: with 10 ms, ten that get a second of it together are a tenth of their due apart.
+ * than such a flow can take, in proportion to the shares. (docs/using.md has by how much. 0 turns
+ * either off.) Of the original paper we had no more than the idea of both, so how far is too far,
+ * how long to wait, and who pays for that are our choice. throttle_nsec is the drive's time, by the
+ * costs below, for a flow of mean share: with 10 ms, ten flows that get a second of it together are
+ * a tenth of their due apart.
  *
  * 4. Costs
  *
@@ -638,7 +640,6 @@ static void ff_init_flow(struct fl_flow *flow)
 		to_ff_dev(flow->dev)->root = ffl;
 	INIT_LIST_HEAD(&ffl->node);
 	ffl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
-	ffl->vt = fl_vt_inherit(flow);
 }
 
 static void ff_init_queue(struct fl_queue *queue)
@@ -649,10 +650,7 @@ static void ff_init_queue(struct fl_queue *queue)
 /* It has no requests left, but may still be anticipated to bring more. */
 static void ff_exit_flow(struct fl_flow *flow)
 {
-	struct ff_flow *ffl = to_ff_flow(flow);
-
-	list_del_init(&ffl->node);
-	fl_vt_bequeath(flow, ffl->vt, ff_system_vt(to_ff_dev(flow->dev)), ffl->reciprocal);
+	list_del_init(&to_ff_flow(flow)->node);
 }
 
 #define FF_TUNABLE(...) FL_TUNABLE(struct ff_dev, __VA_ARGS__)

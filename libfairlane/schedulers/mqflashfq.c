@@ -619,7 +619,6 @@ static void mf_init_flow(struct fl_flow *flow)
 	struct mf_flow *mfl = to_mf_flow(flow);
 
 	fl_sampled_init(&mfl->time);
-	atomic64_set(&mfl->time.own.vt, fl_vt_inherit(flow));
 	mfl->reciprocal = fl_vt_reciprocal(FL_SHARE_ONE);
 }
 
@@ -635,11 +634,7 @@ static void mf_init_queue(struct fl_queue *queue)
 
 static void mf_exit_flow(struct fl_flow *flow)
 {
-	struct fl_slots *slots = &to_mf_dev(flow->dev)->slots;
-	struct mf_flow *mfl = to_mf_flow(flow);
-
-	fl_sampled_leave(slots, &mfl->time);
-	fl_vt_bequeath(flow, fl_sampled_vt(&mfl->time), __fl_slots_system(slots), mfl->reciprocal);
+	fl_sampled_leave(&to_mf_dev(flow->dev)->slots, &to_mf_flow(flow)->time);
 }
 
 #define MF_TUNABLE(...) FL_TUNABLE(struct mf_dev, __VA_ARGS__)

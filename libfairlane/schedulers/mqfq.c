@@ -621,23 +621,6 @@ static void mq_init_dev(struct fl_dev *dev)
 	md->aged_ns = fl_now_ns();
 }
 
-static void mq_init_flow(struct fl_flow *flow)
-{
-	u64 vt = fl_vt_inherit(flow);
-
-	atomic64_set(&to_mq_flow(flow)->finish, vt);
-	to_mq_flow(flow)->owed = vt ? MQ_MOST_OWED : 0;
-}
-
-static void mq_exit_flow(struct fl_flow *flow)
-{
-	struct mq_dev *md = to_mq_dev(flow->dev);
-	struct mq_flow *mfl = to_mq_flow(flow);
-	u64 system = fl_mind_vt(mq_now(md));
-
-	fl_vt_bequeath(flow, system + mq_ahead(md, mfl), system, mfl->reciprocal);
-}
-
 static void mq_init_queue(struct fl_queue *queue)
 {
 	INIT_LIST_HEAD(&to_mq_queue(queue)->rqs);
@@ -666,8 +649,6 @@ const struct fl_sched fl_mqfq = {
 	.flow_size = sizeof(struct mq_flow),
 	.queue_size = sizeof(struct mq_queue),
 	.init_dev = mq_init_dev,
-	.init_flow = mq_init_flow,
-	.exit_flow = mq_exit_flow,
 	.init_queue = mq_init_queue,
 	.insert = mq_insert,
 	.dispatch = mq_dispatch,

@@ -317,6 +317,8 @@ static void done(struct drive *d, struct event *ev)
 		fl_flow_destroy(r->tenant->flow);
 		r->tenant->flow = fl_flow_create(d->dev, r->tenant->below, 100);
 	}
+	if (r->tenant->pool)
+		r->tenant->flow = r->tenant->pool[r->tenant->done % r->tenant->pooled];
 	r->tenant->done++;
 	r->tenant->done_bytes += ev->rq->bytes;
 	push(d, (struct event){ .at = now_ns + r->tenant->think_ns,

@@ -24,7 +24,9 @@ struct tenant {
 	unsigned int writes_pct;
 	unsigned int requeues; /* so often the drive gives back each of its requests, undone */
 	unsigned int ahead_pct; /* of its requests go as the root's, and are charged to it */
-	struct fl_flow *below; /* each of its requests, one at a time, is of a new cgroup there */
+	struct fl_flow *below; /* each of its requests, one at a time, is of a new cgroup there, */
+	struct fl_flow **pool; /* or of the next of these */
+	unsigned int pooled;
 	u64 think_ns; /* between a completion and the request that it allows */
 	u64 start_ns, stop_ns; /* stop 0: never */
 	u64 done, done_bytes; /* so far */
