@@ -84,7 +84,7 @@ def a_tenant_with_64_groups_leaves_the_other_its_share() -> None:
         hog.stop()
         remove(*groups, many, one)
     kit.all_given_back()
-    assert ours > none, f"due 0.9: {ours:.3f}, and {none:.3f} with none"
+    assert ours > none + 0.1, f"due 0.9: {ours:.3f}, and {none:.3f} with none"
     # It was 0.74 beside two busy loops; there, a reader that waits for a CPU gives the tenant more than its due.
     assert ours > 0.6, f"due 0.9: {ours:.3f}, and {none:.3f} with none"
 
