@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from pathlib import Path
 
@@ -141,6 +142,10 @@ def file_system_with_writeback() -> None:
     kit.all_given_back()
 
 
+def takes_fua(disk: str) -> bool:
+    return kit.queue(disk, "fua").read_text() == "1\n"
+
+
 def requeues_and_shared_tags() -> None:
     """A SCSI drive that refuses commands now and then, so that they are requeued; tags for all queues together."""
     tracing = kit.tracing()
@@ -157,7 +162,7 @@ def requeues_and_shared_tags() -> None:
         disk = kit.wait_for(found, "the SCSI drive appears")
         # It refuses nothing until Linux knows it: a MODE SENSE that is refused is not repeated, and a drive whose cache
         # nobody knows gets no FUA writes.
-        kit.wait_for(lambda: kit.queue(disk, "fua").read_text() == "1\n", "the drive takes FUA writes")
+        kit.wait_for(functools.partial(takes_fua, disk), "the drive takes FUA writes")
         Path("/sys/bus/pseudo/drivers/scsi_debug/every_nth").write_text(str(25 * MIB))
         kit.set_scheduler(disk, OURS)
         event = tracing / "events/block/block_rq_requeue"
