@@ -117,7 +117,7 @@ static inline bool fl_slot_is_behind(const struct fl_slot *slot, u64 vt)
 /* ---- Coming and going: under dev->lock ---- */
 
 /* The least of those that are backlogged; when nobody is, the furthest that any was. */
-static inline u64 __fl_slots_system(const struct fl_slots *slots)
+static inline u64 fl_slots_system(const struct fl_slots *slots)
 {
 	const struct fl_slot *slot, *end = slots->slot + slots->nr;
 	u64 least = slots->idle_vt;
@@ -134,10 +134,10 @@ static inline u64 __fl_slots_system(const struct fl_slots *slots)
 	return least;
 }
 
-/* @who becomes backlogged, if it is not. */
-static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who)
+/* @who becomes backlogged, if it is not, no earlier than at @start: the system's virtual time or later. */
+static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who, u64 start)
 {
-	u64 vt = atomic64_read(&who->own.vt), system = __fl_slots_system(slots);
+	u64 vt = atomic64_read(&who->own.vt);
 	struct fl_slot *slot = &who->own;
 	unsigned int i;
 
@@ -148,7 +148,7 @@ static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *w
 			slot = &slots->slot[i];
 			break;
 		}
-	atomic64_set(&slot->vt, fl_vt_before(vt, system) ? system : vt);
+	atomic64_set(&slot->vt, fl_vt_before(vt, start) ? start : vt);
 	if (slot != &who->own)
 		WRITE_ONCE(slot->used, 1);
 	if (i < FL_SLOTS && i >= slots->nr)

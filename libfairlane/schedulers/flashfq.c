@@ -31,6 +31,8 @@
  *     A alone has come to 1000, and all are idle; B comes, then A comes back.
  *     B begins at 1000, too. (At its own 0, B would be served alone up to 1000.)
  *
+ * What a cgroup's flows have been given together it owes as one (accounts.h, an addition).
+ *
  * 3. Throttled dispatch, and anticipation
  *
  * Start tags decide only among requests that wait. On a drive that takes D at once, a flow with few
@@ -80,7 +82,7 @@
  * When to use it: to compare. When not: on a fast drive with many cores.
  */
 #include "../fairlane.h"
-#include "../mechanisms/virtual-time.h"
+#include "../mechanisms/accounts.h"
 
 #define FF_MAX_DEPTH 1024
 #define FF_DEPTH 64
@@ -92,6 +94,8 @@
 
 /* A request's word: 1 and its place while it is in service, after that */
 #define FF_CHARGED (~0ul)
+
+#define FF_ACCOUNT offsetof(struct ff_flow, account)
 
 struct ff_queue {
 	struct fl_queue q;
@@ -108,6 +112,7 @@ struct ff_flow {
 	unsigned int staged, in_service;
 	u64 at; /* where it has something staged: a bit for each hardware queue, see ff_bit() */
 	u64 idle_ns; /* when both became 0 */
+	struct fl_account account;
 };
 
 struct ff_hwq {
@@ -303,10 +308,11 @@ static void ff_set(struct ff_dev *ff, struct ff_hwq *fhq, unsigned int staged, b
 
 /* ---- Arrival ------------------------------------------------------------------ */
 
-/* @ffl is at @vt now, not after a dispatch. Under dev->lock. */
-static void ff_move(struct ff_dev *ff, struct ff_flow *ffl, u64 vt)
+/* @ffl advances; or goes back, by what it is given back. Under dev->lock. */
+static void ff_move(struct ff_dev *ff, struct ff_flow *ffl, s64 by)
 {
-	ffl->vt = vt;
+	ffl->vt += by;
+	fl_accounts_charge(&ffl->flow, FF_ACCOUNT, by);
 	if (!list_empty(&ffl->node)) {
 		list_del_init(&ffl->node);
 		ff_sort_in(ff, ffl);
@@ -319,7 +325,7 @@ static void ff_give_back(struct ff_dev *ff, struct ff_flow *ffl, struct fl_req *
 	u64 cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
 
 	*fl_req_priv(rq) = 0;
-	ff_move(ff, ffl, ffl->vt - fl_vt_advance(cost, ffl->reciprocal));
+	ff_move(ff, ffl, -(s64)fl_vt_advance(cost, ffl->reciprocal));
 }
 
 static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
@@ -329,7 +335,7 @@ static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	unsigned long flags;
 
 	spin_lock_irqsave(&ff->dev.lock, flags);
-	ff_move(ff, ffl, ffl->vt + fl_vt_charge(queue->flow, ff_cost(ff, op, bytes), ffl->reciprocal));
+	ff_move(ff, ffl, fl_vt_charge(queue->flow, ff_cost(ff, op, bytes), ffl->reciprocal));
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 
@@ -353,6 +359,7 @@ static void ff_come(struct ff_dev *ff, struct ff_flow *ffl)
 
 	list_del_init(&ffl->node);
 	vt = away ? ff_system_vt(ff) : ff_anticipated_vt(ff, ffl);
+	vt += away ? fl_accounts_debt(&ffl->flow, FF_ACCOUNT, vt) : 0;
 	if (fl_vt_before(ffl->vt, vt))
 		ffl->vt = vt;
 	ffl->staged = 1;
@@ -498,12 +505,10 @@ static void ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq,
 	ff->used[place] = true;
 	ff->tags[place] = ffl->vt;
 	*fl_req_priv(rq) = place + 1;
-	ffl->vt += fl_vt_advance(cost, ffl->reciprocal);
+	ffl->staged--;
+	ff_move(ff, ffl, fl_vt_advance(cost, ffl->reciprocal));
 	if (fl_vt_before(ff->finish, ffl->vt))
 		ff->finish = ffl->vt;
-	list_del_init(&ffl->node);
-	ffl->staged--;
-	ff_sort_in(ff, ffl);
 	if (!--fq->staged)
 		ffl->at &= ~ff_bit(&fhq->hwq);
 	ff_set(ff, fhq, fhq->staged - 1, fhq->asked);
@@ -665,12 +670,9 @@ static const struct fl_var ff_vars[] = {
 		   "a flow without requests counts as active for so long"),
 	/* What datasheets of the paper's time say; to be set from a measurement. */
 	FF_TUNABLE(read_4k_nsec, "ns", 1, NSEC_PER_SEC, 90 * NSEC_PER_USEC, "a 4 KiB read takes, alone"),
-	FF_TUNABLE(read_128k_nsec, "ns", 1, NSEC_PER_SEC, 220 * NSEC_PER_USEC,
-		   "a 128 KiB read takes, alone"),
-	FF_TUNABLE(write_4k_nsec, "ns", 1, NSEC_PER_SEC, 25 * NSEC_PER_USEC,
-		   "a 4 KiB write takes, alone"),
-	FF_TUNABLE(write_128k_nsec, "ns", 1, NSEC_PER_SEC, 120 * NSEC_PER_USEC,
-		   "a 128 KiB write takes, alone"),
+	FF_TUNABLE(read_128k_nsec, "ns", 1, NSEC_PER_SEC, 220 * NSEC_PER_USEC,    "a 128 KiB read takes, alone"),
+	FF_TUNABLE(write_4k_nsec, "ns", 1, NSEC_PER_SEC, 25 * NSEC_PER_USEC,    "a 4 KiB write takes, alone"),
+	FF_TUNABLE(write_128k_nsec, "ns", 1, NSEC_PER_SEC, 120 * NSEC_PER_USEC,    "a 128 KiB write takes, alone"),
 	FF_COUNTER(in_service, "requests", "now"),
 	FF_COUNTER(asks, "times", "that another hardware queue was asked to dispatch"),
 	FF_COUNTER(throttlings, "times", "that the drive was idle while all waited for the last flow"),

@@ -66,7 +66,8 @@
  * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the
  * tunable timeout_nsec) more: whoever waits for a request before it sends the next is not
  * idle in between (deceptive idleness). Only backlogged flows are sampled. Who becomes
- * backlogged has lost what it did not use, and still owes what it owes.
+ * backlogged has lost what it did not use, and still owes what it owes; or what a cgroup
+ * above it owes, for all below it together (an addition; accounts.h).
  *
  * 5. Reads and writes
  *
@@ -86,6 +87,7 @@
  *
  * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
+#include "../mechanisms/accounts.h"
 #include "../mechanisms/paid.h"
 #include "../mechanisms/reads-and-writes.h"
 #include "../mechanisms/sampled-times.h"
@@ -106,6 +108,8 @@
  */
 #define MF_AGED 64
 
+#define MF_ACCOUNT offsetof(struct mf_flow, account)
+
 enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 
 /* SQ: what a cgroup has queued on a hardware queue. All under hwq->lock. */
@@ -124,6 +128,7 @@ struct mf_flow {
 	struct fl_flow flow;
 	struct fl_sampled time;
 	u64 reciprocal; /* of the weight; written under dev->lock; a stale read misprices one request */
+	struct fl_account account;
 };
 
 struct mf_hwq {
@@ -196,15 +201,21 @@ static void mf_update_step(struct mf_dev *mf)
 static noinline void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct fl_flow *flow)
 {
 	unsigned long flags;
+	u64 system;
 	bool kick;
 
 	spin_lock_irqsave(&mf->dev.lock, flags);
+	system = fl_slots_system(&mf->slots);
 	if (!mf->slots.backlogged && !mf->dev.nr_active)
 		WRITE_ONCE(mf->by_core, READ_ONCE(mf->flow) == MF_CORE);
 	fl_flow_set_busy(flow, true);
 	mf_update_weight(flow); /* the others' in mf_age() */
 	mf_update_step(mf);
-	fl_sampled_enter(&mf->slots, mf->by_core ? &mhq->time : &to_mf_flow(flow)->time);
+	if (mf->by_core)
+		fl_sampled_enter(&mf->slots, &mhq->time, system);
+	else
+		fl_sampled_enter(&mf->slots, &to_mf_flow(flow)->time,
+				 system + fl_accounts_debt(flow, MF_ACCOUNT, system));
 	kick = !mf->ticking;
 	mf->ticking = true;
 	spin_unlock_irqrestore(&mf->dev.lock, flags);
@@ -437,6 +448,13 @@ static bool mf_ask(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 	return fl_limit_ask(&mf->floor.limit, &mhq->room, mq->ready.key);
 }
 
+/* Returns whether hardware queues wait for @slot, that of @flow or of a core, to advance. */
+static bool mf_advance(struct fl_flow *flow, struct fl_slot *slot, u64 by)
+{
+	fl_accounts_charge(flow, MF_ACCOUNT, by);
+	return fl_slot_advance(slot, by);
+}
+
 /* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
@@ -450,7 +468,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	else
 		return false;
 	mq->budget += step;
-	if (fl_slot_advance(slot, step))
+	if (mf_advance(mq->q.flow, slot, step))
 		fl_slot_wake(slot, &mf->dev, mf_wake);
 	return true;
 }
@@ -543,7 +561,7 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct mf_queue *mq = to_mf_queue(queue);
 	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
 
-	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
+	mf_advance(queue->flow, READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
 }
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)

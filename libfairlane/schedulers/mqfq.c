@@ -17,6 +17,7 @@
  * and dispatches in the order of start tags. The global virtual time is the
  * least start tag of all that wait, so a flow that was idle begins there, or where
  * its last request finished: it has no credit. With one queue for all that is exact, and slow.
+ * (An addition: what a cgroup's flows have been given together, it owes as one; accounts.h.)
  *
  * With a queue for each core (hardware queue), each core dispatches its own
  * requests in the order of their start tags, without regard to what the others
@@ -59,8 +60,8 @@
  * have some staged at all times, since others wait only for what is staged.
  */
 #include "../fairlane.h"
+#include "../mechanisms/accounts.h"
 #include "../mechanisms/minimum-tree.h"
-#include "../mechanisms/virtual-time.h"
 
 struct mq_queue {
 	struct fl_queue q;
@@ -81,6 +82,7 @@ struct mq_flow {
 	/* Written under dev->lock; a request is charged at the flow's last weight. */
 	u64 reciprocal ____cacheline_aligned_in_smp;
 	u64 owed; /* how far it was ahead when it became idle, or was last charged since; under dev->lock */
+	struct fl_account account;
 };
 
 struct mq_hwq {
@@ -98,6 +100,8 @@ struct mq_hwq {
 	atomic_t in_drive; /* those with a slot; up under hwq->lock, down by any core */
 	struct fl_mind_node nodes[FL_MIND_NODES];
 };
+
+#define MQ_ACCOUNT offsetof(struct mq_flow, account)
 
 /* More than that nobody owes, however much metadata it had: words hold differences below 2^55. */
 #define MQ_MOST_OWED (1ll << 50)
@@ -397,8 +401,10 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		mq_activate(md, queue->flow);
 	/* The drive did not take it after all: it pays when it goes again. */
 	if (unlikely(*fl_req_priv(rq))) {
-		atomic64_add(-(s64)(*fl_req_priv(rq) >> MQ_PRICE_SHIFT),
-			     &to_mq_flow(queue->flow)->finish);
+		s64 paid = *fl_req_priv(rq) >> MQ_PRICE_SHIFT;
+
+		atomic64_add(-paid, &to_mq_flow(queue->flow)->finish);
+		fl_accounts_charge(queue->flow, MQ_ACCOUNT, -paid);
 		*fl_req_priv(rq) = 0;
 	}
 	fl_stage(rq, &mq->rqs, at_head);
@@ -420,18 +426,20 @@ static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct fl_dev *dev = queue->hwq->dev;
 	struct mq_dev *md = to_mq_dev(dev);
 	u64 by = fl_vt_charge(queue->flow, fl_cost(&dev->prices, op, bytes), READ_ONCE(mfl->reciprocal));
+	u64 more = by; /* than is noted of an idle flow */
 	unsigned long flags;
 
 	if (unlikely(!READ_ONCE(queue->flow->busy))) {
 		spin_lock_irqsave(&dev->lock, flags);
 		if (!queue->flow->busy) {
 			mq_bring_up(md, mfl, by);
-			by = 0;
+			more = 0;
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
 	if (mq_ahead(md, mfl) < MQ_MOST_OWED)
-		atomic64_add(by, &mfl->finish);
+		atomic64_add(more, &mfl->finish);
+	fl_accounts_charge(queue->flow, MQ_ACCOUNT, by);
 }
 
 static void mq_unthrottle(struct mq_queue *mq)
@@ -451,6 +459,7 @@ static struct fl_req *mq_take(struct mq_dev *md, struct mq_hwq *mhq, struct mq_q
 	/* Something was merged with it, or it came before the one that was priced. */
 	if (unlikely(price != mq->price))
 		atomic64_add((s64)(price - mq->price), &to_mq_flow(mq->q.flow)->finish);
+	fl_accounts_charge(mq->q.flow, MQ_ACCOUNT, price);
 	list_del_init(fl_req_node(rq));
 	*fl_req_priv(rq) = price << MQ_PRICE_SHIFT | MQ_HAS_SLOT;
 	atomic_inc(&mhq->in_drive);
@@ -513,13 +522,14 @@ static void mq_release(struct fl_queue *queue, struct fl_req *rq)
 
 /* ---- The slow path -------------------------------------------------------- */
 
-/* An idle flow is as far ahead as it still owes, and by @by more. Under dev->lock. */
+/* An idle flow is as far ahead as it still owes, or those above it do, and by @by more. Under dev->lock. */
 static void mq_bring_up(struct mq_dev *md, struct mq_flow *mfl, u64 by)
 {
 	/* A request may have been charged between that it became idle and that what it owes was noted. */
-	u64 owed = fl_vt_still_owed(mq_ahead(md, mfl), mfl->owed + READ_ONCE(md->limit)) + by;
+	u64 owed = fl_vt_still_owed(mq_ahead(md, mfl), mfl->owed + READ_ONCE(md->limit));
+	u64 above = fl_accounts_debt(&mfl->flow, MQ_ACCOUNT, fl_mind_vt(mq_now(md)));
 
-	mfl->owed = min_t(u64, owed, MQ_MOST_OWED);
+	mfl->owed = min_t(u64, max_t(u64, owed, above) + by, MQ_MOST_OWED);
 	atomic64_set(&mfl->finish, fl_mind_vt(mq_now(md)) + mfl->owed);
 }
 
