@@ -28,8 +28,8 @@ Exempt by design:
 
 A scheduler that fails says why in TAKEN or WAITS; the quick test leaves it out, and the long one lets it fail. It does
 not insist: which loads are made up is up to the constants in all of this project's files (hypothesis draws from those,
-too), and one in 200 may or may not be among them. count_isolation.py counts. With crowds of cgroups, all fail under some:
-CROWDED says under how many, and the tests let nobody fail under more.
+too), and one in 200 may or may not be among them. count_isolation.py counts. With crowds of cgroups, all fail:
+CROWDED says under how many loads, and the tests let nobody fail under more.
 """
 
 from __future__ import annotations
