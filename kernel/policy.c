@@ -333,6 +333,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	if (!kdev->dead && fl_asks(kdev) && (!parent || parent->attached)) {
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
+		if (parent)
+			WRITE_ONCE(parent->flow.has_below, true);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
 		WRITE_ONCE(kflow->attached, true);
 		if (!blkg->parent)

@@ -92,6 +92,7 @@ struct fl_flow {
 
 	/* See weights.h. Written under dev->lock; those of this line seldom, and read by every request. */
 	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
+	bool has_below; /* other flows, or had some */
 	u32 share; /* read locklessly: a stale share is off in one stat line */
 	u32 part; /* the same with all that is below; of an inactive flow it is an old one; sizes tag limits */
 	u64 part_at; /* dev->shares_at, when that was computed */

@@ -233,6 +233,8 @@ struct fl_flow *fl_flow_create(struct fl_dev *dev, struct fl_flow *parent, u32 w
 	spin_lock(&dev->lock);
 	if (sched->init_flow)
 		sched->init_flow(flow);
+	if (flow->parent)
+		WRITE_ONCE(flow->parent->has_below, true);
 	list_add_tail(&flow->node, &dev->flows);
 	spin_unlock(&dev->lock);
 	return flow;

@@ -4,19 +4,20 @@
  *
  * A flow that begins is at the system's virtual time: what it did not use it has lost. A tenant that
  * sends each request from another of its cgroups would begin there each time, whatever it has had. So each
- * cgroup has an account of what went to all below it, and who begins is as far ahead as any above it owes:
+ * cgroup with others below it has an account of what went to all of these and to itself, and who begins is
+ * as far ahead as any above it owes:
  *
- *	tenant (weight 100)         the account: 3 requests, as if the tenant had sent them itself;
- *	 ├─ a: 1 request, gone      it owes them until the system's virtual time
- *	 ├─ b: 1 request, gone      has gone on by as much
+ *	tenant (weight 100)         owes 3 requests, as if it were one flow that had sent them,
+ *	 ├─ a: 1 request, gone      until the system's virtual time has gone on by as much
+ *	 ├─ b: 1 request, gone
  *	 ├─ c: 1 request, gone
- *	 └─ d: begins               where b and c would have left the tenant, had it been one flow
+ *	 └─ d: begins               there, where a fourth request of that flow would be
  *
- * Nobody owes less than nothing, so who uses less than its due gains nothing by that. Flows that go on
- * have virtual times that say the same, and are not asked again.
+ * Nobody owes less than nothing, so who uses less than its due gains nothing by that. Who goes on has a
+ * virtual time that says the same, and the accounts above it are not looked at.
  *
  * A scheduler embeds a struct fl_account in what it keeps of each flow, and passes its offset from the fl_flow.
- * Uppermost cgroups with none below, as most tenants are, have nobody above to charge.
+ * Uppermost cgroups with none below, as most tenants are, have none above that has an account, and pay nothing.
  */
 #ifndef FAIRLANE_ACCOUNTS_H
 #define FAIRLANE_ACCOUNTS_H
@@ -26,9 +27,10 @@
 struct fl_account {
 	/* In virtual time: added to by every core that something below uses. What a stale read misses is owed later. */
 	atomic64_t charged ____cacheline_aligned_in_smp;
-	/* Under dev->lock: what it owed when that was last asked, and what charged and the system's time were then. */
-	u64 debt ____cacheline_aligned_in_smp;
-	u64 charged_then, system_then;
+	/* Of the cgroup with all below it; 0: none was active yet. Written under dev->lock; a stale read misprices a charge. */
+	u64 reciprocal;
+	/* Under dev->lock: what was owed when that was last asked, and what charged and the system's time were then. */
+	u64 debt, charged_then, system_then;
 };
 
 static inline struct fl_account *__fl_account(const struct fl_flow *flow, size_t offset)
@@ -36,51 +38,68 @@ static inline struct fl_account *__fl_account(const struct fl_flow *flow, size_t
 	return (struct fl_account *)((char *)flow + offset);
 }
 
-/*
- * @flow has been given what brings it @advance further (below FL_VT_MOST; negative: gives it back). A division and
- * an atomic addition for each cgroup above it but the root. No lock.
- */
-static inline void fl_accounts_charge(const struct fl_flow *flow, size_t offset, s64 advance)
-{
-	u32 own = FL_WEIGHT_DEFAULT, all;
+/* @flow, if it is one, and all above it that have accounts; the root has none. */
+#define fl_for_each_account(flow)                          \
+	for (; (flow)->parent; (flow) = (flow)->parent)    \
+		if (!READ_ONCE((flow)->has_below))         \
+			continue;                          \
+		else
 
-	if (flow->parent && READ_ONCE(flow->active_weight) <= own) { /* there is nothing below it */
-		own = READ_ONCE(flow->weight);
-		flow = flow->parent;
-	}
-	for (; flow->parent; own = READ_ONCE(flow->weight), flow = flow->parent) {
-		all = READ_ONCE(flow->active_weight);
-		if (all > own)
-			advance = div64_s64(advance * own, all);
-		atomic64_add(advance, &__fl_account(flow, offset)->charged);
+static inline u64 __fl_account_advance(const struct fl_flow *flow, size_t offset, u64 cost)
+{
+	u64 reciprocal = READ_ONCE(__fl_account(flow, offset)->reciprocal);
+
+	if (unlikely(!reciprocal))
+		reciprocal = fl_vt_reciprocal((u64)READ_ONCE(flow->weight) * FL_SHARE_ONE / FL_WEIGHT_MAX);
+	return fl_vt_advance(cost, reciprocal);
+}
+
+/* A request of @flow costs that (below 2^31). An atomic addition for each cgroup that has an account. No lock. */
+static inline void fl_accounts_charge(const struct fl_flow *flow, size_t offset, u64 cost)
+{
+	fl_for_each_account(flow)
+		atomic64_add(__fl_account_advance(flow, offset, cost), &__fl_account(flow, offset)->charged);
+}
+
+/* It did not go after all. */
+static inline void fl_accounts_give_back(const struct fl_flow *flow, size_t offset, u64 cost)
+{
+	fl_for_each_account(flow)
+		atomic64_add(-(s64)__fl_account_advance(flow, offset, cost), &__fl_account(flow, offset)->charged);
+}
+
+/* After fl_flow_renew_share() of @flow, which is active. Under dev->lock. */
+static inline void fl_accounts_weigh(const struct fl_flow *flow, size_t offset)
+{
+	fl_for_each_account(flow) {
+		u64 reciprocal = fl_vt_reciprocal(fl_flow_relative_part(flow));
+
+		if (__fl_account(flow, offset)->reciprocal != reciprocal) /* every charge reads that line */
+			WRITE_ONCE(__fl_account(flow, offset)->reciprocal, reciprocal);
 	}
 }
 
-/*
- * How far ahead @account is of @system, which may lack the upper byte and may have wrapped: in 2^55, the time passed
- * is then taken for too little, or for none. It may also have been a bit later before. Under dev->lock.
- */
+/* @system may go back a bit; only the furthest counts. */
 static inline u64 __fl_account_debt(struct fl_account *account, u64 system)
 {
 	u64 charged = atomic64_read(&account->charged);
-	s64 passed = (s64)((system - account->system_then) << 8) >> 8;
 	s64 debt = account->debt + charged - account->charged_then;
 
 	account->charged_then = charged;
-	if (passed > 0 || passed < -(s64)FL_VT_MOST) {
+	if (fl_vt_before(account->system_then, system)) {
+		debt -= system - account->system_then;
 		account->system_then = system;
-		debt -= max_t(s64, passed, 0);
 	}
 	account->debt = max_t(s64, debt, 0);
 	return account->debt;
 }
 
-/* How far ahead @flow begins at least, at the virtual time @system. Under dev->lock. */
-static inline u64 fl_accounts_debt(struct fl_flow *flow, size_t offset, u64 system)
+/* How far ahead @flow begins at least, at the virtual time @system (all 64 bits). Under dev->lock. */
+static inline u64 fl_accounts_debt(const struct fl_flow *flow, size_t offset, u64 system)
 {
 	u64 most = 0;
 
-	for (; flow->parent; flow = flow->parent)
+	fl_for_each_account(flow)
 		most = max_t(u64, most, __fl_account_debt(__fl_account(flow, offset), system));
 	return most;
 }

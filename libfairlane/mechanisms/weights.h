@@ -166,6 +166,13 @@ static inline void __fl_flow_update_parts(struct fl_flow *flow)
 	}
 }
 
+static inline u32 __fl_flow_relative(const struct fl_flow *root, u32 share)
+{
+	while (root->parent)
+		root = root->parent;
+	return max_t(u64, div64_u64((u64)share * root->active_weight + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
+}
+
 /*
  * The weight of an active flow as a fraction of FL_WEIGHT_MAX, in units of
  * FL_SHARE_ONE, as a share is. Unlike a share it does not change with every flow
@@ -174,11 +181,13 @@ static inline void __fl_flow_update_parts(struct fl_flow *flow)
  */
 static inline u32 fl_flow_relative_weight(const struct fl_flow *flow)
 {
-	const struct fl_flow *root = flow;
+	return __fl_flow_relative(flow, flow->share);
+}
 
-	while (root->parent)
-		root = root->parent;
-	return max_t(u64, div64_u64((u64)flow->share * root->active_weight + FL_WEIGHT_MAX / 2, FL_WEIGHT_MAX), 1);
+/* The same of the flow with all below it, as of fl_flow_update_part(). */
+static inline u32 fl_flow_relative_part(const struct fl_flow *flow)
+{
+	return __fl_flow_relative(flow, flow->part);
 }
 
 /*

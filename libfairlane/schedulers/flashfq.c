@@ -31,8 +31,6 @@
  *     A alone has come to 1000, and all are idle; B comes, then A comes back.
  *     B begins at 1000, too. (At its own 0, B would be served alone up to 1000.)
  *
- * What a cgroup's flows have been given together it owes as one (accounts.h, an addition).
- *
  * 3. Throttled dispatch, and anticipation
  *
  * Start tags decide only among requests that wait. On a drive that takes D at once, a flow with few
@@ -91,11 +89,10 @@
 #define FF_AGE_NS (10ull * NSEC_PER_MSEC)
 #define FF_THROTTLE_NS (10ull * NSEC_PER_MSEC)
 #define FF_ANTICIPATE_NS (2ull * NSEC_PER_MSEC)
+#define FF_ACCOUNT offsetof(struct ff_flow, account)
 
 /* A request's word: 1 and its place while it is in service, after that */
 #define FF_CHARGED (~0ul)
-
-#define FF_ACCOUNT offsetof(struct ff_flow, account)
 
 struct ff_queue {
 	struct fl_queue q;
@@ -112,7 +109,7 @@ struct ff_flow {
 	unsigned int staged, in_service;
 	u64 at; /* where it has something staged: a bit for each hardware queue, see ff_bit() */
 	u64 idle_ns; /* when both became 0 */
-	struct fl_account account;
+	struct fl_account account; /* of all below it, together: an addition */
 };
 
 struct ff_hwq {
@@ -274,6 +271,7 @@ static void ff_update_weight(struct fl_flow *flow)
 {
 	fl_flow_renew_share(flow);
 	to_ff_flow(flow)->reciprocal = fl_vt_reciprocal(fl_flow_relative_weight(flow));
+	fl_accounts_weigh(flow, FF_ACCOUNT);
 }
 
 static void ff_update_limit(struct ff_dev *ff)
@@ -308,11 +306,10 @@ static void ff_set(struct ff_dev *ff, struct ff_hwq *fhq, unsigned int staged, b
 
 /* ---- Arrival ------------------------------------------------------------------ */
 
-/* @ffl advances; or goes back, by what it is given back. Under dev->lock. */
-static void ff_move(struct ff_dev *ff, struct ff_flow *ffl, s64 by)
+/* @ffl is at @vt now. Under dev->lock. */
+static void ff_move(struct ff_dev *ff, struct ff_flow *ffl, u64 vt)
 {
-	ffl->vt += by;
-	fl_accounts_charge(&ffl->flow, FF_ACCOUNT, by);
+	ffl->vt = vt;
 	if (!list_empty(&ffl->node)) {
 		list_del_init(&ffl->node);
 		ff_sort_in(ff, ffl);
@@ -325,21 +322,24 @@ static void ff_give_back(struct ff_dev *ff, struct ff_flow *ffl, struct fl_req *
 	u64 cost = ff_cost(ff, fl_req_op(rq), fl_req_bytes(rq));
 
 	*fl_req_priv(rq) = 0;
-	ff_move(ff, ffl, -(s64)fl_vt_advance(cost, ffl->reciprocal));
+	fl_accounts_give_back(&ffl->flow, FF_ACCOUNT, cost);
+	ff_move(ff, ffl, ffl->vt - fl_vt_advance(cost, ffl->reciprocal));
 }
 
 static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	struct ff_dev *ff = to_ff_dev(queue->hwq->dev);
 	struct ff_flow *ffl = to_ff_flow(queue->flow);
+	u64 cost = ff_cost(ff, op, bytes);
 	unsigned long flags;
 
 	spin_lock_irqsave(&ff->dev.lock, flags);
-	ff_move(ff, ffl, fl_vt_charge(queue->flow, ff_cost(ff, op, bytes), ffl->reciprocal));
+	fl_accounts_charge(&ffl->flow, FF_ACCOUNT, cost);
+	ff_move(ff, ffl, ffl->vt + fl_vt_charge(queue->flow, cost, ffl->reciprocal));
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 
-/* Where @ffl, which was anticipated, goes on: see 3 above. It is on no list. */
+/* Where @ffl, which was anticipated, goes on: see 3 above. */
 static u64 ff_anticipated_vt(struct ff_dev *ff, struct ff_flow *ffl)
 {
 	struct ff_flow *first = ff_first(&ff->backlogged);
@@ -355,10 +355,9 @@ static u64 ff_anticipated_vt(struct ff_dev *ff, struct ff_flow *ffl)
 static void ff_come(struct ff_dev *ff, struct ff_flow *ffl)
 {
 	bool away = list_empty(&ffl->node) || ff_expired(ff, ffl);
-	u64 vt;
+	u64 vt = away ? ff_system_vt(ff) : ff_anticipated_vt(ff, ffl);
 
 	list_del_init(&ffl->node);
-	vt = away ? ff_system_vt(ff) : ff_anticipated_vt(ff, ffl);
 	vt += away ? fl_accounts_debt(&ffl->flow, FF_ACCOUNT, vt) : 0;
 	if (fl_vt_before(ffl->vt, vt))
 		ffl->vt = vt;
@@ -506,7 +505,8 @@ static void ff_start(struct ff_dev *ff, struct ff_hwq *fhq, struct ff_queue *fq,
 	ff->tags[place] = ffl->vt;
 	*fl_req_priv(rq) = place + 1;
 	ffl->staged--;
-	ff_move(ff, ffl, fl_vt_advance(cost, ffl->reciprocal));
+	fl_accounts_charge(&ffl->flow, FF_ACCOUNT, cost);
+	ff_move(ff, ffl, ffl->vt + fl_vt_advance(cost, ffl->reciprocal));
 	if (fl_vt_before(ff->finish, ffl->vt))
 		ff->finish = ffl->vt;
 	if (!--fq->staged)
@@ -670,9 +670,9 @@ static const struct fl_var ff_vars[] = {
 		   "a flow without requests counts as active for so long"),
 	/* What datasheets of the paper's time say; to be set from a measurement. */
 	FF_TUNABLE(read_4k_nsec, "ns", 1, NSEC_PER_SEC, 90 * NSEC_PER_USEC, "a 4 KiB read takes, alone"),
-	FF_TUNABLE(read_128k_nsec, "ns", 1, NSEC_PER_SEC, 220 * NSEC_PER_USEC,    "a 128 KiB read takes, alone"),
-	FF_TUNABLE(write_4k_nsec, "ns", 1, NSEC_PER_SEC, 25 * NSEC_PER_USEC,    "a 4 KiB write takes, alone"),
-	FF_TUNABLE(write_128k_nsec, "ns", 1, NSEC_PER_SEC, 120 * NSEC_PER_USEC,    "a 128 KiB write takes, alone"),
+	FF_TUNABLE(read_128k_nsec, "ns", 1, NSEC_PER_SEC, 220 * NSEC_PER_USEC, "a 128 KiB read takes, alone"),
+	FF_TUNABLE(write_4k_nsec, "ns", 1, NSEC_PER_SEC, 25 * NSEC_PER_USEC, "a 4 KiB write takes, alone"),
+	FF_TUNABLE(write_128k_nsec, "ns", 1, NSEC_PER_SEC, 120 * NSEC_PER_USEC, "a 128 KiB write takes, alone"),
 	FF_COUNTER(in_service, "requests", "now"),
 	FF_COUNTER(asks, "times", "that another hardware queue was asked to dispatch"),
 	FF_COUNTER(throttlings, "times", "that the drive was idle while all waited for the last flow"),

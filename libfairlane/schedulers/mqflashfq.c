@@ -101,14 +101,13 @@
 
 /* Flows that do not keep up while others are let go stay so many steps behind them. */
 #define MF_KEPT_STEPS 8
+#define MF_ACCOUNT offsetof(struct mf_flow, account)
 
 /*
  * Each timeout_nsec so many flows are looked at: are they idle, and which weight have they? With 640 that
  * are backlogged, one that no longer is goes after ten of these.
  */
 #define MF_AGED 64
-
-#define MF_ACCOUNT offsetof(struct mf_flow, account)
 
 enum { MF_CGROUP, MF_CORE }; /* the tunable flow */
 
@@ -128,7 +127,7 @@ struct mf_flow {
 	struct fl_flow flow;
 	struct fl_sampled time;
 	u64 reciprocal; /* of the weight; written under dev->lock; a stale read misprices one request */
-	struct fl_account account;
+	struct fl_account account; /* of all below it, together */
 };
 
 struct mf_hwq {
@@ -185,6 +184,7 @@ static void mf_update_weight(struct fl_flow *flow)
 {
 	fl_flow_update_share(flow);
 	WRITE_ONCE(to_mf_flow(flow)->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(flow)));
+	fl_accounts_weigh(flow, MF_ACCOUNT);
 }
 
 /* Flows have come or gone, or have other weights. */
@@ -211,11 +211,8 @@ static noinline void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct f
 	fl_flow_set_busy(flow, true);
 	mf_update_weight(flow); /* the others' in mf_age() */
 	mf_update_step(mf);
-	if (mf->by_core)
-		fl_sampled_enter(&mf->slots, &mhq->time, system);
-	else
-		fl_sampled_enter(&mf->slots, &to_mf_flow(flow)->time,
-				 system + fl_accounts_debt(flow, MF_ACCOUNT, system));
+	fl_sampled_enter(&mf->slots, mf->by_core ? &mhq->time : &to_mf_flow(flow)->time,
+			 system + fl_accounts_debt(flow, MF_ACCOUNT, system));
 	kick = !mf->ticking;
 	mf->ticking = true;
 	spin_unlock_irqrestore(&mf->dev.lock, flags);
@@ -448,13 +445,6 @@ static bool mf_ask(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq)
 	return fl_limit_ask(&mf->floor.limit, &mhq->room, mq->ready.key);
 }
 
-/* Returns whether hardware queues wait for @slot, that of @flow or of a core, to advance. */
-static bool mf_advance(struct fl_flow *flow, struct fl_slot *slot, u64 by)
-{
-	fl_accounts_charge(flow, MF_ACCOUNT, by);
-	return fl_slot_advance(slot, by);
-}
-
 /* Draw a batch, if the test is passed, or one request that needs @advance, if there is room. */
 static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, u64 advance)
 {
@@ -468,9 +458,16 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	else
 		return false;
 	mq->budget += step;
-	if (mf_advance(mq->q.flow, slot, step))
+	if (fl_slot_advance(slot, step))
 		fl_slot_wake(slot, &mf->dev, mf_wake);
 	return true;
+}
+
+/* Cores have no parents, and so no debts but their own. */
+static void mf_account(const struct mf_queue *mq, u64 cost)
+{
+	if (!READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core))
+		fl_accounts_charge(mq->q.flow, MF_ACCOUNT, cost);
 }
 
 static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, u64 cost)
@@ -496,6 +493,8 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
 	mq->budget -= advance;
+	if (advance)
+		mf_account(mq, cost);
 	fl_rw_account(&mq->rw, op, cost,
 		      op == FL_READ ? READ_ONCE(mf->write_weight) : READ_ONCE(mf->read_weight));
 	mf_send(mhq, mq, rq, cost);
@@ -561,7 +560,8 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct mf_queue *mq = to_mf_queue(queue);
 	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
 
-	mf_advance(queue->flow, READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
+	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
+	mf_account(mq, cost);
 }
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)

@@ -81,8 +81,8 @@ struct mq_flow {
 	atomic64_t finish ____cacheline_aligned_in_smp;
 	/* Written under dev->lock; a request is charged at the flow's last weight. */
 	u64 reciprocal ____cacheline_aligned_in_smp;
-	u64 owed; /* how far it was ahead when it became idle, or was last charged since; under dev->lock */
-	struct fl_account account;
+	u64 owed; /* how far it was ahead when it became idle, or was last charged or brought up since; under dev->lock */
+	struct fl_account account; /* of all below it, together */
 };
 
 struct mq_hwq {
@@ -123,7 +123,7 @@ struct mq_dev {
 
 	/* Under dev->lock. */
 	unsigned int nr_slots;
-	u64 aged_ns;
+	u64 aged_ns, system; /* see mq_system() */
 
 	/* Tunables. */
 	u64 throttle_bytes, depth, grace_nsec;
@@ -209,6 +209,13 @@ static s64 mq_now(struct mq_dev *md)
 	return least & FL_MIND_IDLE ? READ_ONCE(md->last_tag) : least;
 }
 
+/* That with the upper bits, which words lack. Looked at often enough for these. Under dev->lock. */
+static u64 mq_system(struct mq_dev *md)
+{
+	md->system += fl_mind_ahead(mq_now(md), fl_mind_word(md->system));
+	return md->system;
+}
+
 /* How far is the next request of @mfl ahead? */
 static s64 mq_ahead(struct mq_dev *md, struct mq_flow *mfl)
 {
@@ -222,22 +229,24 @@ static bool mq_may_go(struct mq_dev *md, s64 tag)
 	return fl_mind_ahead(tag, mq_now(md)) < READ_ONCE(md->limit);
 }
 
-static u64 mq_price(struct mq_queue *mq, struct fl_req *rq, u64 *cost)
+static u64 mq_cost(struct mq_queue *mq, struct fl_req *rq)
 {
-	struct mq_flow *mfl = to_mq_flow(mq->q.flow);
+	return fl_cost(&mq->q.hwq->dev->prices, fl_req_op(rq), fl_req_bytes(rq));
+}
 
-	*cost = fl_cost(&mq->q.hwq->dev->prices, fl_req_op(rq), fl_req_bytes(rq));
-	return fl_vt_advance(*cost, READ_ONCE(mfl->reciprocal));
+static u64 mq_price(struct mq_queue *mq, u64 cost)
+{
+	return fl_vt_advance(cost, READ_ONCE(to_mq_flow(mq->q.flow)->reciprocal));
 }
 
 /* Give the first request of @mq its tag. The root's is never too far ahead to go: others may depend on it. */
 static void mq_tag(struct mq_dev *md, struct mq_queue *mq)
 {
 	struct mq_flow *mfl = to_mq_flow(mq->q.flow);
-	u64 now = fl_mind_vt(mq_now(md)), start, cost;
+	u64 now = fl_mind_vt(mq_now(md)), start;
 	s64 old = atomic64_read(&mfl->finish);
 
-	mq->price = mq_price(mq, fl_req_of(mq->rqs.next), &cost);
+	mq->price = mq_price(mq, mq_cost(mq, fl_req_of(mq->rqs.next)));
 	do {
 		/* As d2_ahead(): a word lacks the upper bits. */
 		s64 ahead = fl_mind_ahead(fl_mind_word(old), fl_mind_word(now));
@@ -401,10 +410,9 @@ static void mq_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 		mq_activate(md, queue->flow);
 	/* The drive did not take it after all: it pays when it goes again. */
 	if (unlikely(*fl_req_priv(rq))) {
-		s64 paid = *fl_req_priv(rq) >> MQ_PRICE_SHIFT;
-
-		atomic64_add(-paid, &to_mq_flow(queue->flow)->finish);
-		fl_accounts_charge(queue->flow, MQ_ACCOUNT, -paid);
+		atomic64_add(-(s64)(*fl_req_priv(rq) >> MQ_PRICE_SHIFT),
+			     &to_mq_flow(queue->flow)->finish);
+		fl_accounts_give_back(queue->flow, MQ_ACCOUNT, mq_cost(mq, rq));
 		*fl_req_priv(rq) = 0;
 	}
 	fl_stage(rq, &mq->rqs, at_head);
@@ -425,21 +433,22 @@ static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct mq_flow *mfl = to_mq_flow(queue->flow);
 	struct fl_dev *dev = queue->hwq->dev;
 	struct mq_dev *md = to_mq_dev(dev);
-	u64 by = fl_vt_charge(queue->flow, fl_cost(&dev->prices, op, bytes), READ_ONCE(mfl->reciprocal));
-	u64 more = by; /* than is noted of an idle flow */
+	u64 cost = fl_cost(&dev->prices, op, bytes);
+	u64 by = fl_vt_charge(queue->flow, cost, READ_ONCE(mfl->reciprocal));
 	unsigned long flags;
 
 	if (unlikely(!READ_ONCE(queue->flow->busy))) {
 		spin_lock_irqsave(&dev->lock, flags);
 		if (!queue->flow->busy) {
 			mq_bring_up(md, mfl, by);
-			more = 0;
+			by = 0;
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
-	if (mq_ahead(md, mfl) < MQ_MOST_OWED)
-		atomic64_add(more, &mfl->finish);
-	fl_accounts_charge(queue->flow, MQ_ACCOUNT, by);
+	if (mq_ahead(md, mfl) >= MQ_MOST_OWED)
+		return;
+	atomic64_add(by, &mfl->finish);
+	fl_accounts_charge(queue->flow, MQ_ACCOUNT, cost);
 }
 
 static void mq_unthrottle(struct mq_queue *mq)
@@ -452,14 +461,14 @@ static void mq_unthrottle(struct mq_queue *mq)
 static struct fl_req *mq_take(struct mq_dev *md, struct mq_hwq *mhq, struct mq_queue *mq)
 {
 	struct fl_req *rq = fl_req_of(mq->rqs.next);
-	u64 cost, price = mq_price(mq, rq, &cost);
+	u64 cost = mq_cost(mq, rq), price = mq_price(mq, cost);
 
 	if (mq->throttled_since_ns)
 		mq_unthrottle(mq);
 	/* Something was merged with it, or it came before the one that was priced. */
 	if (unlikely(price != mq->price))
 		atomic64_add((s64)(price - mq->price), &to_mq_flow(mq->q.flow)->finish);
-	fl_accounts_charge(mq->q.flow, MQ_ACCOUNT, price);
+	fl_accounts_charge(mq->q.flow, MQ_ACCOUNT, cost);
 	list_del_init(fl_req_node(rq));
 	*fl_req_priv(rq) = price << MQ_PRICE_SHIFT | MQ_HAS_SLOT;
 	atomic_inc(&mhq->in_drive);
@@ -527,7 +536,7 @@ static void mq_bring_up(struct mq_dev *md, struct mq_flow *mfl, u64 by)
 {
 	/* A request may have been charged between that it became idle and that what it owes was noted. */
 	u64 owed = fl_vt_still_owed(mq_ahead(md, mfl), mfl->owed + READ_ONCE(md->limit));
-	u64 above = fl_accounts_debt(&mfl->flow, MQ_ACCOUNT, fl_mind_vt(mq_now(md)));
+	u64 above = fl_accounts_debt(&mfl->flow, MQ_ACCOUNT, mq_system(md));
 
 	mfl->owed = min_t(u64, max_t(u64, owed, above) + by, MQ_MOST_OWED);
 	atomic64_set(&mfl->finish, fl_mind_vt(mq_now(md)) + mfl->owed);
@@ -547,6 +556,7 @@ static void mq_update_weight(struct fl_flow *flow)
 {
 	fl_flow_renew_share(flow);
 	WRITE_ONCE(to_mq_flow(flow)->reciprocal, fl_vt_reciprocal(fl_flow_relative_weight(flow)));
+	fl_accounts_weigh(flow, MQ_ACCOUNT);
 }
 
 /* Under dev->lock. */
@@ -609,6 +619,7 @@ static u64 mq_tick(struct fl_dev *dev)
 	}
 	spin_lock_irqsave(&dev->lock, flags);
 	if (due) {
+		mq_system(md);
 		mq_update_limit(md);
 		mq_set_depth(md, READ_ONCE(md->depth));
 		mq_wake(md); /* the limit may be larger now */

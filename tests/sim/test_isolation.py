@@ -78,10 +78,10 @@ TAKEN = {
 WAITS: dict[str, str] = {}
 # Of how many of 200 loads this is so, counted on 2026-11-26 by count_isolation.py, and why.
 CROWDED = {
-    "flashfq": (24, "at worst 9.3 times"),
+    "flashfq": (27, "at worst somebody gets nothing for a second"),
     "kyber-fairness": (20, "2.6 times: until who left ages out, who stays has one place among the tags"),
-    "mqflashfq": (84, "mostly 1.1 to 1.4 times, at worst 13: a flow without a place is not in its virtual time"),
-    "mqfq": (20, "at worst 5.3 times"),
+    "mqflashfq": (79, "mostly 1.1 to 1.4 times, at worst 14: a flow without a place is not in its virtual time"),
+    "mqfq": (17, "at worst 8.2 times"),
     "fairlane": (17, "at worst 7.3 times: the drive divides what was let go"),
 }
 
