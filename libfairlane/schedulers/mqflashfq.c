@@ -463,13 +463,6 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	return true;
 }
 
-/* Cores have no parents, and so no debts but their own. */
-static void mf_account(const struct mf_queue *mq, u64 cost)
-{
-	if (!READ_ONCE(to_mf_dev(mq->q.hwq->dev)->by_core))
-		fl_accounts_charge(mq->q.flow, MF_ACCOUNT, cost);
-}
-
 static void mf_send(struct mf_hwq *mhq, struct mf_queue *mq, struct fl_req *rq, u64 cost)
 {
 	list_del_init(fl_req_node(rq));
@@ -493,8 +486,8 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
 	mq->budget -= advance;
-	if (advance)
-		mf_account(mq, cost);
+	if (advance && !READ_ONCE(mf->by_core)) /* cores have no parents */
+		fl_accounts_charge(mq->q.flow, MF_ACCOUNT, cost);
 	fl_rw_account(&mq->rw, op, cost,
 		      op == FL_READ ? READ_ONCE(mf->write_weight) : READ_ONCE(mf->read_weight));
 	mf_send(mhq, mq, rq, cost);
@@ -561,7 +554,8 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
 
 	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
-	mf_account(mq, cost);
+	if (!READ_ONCE(to_mf_dev(queue->hwq->dev)->by_core))
+		fl_accounts_charge(queue->flow, MF_ACCOUNT, cost);
 }
 
 static struct list_head *mf_merge_list(struct fl_queue *queue, enum fl_op op)
