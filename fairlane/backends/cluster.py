@@ -82,6 +82,7 @@ class Cluster:
     hanging: set[str] = field(default_factory=set)
 
     def play(self, units: Sequence[Unit], told: Told) -> Generator[tuple[Unit, Played], None, None]:
+        told.say(f"connecting to {self.address}")
         with self._connected() as client:
             yield from _Session(self, client, units, told).play()
 
