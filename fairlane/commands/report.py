@@ -13,9 +13,13 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.results import PLAN, Results
 from fairlane.isolbench import bench, compare
 from fairlane.pages import bench_page, compare_page, markdown, picture, scenario_page, template, terminal
+from fairlane.study import study
 
 
 def main(args: argparse.Namespace) -> int:
+    for path in args.results:
+        if (path / study.PLAN).exists():
+            raise FairlaneError(f"{path} is a study, whose page is made by itself: open {path / REPORT}")
     suites = [path for path in args.results if (path / PLAN).exists()]
     if suites and (args.picture or args.markdown):
         raise FairlaneError(

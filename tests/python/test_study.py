@@ -174,3 +174,11 @@ def test_a_knob_that_a_drive_cannot_have_has_no_figures_there(file: Path, tmp_pa
 def test_a_cluster_is_only_for_simulated_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--on", "vm", "--cluster", "tcp://x:1"]) == 2
     assert "--cluster is where simulated runs are computed; it has no effect with --on vm" in capsys.readouterr().err
+
+
+def test_a_study_is_not_what_report_makes_pages_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "study.json").write_text("{}")
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"fairlane: {tmp_path} is a study, whose page is made by itself: open {tmp_path / 'report.html'}\n"
+    )
