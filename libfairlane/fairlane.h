@@ -94,7 +94,7 @@ struct fl_flow {
 	bool busy; /* its own requests make it active; read locklessly by fl_flow_touch() */
 	bool has_below; /* other flows, or had some */
 	u32 share; /* read locklessly: a stale share is off in one stat line */
-	u32 part; /* the same with all that is below; of an inactive flow it is an old one; sizes tag limits */
+	u32 part; /* the same with all that is below; of an inactive flow it is an old one; sizes tag limits, weighs accounts */
 	u64 part_at; /* dev->shares_at, when that was computed */
 	u32 weight; /* read locklessly by schedulers that divide by it: a stale one is off for a request */
 	/* How long 99 of 100 of its requests may take in the drive; 0: any time. Set by the

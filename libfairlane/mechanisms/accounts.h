@@ -13,11 +13,14 @@
  *	 ├─ c: 1 request, gone
  *	 └─ d: begins               there, where a fourth request of that flow would be
  *
- * Nobody owes less than nothing, so who uses less than its due gains nothing by that. Who goes on has a
- * virtual time that says the same, and the accounts above it are not looked at.
+ * Nobody owes less than nothing, so who uses less than its due gains nothing by that; only between two that
+ * begin does one make up for the other. Who goes on has a virtual time that says the same, and the accounts above it
+ * are not looked at. As with any virtual time, what is owed counts only while others want the drive: when nobody
+ * else does, the system's goes on with whoever is served.
  *
  * A scheduler embeds a struct fl_account in what it keeps of each flow, and passes its offset from the fl_flow.
- * Uppermost cgroups with none below, as most tenants are, have none above that has an account, and pay nothing.
+ * Uppermost cgroups with none below have none above that has an account, and pay nothing. Others pay an atomic
+ * addition at each level for each request, on a line that all below that cgroup share.
  */
 #ifndef FAIRLANE_ACCOUNTS_H
 #define FAIRLANE_ACCOUNTS_H
@@ -27,7 +30,7 @@
 struct fl_account {
 	/* In virtual time: added to by every core that something below uses. What a stale read misses is owed later. */
 	atomic64_t charged ____cacheline_aligned_in_smp;
-	/* Of the cgroup with all below it; 0: none was active yet. Written under dev->lock; a stale read misprices a charge. */
+	/* That of fl_flow_relative_part(); 0: none was active yet. Written under dev->lock; a stale read misprices a charge. */
 	u64 reciprocal;
 	/* Under dev->lock: what was owed when that was last asked, and what charged and the system's time were then. */
 	u64 debt, charged_then, system_then;
@@ -38,7 +41,7 @@ static inline struct fl_account *__fl_account(const struct fl_flow *flow, size_t
 	return (struct fl_account *)((char *)flow + offset);
 }
 
-/* @flow, if it is one, and all above it that have accounts; the root has none. */
+/* @flow, if it has one, and all above it that have accounts; the root has none. */
 #define fl_for_each_account(flow)                          \
 	for (; (flow)->parent; (flow) = (flow)->parent)    \
 		if (!READ_ONCE((flow)->has_below))         \
@@ -79,18 +82,18 @@ static inline void fl_accounts_weigh(const struct fl_flow *flow, size_t offset)
 	}
 }
 
-/* @system may go back a bit; only the furthest counts. */
+/* @system may go back a bit; only the furthest counts. If it goes back by more, it has wrapped. */
 static inline u64 __fl_account_debt(struct fl_account *account, u64 system)
 {
 	u64 charged = atomic64_read(&account->charged);
-	s64 debt = account->debt + charged - account->charged_then;
+	s64 debt = account->debt + charged - account->charged_then, passed = system - account->system_then;
 
 	account->charged_then = charged;
-	if (fl_vt_before(account->system_then, system)) {
-		debt -= system - account->system_then;
+	if (passed > 0 || passed < -(s64)FL_VT_AHEAD) {
 		account->system_then = system;
+		debt -= passed > 0 ? passed : debt;
 	}
-	account->debt = max_t(s64, debt, 0);
+	account->debt = clamp_t(s64, debt, 0, FL_VT_AHEAD / 2);
 	return account->debt;
 }
 

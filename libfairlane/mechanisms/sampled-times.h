@@ -148,7 +148,7 @@ static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *w
 			slot = &slots->slot[i];
 			break;
 		}
-	atomic64_set(&slot->vt, fl_vt_before(vt, start) ? start : vt);
+	atomic64_set(&slot->vt, fl_vt_later(vt, start));
 	if (slot != &who->own)
 		WRITE_ONCE(slot->used, 1);
 	if (i < FL_SLOTS && i >= slots->nr)
@@ -225,6 +225,25 @@ static inline bool fl_slot_advance(struct fl_slot *slot, u64 step)
 	atomic64_add(step, &slot->vt);
 	smp_mb__after_atomic(); /* see 3 above */
 	return atomic64_read(&slot->waiters);
+}
+
+/* More than that at once brings only who has next to no weight. */
+#define FL_SLOT_LARGE (1ull << 30)
+
+/* The same without a dispatch: no further than half of FL_VT_AHEAD. May take @dev's lock. */
+static inline void fl_slot_charge(struct fl_slots *slots, struct fl_dev *dev, struct fl_slot *slot, u64 by)
+{
+	unsigned long flags;
+	u64 system;
+
+	if (unlikely(by >= FL_SLOT_LARGE)) {
+		spin_lock_irqsave(&dev->lock, flags);
+		system = fl_slots_system(slots);
+		spin_unlock_irqrestore(&dev->lock, flags);
+		if (!fl_vt_before(atomic64_read(&slot->vt), system + FL_VT_AHEAD / 2))
+			return;
+	}
+	fl_slot_advance(slot, by);
 }
 
 /* Ask those of @nr hardware queues that wait for @slot. @wake returns false: it goes on waiting. */

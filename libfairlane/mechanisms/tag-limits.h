@@ -126,7 +126,7 @@ static inline void __fl_turn_set(struct fl_queue *at, struct fl_heap_entry *turn
 		return;
 	}
 	at->turn_now++; /* of those that come as late, the first goes first */
-	turn->key = at->turn_now + fl_vt_still_owed(turn->key - at->turn_now, FL_VT_MOST);
+	turn->key = at->turn_now + fl_vt_still_owed(turn->key - at->turn_now, FL_VT_AHEAD);
 	fl_heap_add(&at->turns, turn);
 }
 
@@ -151,7 +151,7 @@ static inline struct fl_tag_wait *__fl_turns_first(struct fl_queue *at)
 /* @turn at @at has had a tag, for a request of @cost; __fl_turns_update() comes next. */
 static inline void __fl_turn_over(struct fl_queue *at, struct fl_heap_entry *turn, u64 cost, u32 weight)
 {
-	u64 advance = min_t(u64, div64_u64(cost * FL_WEIGHT_MAX, weight), FL_VT_MOST);
+	u64 advance = min_t(u64, div64_u64(cost * FL_WEIGHT_MAX, weight), FL_VT_AHEAD);
 
 	fl_heap_remove(&at->turns, turn);
 	if (fl_vt_before(at->turn_now, turn->key - advance))

@@ -7,9 +7,10 @@
  * Flows whose virtual times keep pace have been served in proportion to their
  * shares. With all of the drive (share 1) one unit is one unit of cost
  * (prices.h), so that by the default prices a drive that does 10 GB/s brings
- * its flows 10^10 further each second: 2^63 are 29 years. Nothing depends on
- * that: times are compared by their difference, which is right as long as it is
- * below 2^63, however often both have wrapped.
+ * its flows 10^10 further each second: 2^63 are 29 years. With a lone flow of next
+ * to no weight they are a minute. So nothing depends on that: times are compared by their
+ * difference, which is right as long as it is below 2^63, however often both have
+ * wrapped; and nobody is believed to be further ahead than FL_VT_AHEAD.
  *
  * Instead of dividing, a request multiplies by the flow's reciprocal, which
  * is kept with FL_VT_SHIFT bits after the point: exact to 1 in 16384 for a
@@ -23,11 +24,17 @@
 #define FL_VT_SHIFT 14
 
 /*
- * No request brings a flow further: it is reached by 1 MiB in a cgroup that has 1 / 10000 of the weight
- * of one of weight 1. Words that have something else in their other bits hold differences below 2^55,
- * which is 256 of these; who keeps such words sees to that.
+ * No request brings a flow further: it is reached by 1 MiB in a cgroup that has 1 / 100 of the weight of one
+ * of weight 1. Words that have something else in their other bits hold differences below 2^55, which is 32768 of
+ * these; who keeps such words sees to that.
  */
-#define FL_VT_MOST (1ull << 47)
+#define FL_VT_MOST (1ull << 40)
+
+/*
+ * Nobody is further ahead of the system's virtual time: what is charged without a dispatch (metadata) ends
+ * there, and a flow that seems to be was left behind until the times wrapped.
+ */
+#define FL_VT_AHEAD (1ull << 50)
 
 /* Is @a before @b? They are less than 2^63 apart. */
 static inline bool fl_vt_before(u64 a, u64 b)
@@ -45,6 +52,12 @@ static inline u64 fl_vt_reciprocal(u32 share)
 
 	share = max_t(u32, share, 1);
 	return div64_u64(one + share / 2, share);
+}
+
+/* Where a flow that was idle at @vt begins: not before @start. */
+static inline u64 fl_vt_later(u64 vt, u64 start)
+{
+	return vt - start <= FL_VT_AHEAD ? vt : start;
 }
 
 /*

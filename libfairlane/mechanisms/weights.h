@@ -277,6 +277,7 @@ static inline void fl_flow_set_weight(struct fl_flow *flow, u32 weight)
 static inline void __fl_flow_leave(struct fl_flow *flow)
 {
 	WRITE_ONCE(flow->share, 0);
+	flow->dev->shares_at++; /* parts are of fewer */
 	list_del_init(&flow->active_node);
 	flow->dev->nr_active--;
 	__fl_flow_sub_active(flow, FL_WEIGHT_DEFAULT);

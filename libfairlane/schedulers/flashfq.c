@@ -335,7 +335,8 @@ static void ff_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 
 	spin_lock_irqsave(&ff->dev.lock, flags);
 	fl_accounts_charge(&ffl->flow, FF_ACCOUNT, cost);
-	ff_move(ff, ffl, ffl->vt + fl_vt_charge(queue->flow, cost, ffl->reciprocal));
+	if (fl_vt_before(ffl->vt, ff->finish + FL_VT_AHEAD / 2))
+		ff_move(ff, ffl, ffl->vt + fl_vt_charge(queue->flow, cost, ffl->reciprocal));
 	spin_unlock_irqrestore(&ff->dev.lock, flags);
 }
 
@@ -359,8 +360,7 @@ static void ff_come(struct ff_dev *ff, struct ff_flow *ffl)
 
 	list_del_init(&ffl->node);
 	vt += away ? fl_accounts_debt(&ffl->flow, FF_ACCOUNT, vt) : 0;
-	if (fl_vt_before(ffl->vt, vt))
-		ffl->vt = vt;
+	ffl->vt = fl_vt_later(ffl->vt, vt);
 	ffl->staged = 1;
 	ff_sort_in(ff, ffl);
 }

@@ -34,9 +34,10 @@
  * their tenants' weights. (Not by its share: when others leave, who is ahead would owe
  * more than it got.) A cgroup's requests may be on many hardware queues at once. They all
  * advance one virtual time, with one atomic addition for a batch, which each hardware
- * queue draws for itself and spends without touching anything that is shared. Among the
- * cgroups of one hardware queue no sampling is needed, since its lock is held: they are
- * sorted, and the first one takes the test.
+ * queue draws for itself and spends without touching anything that is shared (but the
+ * accounts of those above, if it is nested). Among the cgroups of one hardware queue no
+ * sampling is needed, since its lock is held: they are sorted, and the first one takes the
+ * test.
  *
  * 3. The test and the batch
  *
@@ -550,11 +551,13 @@ static void mf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)
 
 static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
+	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
 	struct mf_queue *mq = to_mf_queue(queue);
 	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
 
-	fl_slot_advance(READ_ONCE(mf_time(mq)->slot), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
-	if (!READ_ONCE(to_mf_dev(queue->hwq->dev)->by_core))
+	fl_slot_charge(&mf->slots, &mf->dev, READ_ONCE(mf_time(mq)->slot),
+		       fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
+	if (!READ_ONCE(mf->by_core))
 		fl_accounts_charge(queue->flow, MF_ACCOUNT, cost);
 }
 

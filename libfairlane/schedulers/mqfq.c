@@ -104,7 +104,7 @@ struct mq_hwq {
 #define MQ_ACCOUNT offsetof(struct mq_flow, account)
 
 /* More than that nobody owes, however much metadata it had: words hold differences below 2^55. */
-#define MQ_MOST_OWED (1ll << 50)
+#define MQ_MOST_OWED ((s64)FL_VT_AHEAD)
 
 /* In a request's word: it has a slot; and above that, what its flow's finish was advanced for it. */
 #define MQ_HAS_SLOT 1ul
@@ -209,10 +209,15 @@ static s64 mq_now(struct mq_dev *md)
 	return least & FL_MIND_IDLE ? READ_ONCE(md->last_tag) : least;
 }
 
-/* That with the upper bits, which words lack. Looked at often enough for these. Under dev->lock. */
+/*
+ * That with the upper bits, which words lack. It goes back by T at most; if it seems to go back by more, it has
+ * gone on by more than half of what words hold. Under dev->lock.
+ */
 static u64 mq_system(struct mq_dev *md)
 {
-	md->system += fl_mind_ahead(mq_now(md), fl_mind_word(md->system));
+	s64 passed = fl_mind_ahead(mq_now(md), fl_mind_word(md->system));
+
+	md->system += passed < -MQ_MOST_OWED ? passed + (1ll << 56) : passed;
 	return md->system;
 }
 
@@ -445,9 +450,8 @@ static void mq_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
-	if (mq_ahead(md, mfl) >= MQ_MOST_OWED)
-		return;
-	atomic64_add(by, &mfl->finish);
+	if (mq_ahead(md, mfl) < MQ_MOST_OWED)
+		atomic64_add(by, &mfl->finish);
 	fl_accounts_charge(queue->flow, MQ_ACCOUNT, cost);
 }
 

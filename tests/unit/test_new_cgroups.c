@@ -115,10 +115,55 @@ static void test_who_begins_beside_others_of_its_tenant_gets_its_part_at_once(vo
 	}
 }
 
+/*
+ * One of next to no weight has the drive alone, and brings virtual time on by 2^58: where words hold 56 bits (mqfq)
+ * it wraps several times. Then it is charged metadata, each time as if for as much as any request. Neither is
+ * anybody's loss: others get their parts afterwards, new cgroups as well.
+ */
+static void test_times_that_wrap_are_nobodys_loss(void)
+{
+	static const struct fl_sched *const scheds[] = { &fl_mqflashfq, &fl_flashfq, &fl_mqfq };
+	struct tenant *x, *new[2];
+	struct fl_flow *a, *deep, *b;
+	double part, beside;
+	unsigned int s, i;
+
+	for (s = 0; s < ARRAY_SIZE(scheds); s++) {
+		drive_init(&d, scheds[s], 2, 64, 20 * NSEC_PER_USEC);
+		a = fl_flow_create(d.dev, NULL, 100);
+		for (i = 0, deep = a; i < 3; i++) { /* beside one that makes its part a 10000th at each level */
+			drive_tenant(&d, deep, 10000, 1)->think_ns = MSEC / 2;
+			deep = fl_flow_create(d.dev, deep, 1);
+		}
+		x = drive_tenant(&d, deep, 1, 32);
+		x->bytes = 1 << 20;
+		x->stop_ns = drive_now() + 120 * MSEC;
+		b = fl_flow_create(d.dev, NULL, 100);
+		drive_tenant(&d, b, 100, 128)->start_ns = 100 * MSEC;
+		for (i = 0; i < 2; i++) {
+			new[i] = drive_tenant(&d, i ? b : a, i ? 100 : 10000, 128);
+			new[i]->start_ns = 150 * MSEC;
+		}
+		drive_start(&d);
+		drive_run(&d, 90 * MSEC);
+		for (i = 0; i < 2000; i++)
+			scheds[s]->charge(fl_flow_queue(x->flow, 0), FL_READ, 4096);
+		drive_run(&d, 160 * MSEC);
+		drive_mark(&d);
+		drive_run(&d, 100 * MSEC);
+		part = drive_share(&d, new[0]);
+		beside = drive_share(&d, new[1]);
+		CHECK(part > 0.3, "%s: %g of the drive for one that begins below the first", scheds[s]->name, part);
+		CHECK(beside > 0.2, "%s: %g of the drive for one that begins beside it", scheds[s]->name, beside);
+		drive_exit(&d);
+	}
+}
+
 static const struct test tests[] = {
 	{ "each request from another cgroup is no gain", test_each_request_from_another_cgroup_is_no_gain },
 	{ "who begins beside others of its tenant gets its part at once",
 	  test_who_begins_beside_others_of_its_tenant_gets_its_part_at_once },
+	{ "times that wrap are nobody's loss", test_times_that_wrap_are_nobodys_loss },
 	{}
 };
 
