@@ -63,7 +63,10 @@ def a_drives_own_settings_are_written_meanwhile() -> None:
         fios = load(disk, cgroups)
         number = Path("/sys/block", disk, "dev").read_text().strip()
         writers = []
-        for file, line in ((cgroups[0].path / "io.max", "rbps=max"), (cgroups[1].file("weight"), "300")):
+        settings = [(cgroups[1].file("weight"), "300")]
+        if not kit.CHECKED:  # kmemleak finds what 6.12 makes for a drive's first line there, once that drive is gone
+            settings.append((cgroups[0].path / "io.max", "rbps=max"))
+        for file, line in settings:
             writers.append(os.fork())
             if not writers[-1]:
                 write_over_and_over(file, f"{number} {line}")
