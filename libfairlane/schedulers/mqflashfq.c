@@ -553,7 +553,7 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 {
 	struct mf_dev *mf = to_mf_dev(queue->hwq->dev);
 	struct mf_queue *mq = to_mf_queue(queue);
-	u64 cost = fl_cost(&queue->hwq->dev->prices, op, bytes);
+	u64 cost = fl_cost(&mf->dev.prices, op, bytes);
 
 	fl_slot_charge(&mf->slots, &mf->dev, READ_ONCE(mf_time(mq)->slot),
 		       fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));

@@ -15,6 +15,7 @@ enum { MADE, MADE_DEEPER, FROM_A_POOL, NR_WAYS };
 
 static const char *const ways[] = { "new cgroups", "new cgroups, one level down", "a pool of cgroups" };
 static struct fl_flow *pools[SENDERS][POOLED];
+static const struct fl_sched *const scheds[] = { &fl_mqflashfq, &fl_flashfq, &fl_mqfq }; /* that have accounts */
 static struct drive d;
 
 /* The part of the bytes that a tenant of weight 100 gets so, beside one of 900 that wants all. */
@@ -77,17 +78,17 @@ static void check(const struct fl_sched *sched)
 
 static void test_each_request_from_another_cgroup_is_no_gain(void)
 {
+	unsigned int s;
+
 	check(&fl_kyber_fairness);
 	check(&fl_fairlane);
-	check(&fl_mqflashfq);
-	check(&fl_flashfq);
-	check(&fl_mqfq);
+	for (s = 0; s < ARRAY_SIZE(scheds); s++)
+		check(scheds[s]);
 }
 
 /* Beside one that goes on for 20 s, and one that comes and goes: of this, nothing is left for a third to pay. */
 static void test_who_begins_beside_others_of_its_tenant_gets_its_part_at_once(void)
 {
-	static const struct fl_sched *const scheds[] = { &fl_mqflashfq, &fl_flashfq, &fl_mqfq };
 	struct tenant *t[4];
 	struct fl_flow *ours;
 	unsigned int i, s;
@@ -122,7 +123,6 @@ static void test_who_begins_beside_others_of_its_tenant_gets_its_part_at_once(vo
  */
 static void test_times_that_wrap_are_nobodys_loss(void)
 {
-	static const struct fl_sched *const scheds[] = { &fl_mqflashfq, &fl_flashfq, &fl_mqfq };
 	struct tenant *x, *new[2];
 	struct fl_flow *a, *deep, *b;
 	double part, beside;

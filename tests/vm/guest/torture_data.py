@@ -178,6 +178,7 @@ def requeues_and_shared_tags() -> None:
         ]
         for fio in fios:
             fio.finish()
+        assert takes_fua(disk), "the drive takes no FUA writes"
         requeues = (tracing / "trace").read_text().count("block_rq_requeue:")
         (event / "enable").write_text("0")
         print(requeues, "requeues", "with shared tags" if shared else "")
