@@ -29,9 +29,11 @@ STATUS, DMESG = ".vm-status.json", "dmesg.txt"  # and what it leaves there
 SCHEDULERS = ("bfq", "kyber-iosched")  # modules in Debian's kernels; mq-deadline is built in
 HUNG_TASK_S = 30  # Linux would say so of a stuck task after 120 s, when a short test is long over
 INSMOD_S = 60.0
+UDEV_S = 120.0
 YOUNG_S = 6.0  # kmemleak does not report what is younger than 5 s
 
 CGROUPS = Path("/sys/fs/cgroup")
+UDEV = Path("/run/udev/control")  # there while it runs
 VIRTIO_PORTS = Path("/sys/class/virtio-ports")
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 KCSAN = Path("/sys/kernel/debug/kcsan")
@@ -47,6 +49,7 @@ def wrap(shared: Path, modules: Path | None, command: list[str]) -> int:
     print(UP, flush=True)
     status = 2
     try:
+        stop_udev()
         prepare(modules)
         status = subprocess.run(command, check=False, env={**os.environ, "FAIRLANE_SHARED": str(shared)}).returncode
     except (FairlaneError, OSError) as error:
@@ -70,6 +73,18 @@ def use_ports() -> None:
             port = os.open(f"/dev/{ports[name]}", os.O_WRONLY)
             os.dup2(port, fd)
             os.close(port)
+
+
+def stop_udev() -> None:
+    """Where the host has udev, virtme-run's init starts it, and what a guest does would depend on that.
+
+    It reads each drive that is new; and when a writer has closed one, it has Linux ask that drive for its properties
+    again. So a drive is in use, or is found to have lost some of them, when nobody expects it.
+    """
+    if UDEV.exists():
+        proc.output(["udevadm", "control", "--exit"], what="stopping udev", limit_s=UDEV_S)
+        UDEV.unlink(missing_ok=True)
+    os.environ["DM_DISABLE_UDEV"] = "1"  # dmsetup makes nodes in /dev/mapper itself
 
 
 def mount_cgroups() -> None:

@@ -185,13 +185,12 @@ def run(*argv: str | Path) -> str:
 
 @contextlib.contextmanager
 def mapped(name: str, table: str) -> Iterator[Path]:
-    """A device of the device mapper's; udev, if there is one, is not waited for."""
-    os.environ["DM_DISABLE_UDEV"] = "1"
+    """A device of the device mapper's."""
     run("dmsetup", "create", name, "--table", table)
     try:
         yield Path("/dev/mapper", name)
     finally:
-        run("dmsetup", "remove", "--retry", name)  # where there is one, it may be looking at the device
+        run("dmsetup", "remove", name)
 
 
 def log_after(since: str, what: str) -> list[str]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import subprocess
 from pathlib import Path
 
@@ -162,10 +161,8 @@ def requeues_and_shared_tags() -> None:
 
         disk = kit.wait_for(found, "the SCSI drive appears")
         # It refuses nothing until Linux knows it: a MODE SENSE that is refused is not repeated, and a drive whose cache
-        # nobody knows gets no FUA writes. udev has a drive's partitions read again, and with them all of that, whenever
-        # a writer closes it; not while somebody holds it for himself.
+        # nobody knows gets no FUA writes.
         kit.wait_for(functools.partial(takes_fua, disk), "the drive takes FUA writes")
-        held = os.open(f"/dev/{disk}", os.O_RDONLY | os.O_EXCL)
         Path("/sys/bus/pseudo/drivers/scsi_debug/every_nth").write_text(str(25 * MIB))
         kit.set_scheduler(disk, OURS)
         event = tracing / "events/block/block_rq_requeue"
@@ -188,7 +185,6 @@ def requeues_and_shared_tags() -> None:
         assert requeues > 3, "nothing was requeued: this shows nothing"
         for cgroup in cgroups:
             cgroup.remove()
-        os.close(held)
         kit.set_scheduler(disk, "none")
         kit.wait_for(lambda: kit.remove_module("scsi_debug") == 0, "the SCSI drive can be removed")
     kit.all_given_back()
