@@ -66,7 +66,8 @@
  *
  * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the
  * tunable timeout_nsec) more: whoever waits for a request before it sends the next is not
- * idle in between (deceptive idleness). Only backlogged flows are sampled. Who becomes
+ * idle in between (deceptive idleness). Who has none since it waits for a tag is not: those
+ * that have all tags might wait for it, for ever. Only backlogged flows are sampled. Who becomes
  * backlogged has lost what it did not use, and still owes what it owes; or what a cgroup
  * above it owes, for all below it together (an addition; accounts.h).
  *
@@ -242,11 +243,14 @@ static void mf_age(struct mf_dev *mf)
 	struct fl_flow *flow;
 	unsigned int i;
 
-	fl_for_some_active(flow, &mf->dev, MF_AGED)
-		if (fl_flow_age(flow))
+	fl_for_some_active(flow, &mf->dev, MF_AGED) {
+		bool active = fl_flow_age(flow);
+
+		if (active)
 			mf_update_weight(flow);
-		else
+		if (!active || fl_flow_only_waits(flow))
 			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
+	}
 	mf->queued = 0;
 	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)

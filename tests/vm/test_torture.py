@@ -26,12 +26,12 @@ TIMEOUT_S = 2700
 # What differs between our schedulers and kernels; the rest they share with the first, which has it all.
 EACH = (
     "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
-    "cgroups:moved_and_removed",
+    "cgroups:moved_and_removed,more_cgroups_than_tags",
     "data:every_scheduler_in_turn",
     "interface:one_request_at_a_time",
 )
 
-CGROUPS = "cgroups:moved_and_removed,a_reader_in_each"
+CGROUPS = "cgroups:moved_and_removed,a_reader_in_each,more_cgroups_than_tags"
 UNLOADED = "cgroups:modules_go_though_io_of_a_removed_cgroup_is_held"
 
 ON_VSSD = (
@@ -93,7 +93,7 @@ BRIEFLY = {
         SMOKE,
         "@mqflashfq",
         "switching:switched_over_and_over",
-        "cgroups:moved_and_removed",
+        "cgroups:moved_and_removed,more_cgroups_than_tags",
         "@fairlane",
         "switching:switched_over_and_over,drive_removed",
         "cgroups:moved_and_removed",

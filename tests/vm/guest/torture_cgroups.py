@@ -106,6 +106,21 @@ def more_than_a_thousand() -> None:
     kit.all_given_back()
 
 
+def more_cgroups_than_tags() -> None:
+    """Who is behind waits for a tag, those that have all of them are ahead of it: nobody waits for ever."""
+    with kit.drive(completion_nsec=1_000_000) as disk:
+        kit.queue(disk, "nr_requests").write_text("4")
+        if (conserve := kit.queue(disk, "iosched/conserve")).exists():
+            conserve.write_text("0")
+        groups = [Cgroup(100) for _ in range(READERS // 2)]
+        with kit.readers_of(disk, groups) as readers:
+            for _ in range(kit.often(12, checked=1)):
+                kit.wait_all_read(readers, "every reader gets on")
+        for group in groups:
+            group.remove()
+    kit.all_given_back()
+
+
 def walk(disk: str, groups: list[Cgroup]) -> int:
     """A process that reads a block in each of them."""
     pid = os.fork()
@@ -149,5 +164,9 @@ def modules_go_though_io_of_a_removed_cgroup_is_held() -> None:
 
 
 kit.sections(
-    moved_and_removed, a_reader_in_each, more_than_a_thousand, modules_go_though_io_of_a_removed_cgroup_is_held
+    moved_and_removed,
+    a_reader_in_each,
+    more_than_a_thousand,
+    more_cgroups_than_tags,
+    modules_go_though_io_of_a_removed_cgroup_is_held,
 )
