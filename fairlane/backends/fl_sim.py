@@ -7,10 +7,10 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from fairlane import __version__
+from fairlane import __version__, schedulers
 from fairlane.backends.job import Job
 from fairlane.experiment import modelled_ssd
-from fairlane.experiment.model import OURS, Cgroup, Profile, Scenario, TenantSpec
+from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec
 from fairlane.places import ROOT
 
 CPU = ROOT / "microbench" / "cpu.toml"
@@ -102,9 +102,14 @@ def _size(what: Simulation, point: int | None) -> tuple[int, int]:
     return flows, drive_of(what.drive, scenario.queues or scenario.cores)["queues"]
 
 
+def _alike(knob: str) -> str:
+    """The first scheduler of its kind: one that was not measured is taken to cost as much, and results say so."""
+    [host] = [each.host for each in schedulers.SCHEDULERS if each.name == knob]
+    return next(each.name for each in schedulers.SCHEDULERS if each.host == host)
+
+
 def _measured_cpu(knob: str, cpu: dict[str, Any]) -> dict[str, Any]:
-    """What that scheduler was measured to take, or else what the first one of ours was: a guess, which results tell."""
-    measured: dict[str, Any] = cpu["scheduler"].get(knob, cpu["scheduler"][OURS[0]])
+    measured: dict[str, Any] = cpu["scheduler"].get(knob) or cpu["scheduler"][_alike(knob)]
     return measured
 
 
@@ -113,7 +118,7 @@ def not_measured(knob: str, cpu: dict[str, Any]) -> list[str]:
     if knob in cpu["scheduler"]:
         return []
     return [
-        f"The CPU time of {knob} was not measured, and is taken to be that of {OURS[0]};"
+        f"The CPU time of {knob} was not measured, and is taken to be that of {_alike(knob)};"
         f" to measure it, run make -C microbench cpu ONLY={knob}."
     ]
 

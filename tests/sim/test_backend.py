@@ -295,6 +295,11 @@ def test_every_number_of_a_profile_says_where_it_is_from(path: Path) -> None:
     assert fitted == set(published_figures.load_published(path.stem).search)  # those that a command fits again
 
 
+def test_a_scheduler_that_was_not_measured_costs_what_the_first_of_its_kind_does() -> None:
+    [note] = fl_sim.not_measured("round-robin", {"scheduler": {"fairlane": {}, "kyber-fairness": {}}})
+    assert "taken to be that of kyber-fairness" in note
+
+
 def test_profiles_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["profiles", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

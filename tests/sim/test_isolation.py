@@ -26,10 +26,10 @@ Exempt by design:
   all, and owes that: see tests/unit/test_metadata.c
 - flushes: the simulator has none
 
-A scheduler that fails says why in TAKEN or WAITS; the quick test leaves it out, and the long one lets it fail. It does
-not insist: which loads are made up is up to the constants in all of this project's files (hypothesis draws from those,
-too), and one in 200 may or may not be among them. count_isolation.py counts. With crowds of cgroups, all fail:
-CROWDED says under how many loads, and the tests let nobody fail under more.
+A scheduler that may fail is in TAKEN or WAITS, with the reason. It need not: which loads are made up is up to the
+constants in all of this project's files (hypothesis draws from those, too), and one in 200 may or may not be among
+them. count_isolation.py counts. With crowds of cgroups, all fail: CROWDED says under how many loads, and the tests let
+nobody fail under more.
 """
 
 from __future__ import annotations
