@@ -64,8 +64,8 @@ struct fl_slots {
 /* What has a virtual time: embedded in a flow, or in a hardware queue. */
 struct fl_sampled {
 	/*
-	 * In the table, or &own. Written under dev->lock while this is idle, or only waits for tags; a
-	 * stale read advances the wrong one, once.
+	 * In the table, or &own. Written under dev->lock while this is idle; a stale
+	 * read advances the wrong one, once.
 	 */
 	struct fl_slot *slot;
 	bool in; /* backlogged; written under dev->lock; a stale read comes a request late */

@@ -307,33 +307,9 @@ static inline bool fl_flow_touch(struct fl_queue *queue)
 	return unlikely(!READ_ONCE(queue->flow->busy));
 }
 
-static inline bool __fl_queue_has_tags(struct fl_queue *q)
-{
-	return atomic_read(&q->held) || atomic_read(&q->unsent);
-}
-
 static inline bool __fl_queue_has(struct fl_queue *q)
 {
-	return __fl_queue_has_tags(q) || !list_empty(&q->waiting);
-}
-
-/*
- * Has @flow nothing but what waits for tags? As of just now. Looks at its queues up to the first that has some,
- * which after fl_flow_age() mostly is where it begins.
- */
-static inline bool fl_flow_only_waits(struct fl_flow *flow)
-{
-	unsigned int nr = flow->dev->nr_hwqs, at = flow->seen_at, i;
-	bool waits = false;
-
-	for (i = 0; i < nr; i++, at = at + 1 < nr ? at + 1 : 0) {
-		struct fl_queue *q = fl_flow_queue(flow, at);
-
-		if (q && __fl_queue_has_tags(q))
-			return false;
-		waits = waits || (q && !list_empty(&q->waiting));
-	}
-	return waits;
+	return atomic_read(&q->held) || atomic_read(&q->unsent) || !list_empty(&q->waiting);
 }
 
 /* Has the flow of @a, which asks to be admitted, another request? As of just now; looks at all its queues. */

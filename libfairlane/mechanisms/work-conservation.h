@@ -149,6 +149,14 @@ static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, siz
 	fl_limit_init(&floor->limit, dev, offset, floor->middle);
 }
 
+/* In place of a look: somebody is let go only while the drive has nothing. */
+static inline void fl_floor_set_least(struct fl_floor *floor)
+{
+	WRITE_ONCE(floor->trials, 0);
+	if (floor->limit.level != FL_FLOOR_MIN)
+		fl_limit_set(&floor->limit, FL_FLOOR_MIN);
+}
+
 /* Is it enough to say something? @of: the cost of all. */
 static inline bool __fl_floor_counts(int kind, u64 much, u64 of)
 {

@@ -66,8 +66,7 @@
  *
  * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the
  * tunable timeout_nsec) more: whoever waits for a request before it sends the next is not
- * idle in between (deceptive idleness). Who has none since it waits for a tag is not: those
- * that have all tags might wait for it, for ever. Only backlogged flows are sampled. Who becomes
+ * idle in between (deceptive idleness). Only backlogged flows are sampled. Who becomes
  * backlogged has lost what it did not use, and still owes what it owes; or what a cgroup
  * above it owes, for all below it together (an addition; accounts.h).
  *
@@ -85,7 +84,8 @@
  * held, the one that is furthest behind comes first, up to a batch on each of its hardware queues.
  * Who is let go is charged as ever. Flows that were waited for do not get back what they did not use
  * meanwhile: they are brought nearer, to within a floor's worth and a few steps, but not nearer than
- * that to any that waits.
+ * that to any that waits. With conserve = 0 somebody is let go only while the drive has nothing
+ * at all: one that is behind may wait for a tag, while those that have all tags are held for it.
  *
  * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
@@ -243,14 +243,11 @@ static void mf_age(struct mf_dev *mf)
 	struct fl_flow *flow;
 	unsigned int i;
 
-	fl_for_some_active(flow, &mf->dev, MF_AGED) {
-		bool active = fl_flow_age(flow);
-
-		if (active)
+	fl_for_some_active(flow, &mf->dev, MF_AGED)
+		if (fl_flow_age(flow))
 			mf_update_weight(flow);
-		if (!active || fl_flow_only_waits(flow))
+		else
 			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
-	}
 	mf->queued = 0;
 	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
@@ -364,8 +361,7 @@ static bool mf_test_held(struct mf_hwq *mhq)
 	if (!READ_ONCE(mhq->held))
 		return true;
 	/* One that does not wait for room either, as it was too far ahead in a trial, asks again. */
-	if (fl_slot_is_behind(other, vt) &&
-	    (READ_ONCE(mhq->room.waiting) || !READ_ONCE(to_mf_dev(mhq->hwq.dev)->conserve)))
+	if (fl_slot_is_behind(other, vt) && READ_ONCE(mhq->room.waiting))
 		return false;
 	WRITE_ONCE(mhq->held, false);
 	fl_hwq_run(&mhq->hwq);
@@ -458,7 +454,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 
 	if (mf_passes(mf, mhq, mq, slot))
 		step = max_t(u64, step, READ_ONCE(mf->step));
-	else if (READ_ONCE(mf->conserve) && mf_may_be_let_go(mf, mq, advance) && mf_ask(mf, mhq, mq))
+	else if (mf_may_be_let_go(mf, mq, advance) && mf_ask(mf, mhq, mq))
 		mf_let_go(mf, mhq, mq);
 	else
 		return false;
@@ -606,7 +602,10 @@ static u64 mf_tick(struct fl_dev *dev)
 		mf_test_held(mhq);
 	}
 	mf->holds += held;
-	fl_traffic_look(dev, offsetof(struct mf_hwq, traffic), &mf->floor, now);
+	if (READ_ONCE(mf->conserve))
+		fl_traffic_look(dev, offsetof(struct mf_hwq, traffic), &mf->floor, now);
+	else
+		fl_floor_set_least(&mf->floor);
 	mf_forget(mf);
 	mf->ticking = mf->dev.nr_active || mf->slots.backlogged;
 	next = mf->ticking ? MF_PERIOD_NS : 0;
@@ -669,7 +668,7 @@ static const struct fl_var mf_vars[] = {
 	MF_TUNABLE(read_weight, "weight", 1, 10000, 100, "of each flow's reads"),
 	MF_TUNABLE(write_weight, "weight", 1, 10000, 100, "of each flow's writes"),
 	MF_TUNABLE(conserve, "bool", 0, 1, 1,
-		   "1: nobody is held while the drive has too little to do; 0: as in the paper"),
+		   "1: nobody is held while the drive has too little to do; 0: while it has nothing"),
 	{ .name = "backlogged", .unit = "flows", .help = "that have requests, or had some within the timeout",
 	  .offset = offsetof(struct mf_dev, slots.backlogged) },
 	MF_COUNTER(holds, "queues", "hardware queues found waiting, each 200 us, summed"),

@@ -80,7 +80,7 @@ WAITS: dict[str, str] = {}
 CROWDED = {
     "flashfq": (27, "at worst somebody gets nothing for a second"),
     "kyber-fairness": (20, "2.6 times: until who left ages out, who stays has one place among the tags"),
-    "mqflashfq": (28, "mostly 1.1 to 1.6 times, at worst 32: one of 50 beside one of 500, when a crowd comes and goes"),
+    "mqflashfq": (79, "mostly 1.1 to 1.4 times, at worst 14: a flow without a place is not in its virtual time"),
     "mqfq": (17, "at worst 8.2 times"),
     "fairlane": (17, "at worst 7.3 times: the drive divides what was let go"),
 }

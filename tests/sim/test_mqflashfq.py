@@ -43,8 +43,8 @@ def test_who_counts_bytes_does_not_halve_the_drive(knob: str, tmp_path: Path) ->
         assert (jain(taken) or 1) < 0.97
 
 
-@pytest.mark.parametrize("conserve", [0, 1])
-def test_more_cgroups_than_tags_do_not_wait_for_each_other_for_ever(conserve: int) -> None:
+@pytest.mark.parametrize(("conserve", "least"), [(0, 0.1), (1, 0.5)])
+def test_more_cgroups_than_tags_do_not_wait_for_each_other_for_ever(conserve: int, least: float) -> None:
     """Who is behind may wait for a tag, while those that have them all are ahead of it."""
     cores, requests = 4, 32
     tenants = [tenant(f"t{i}", 100, jobs=cores, depth=1, bytes=4096) for i in range(100)]
@@ -52,5 +52,5 @@ def test_more_cgroups_than_tags_do_not_wait_for_each_other_for_ever(conserve: in
     drive = null_drive(cores, requests, 4_000_000)
     what = run_of(tenants, drive, "mqflashfq", cores, 1.0, tunables={"conserve": conserve}, prices=flat)
     got = [sum(each["series"]["bytes"]) // 4096 for each in simulate(what)["tenants"]]
-    assert min(got) > 0.8 * max(got), "shares"
-    assert sum(got) > 0.8 * cores * requests * 1000 / 4, "of all that the drive does"
+    assert min(got) > 0.6 * max(got), "shares"
+    assert sum(got) > least * cores * requests * 1000 / 4, "of all that the drive does"
