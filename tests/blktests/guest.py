@@ -23,6 +23,8 @@ proc.output(["mount", "--bind", boot, "/boot"], what="showing the kernel's confi
 proc.output(["modprobe", "configfs"], what="loading configfs", limit_s=10)
 if not CONFIGFS.is_mount():  # where it is built in, it is there
     proc.output(["mount", "-t", "configfs", "none", CONFIGFS], what="mounting configfs", limit_s=10)
+# And that what a SCSI drive needs is loaded when one comes, as udev does.
+proc.modprobe("sd_mod")
 with made_drives.setup(Profile("blktests", "qemu-nvme", "", {})) as disk:
     scheduler = Path("/sys/block", disk, "queue/scheduler")
     if OURS in scheduler.read_text():
