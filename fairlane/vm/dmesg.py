@@ -74,6 +74,7 @@ KNOWN = {
     "process_one_work / try_to_grab_pending": "a work's bits: it is taken only if they are changed atomically",
     "__blk_mq_end_request / __submit_bio": "an interrupt reads current->plug, and uses it only when it is none",
     "__mod_timer / blk_add_timer": "when a queue's timer ends: who starts a request asks first, and then locks",
+    "blk_mq_delay_run_hw_queue / blk_mq_delay_run_hw_queue": "which CPU runs a queue next, of those that may",
     "bio_alloc_bioset / bio_put": "a CPU's count of the bios that it keeps; an interrupt asks if it is about full",
 }
 
