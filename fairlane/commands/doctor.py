@@ -95,7 +95,7 @@ def _disk() -> Check:
 
 
 def _kvm(found: list[kernels.Kernel]) -> Check:
-    todo = "nothing has to be done: VMs run under TCG, slower, and ratios within one boot still hold"
+    todo = "nothing has to be done: VMs run under TCG, slower; ratios within one boot hold if nothing else runs"
     if not Path("/dev/kvm").exists():
         return Check("kvm", False, "no /dev/kvm", todo, needed=False)
     verdict = qemu.known_accel()
