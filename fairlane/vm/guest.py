@@ -83,7 +83,7 @@ def stop_udev() -> None:
     """
     if UDEV.exists():
         proc.output(["udevadm", "control", "--exit"], what="stopping udev", limit_s=UDEV_S)
-        UDEV.unlink(missing_ok=True)
+        UDEV.unlink(missing_ok=True)  # left there, it says that udev runs
     os.environ["DM_DISABLE_UDEV"] = "1"  # dmsetup makes nodes in /dev/mapper itself
 
 

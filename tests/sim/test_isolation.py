@@ -45,7 +45,7 @@ from _pytest.mark import ParameterSet
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
-from simkit import Json, null_drive, run_of, simulate, ssd_drive, tenant
+from simkit import FLAT, Json, null_drive, run_of, simulate, ssd_drive, tenant
 
 from fairlane import schedulers
 
@@ -67,8 +67,6 @@ DRIVES: dict[str, Json] = {
 FEW = ([ALL, SSD], [1, 1, 2])
 CROWDS = ([SLOTS], [40, 100])
 LINEAR = {f"{op}_{size}_nsec": ns for op in ("read", "write") for size, ns in (("4k", 100_000), ("128k", 3_200_000))}
-# As calibration would find it: a request takes as long whatever it is.
-FLAT = {op: [4096] * 12 for op in ("read", "write")}
 SHARING = [name for name in schedulers.NAMES if name not in schedulers.EXAMPLES]
 TAKEN = {
     "fairlane-long": "1 of 200: 1.3 times",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simkit import null_drive, run_of, simulate, tenant
+from simkit import FLAT, null_drive, run_of, simulate, tenant
 
 from fairlane.backends.scenario_runs import run_scenario
 from fairlane.backends.sim import Simulator
@@ -48,9 +48,8 @@ def test_more_cgroups_than_tags_do_not_wait_for_each_other_for_ever(conserve: in
     """Who is behind may wait for a tag, while those that have them all are ahead of it."""
     cores, requests = 4, 32
     tenants = [tenant(f"t{i}", 100, jobs=cores, depth=1, bytes=4096) for i in range(100)]
-    flat = {op: [4096] * 12 for op in ("read", "write")}
     drive = null_drive(cores, requests, 4_000_000)
-    what = run_of(tenants, drive, "mqflashfq", cores, 1.0, tunables={"conserve": conserve}, prices=flat)
+    what = run_of(tenants, drive, "mqflashfq", cores, 1.0, tunables={"conserve": conserve}, prices=FLAT)
     got = [sum(each["series"]["bytes"]) // 4096 for each in simulate(what)["tenants"]]
     assert min(got) > 0.6 * max(got), "shares"
     assert sum(got) > least * cores * requests * 1000 / 4, "of all that the drive does"
