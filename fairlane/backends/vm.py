@@ -24,10 +24,10 @@ from fairlane.backends.measuring import left_s
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Profile, Scenario
 from fairlane.experiment.profiles import load_profile
-from fairlane.experiment.results import Results, Run
+from fairlane.experiment.results import OTHERS, Results, Run
 from fairlane.linux import knobs, made_drives
 from fairlane.progress import Progress
-from fairlane.vm import kernels, lab_kernel, qemu
+from fairlane.vm import kernels, lab_kernel, others, qemu
 from fairlane.vm.guest import DMESG, MARK
 from fairlane.vm.kernels import Kernel
 
@@ -185,6 +185,7 @@ def converse(jobs: Sequence[Job], done: Mapping[str, Run], boot: Boot, tell: Tel
 def _heard(said: qemu.Talk, boot: Boot, tell: Tell) -> Iterator[Finished]:
     """What the guest says, as long as it does."""
     errors: list[str] = []
+    others_cpus = others.watch()
     while True:
         try:
             line = next(said)
@@ -200,7 +201,11 @@ def _heard(said: qemu.Talk, boot: Boot, tell: Tell) -> Iterator[Finished]:
             file = boot.shared / message["finished"]
             data = json.loads(file.read_text())
             file.unlink()
-            yield Finished(from_json(data["job"]), Results.from_dict(data["results"]))
+            results = Results.from_dict(data["results"])
+            cpus = others_cpus()
+            for run in results.runs:
+                run.counters[OTHERS] = cpus
+            yield Finished(from_json(data["job"]), results)
         else:
             tell(Progress(message["step"], message["fraction"]))
     boot.complaints.extend(finished.bad_dmesg)

@@ -47,7 +47,7 @@ class Watched:
     def refused(self) -> str | None:
         """Why the figures say nothing: the knob was not as it was set."""
         wrong = "; ".join(self.wrong)
-        return f"it was not as it was set, so its figures are left out ({wrong})" if wrong else None
+        return f"it did not do what it was set to ({wrong})" if wrong else None
 
     def look(self, part: float) -> None:
         """Called now and then; part of the run, 0..1, is over."""

@@ -13,7 +13,7 @@ from statistics import fmean, median, pstdev
 
 from fairlane.experiment.figures import fairness_index, share_error
 from fairlane.experiment.model import COST_FIGURES, Expect, Scenario, below, shares
-from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant
+from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant, disturbed
 
 OF_SHARES = ("fairness_index", "share_error", "cost_fairness_index", "cost_share_error")
 
@@ -69,6 +69,7 @@ def conclude(
             f"Nothing was completed with {', '.join(nothing)}: give more seconds, a smaller bs, or a faster drive"
             " (time_scale)."
         )
+    results.notes += disturbed(results.runs)
     results.command = command
     results.save(file)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from fairlane.files import write_json, written
 
 SCHEMA = 1
 PLAN = "plan.json"  # of a run of the suite, in its folder
+OTHERS = "others_cpus"  # the counter of a run in a VM: how many of the host's CPUs were busy with other things
+MUCH = 0.25  # of them: less does not matter
 LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 
 
@@ -168,6 +171,17 @@ class Results:
         runs = [run_from_dict(run) for run in data["runs"]]
         expects = [Outcome(**outcome) for outcome in data.get("expects", [])]
         return cls(**{**data, "runs": runs, "expects": expects})
+
+
+def disturbed(runs: Sequence[Run]) -> list[str]:
+    """A sentence, if the host of the VM that they ran in had other things to do."""
+    others = [cpus for run in runs if (cpus := run.counters.get(OTHERS, 0.0)) > MUCH]
+    if not others:
+        return []
+    return [
+        f"In {len(others)} of {len(runs)} runs, other processes kept up to {max(others):.1f} of this machine's CPUs"
+        " busy. A VM needs them all, so figures may be off: run this again on an idle machine."
+    ]
 
 
 def check_folder(folder: Path, *files: str) -> None:

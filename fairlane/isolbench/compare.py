@@ -42,7 +42,7 @@ class Side:
         """What whoever compares must know of it, in sentences."""
         left, every = len(self.evidence.missing), len(self.bench.units)
         found = [f"{self.name} is not finished: {left} of its {every} units are missing."] if left else []
-        found += [f"{knob} did not run in {self.name}: {why}" for knob, why in self.evidence.unavailable.items()]
+        found += [f"{knob} has no figures in {self.name}: {why}" for knob, why in self.evidence.unavailable.items()]
         found += [f"Of {self.name}: {said}" for said in [*self.evidence.notes(), *self.evidence.warnings()]]
         if self.evidence.complaints():
             found.append(f"The kernel complained during {self.name}; its own report has what it said.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlane.backends.measuring import ELSEWHERE, KERNEL_BYTES, NONE_OF_SETTING
 from fairlane.experiment.figures import jain, share_error
-from fairlane.experiment.results import Results, Run, Series, Tenant
+from fairlane.experiment.results import Results, Run, Series, Tenant, disturbed
 from fairlane.isolbench import limit
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, CRITICAL, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 from fairlane.linux.knob import BY_WEIGHT
@@ -142,6 +142,7 @@ class Evidence:
                 f"Under none itself, the P99 of latency-critical tenants differs {noise:.1f} times from repeat to"
                 " repeat. That is the machine, so no knob is judged by its P99 here; the report has it with its spread."
             )
+        found += disturbed([run for unit in self.units if (run := self.run(unit.id))])
         for knob in self.knobs:
             found += [
                 f"A burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant is shorter than one of its"
@@ -150,7 +151,7 @@ class Evidence:
                 if burst.response_s is None
             ]
             found += self.set_elsewhere(knob)
-            found += [f"{knob} did not run in {place}: {why}." for place, why in self.left_out(knob).items()]
+            found += [f"{knob} has no figures in {place}: {why}." for place, why in self.left_out(knob).items()]
         return found
 
     def set_elsewhere(self, knob: str) -> list[str]:

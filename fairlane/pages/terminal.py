@@ -109,13 +109,16 @@ def results(found: Results, out: Console) -> None:
         table.add_row(*shown, style="bold" if row.knob == "kyber-fairness" else None)
     out.print(table)
     for knob, why in found.unavailable.items():
-        out.print(f"{knob} did not run: {escape(why)}")
+        out.print(f"{knob} has no figures: {escape(why)}")
     for note in filter(None, (judged(found), *found.notes)):
         out.print(escape(note))
 
 
 def across(found: Sequence[Results], out: Console) -> None:
-    """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none."""
+    """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none.
+
+    Why a knob has no figures is said under each scenario's own table.
+    """
     rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
     knobs = list(
         dict.fromkeys([*(knob for row in rows for knob in row), *(k for each in found for k in each.unavailable)])
@@ -130,9 +133,6 @@ def across(found: Sequence[Results], out: Console) -> None:
         said = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
         table.add_row(each.scenario, *said)
     out.print(table)
-    for each in found:
-        for knob, why in each.unavailable.items():
-            out.print(f"{knob} did not run in {each.scenario}: {escape(why)}")
 
 
 def _off_by(error: float | None) -> str:
@@ -212,7 +212,7 @@ def verdict(found: Found, out: Console) -> None:
         table.add_row(limit.NAME, *(_limit_of(part, limits) for part in found.evidence.parts), style="dim")
     out.print(table)
     for knob, why in found.evidence.unavailable.items():
-        out.print(f"{knob} did not run: {escape(why)}")
+        out.print(f"{knob} has no figures: {escape(why)}")
     for note in found.evidence.notes():
         out.print(escape(note))
     for n, line in enumerate(found.evidence.complaints()):

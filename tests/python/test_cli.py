@@ -72,7 +72,7 @@ def test_run_prints_a_table_and_the_outcomes(tmp_path: Path, capsys: pytest.Capt
     assert "0.99x" in out
     assert "54.1%" in out
     assert out.count("ok: kyber-fairness") == 4
-    assert "io.cost did not run: not in [this] kernel" in out
+    assert "io.cost has no figures: not in [this] kernel" in out
     assert err == "kyber-fairness/fig1: booting [1]\n"
     saved = Results.load(tmp_path / "results.json")
     assert [outcome.ok for outcome in saved.expects] == [True] * 5

@@ -44,6 +44,15 @@ def test_a_run_in_which_nothing_was_completed_is_pointed_at(tmp_path: Path) -> N
     assert note.startswith("Nothing was completed with kyber: give more seconds")
 
 
+def test_a_host_that_had_other_things_to_do_is_told(tmp_path: Path) -> None:
+    results = Results("x", "vm", 1, "0", runs=[run("none", (1.0, 1.0)), run("kyber", (1.0, 1.0))])
+    for one, cpus in zip(results.runs, (0.1, 1.26), strict=True):
+        one.counters["others_cpus"] = cpus
+    expectations.conclude(Scenario("x", NULL, TENANTS, seconds=2), results, ["none"], "again", tmp_path / "r.json")
+    (note,) = results.notes
+    assert note.startswith("In 1 of 2 runs, other processes kept up to 1.3 of this machine's CPUs busy.")
+
+
 def test_a_ratio_is_taken_within_each_repeat() -> None:
     runs = [run("kyber", (10.0, 0.0), 0), run("kyber", (50.0, 0.0), 1), run("kyber", (19.0, 0.0), 2)]
     bases = [run("none", (20.0, 0.0), 2), run("none", (10.0, 0.0), 0), run("none", (50.0, 0.0), 1)]

@@ -448,7 +448,7 @@ def test_a_knob_that_could_not_be_set_for_a_unit_is_judged_no_better_than_it_may
     (unit,) = (unit for unit in found.units if unit.knob == "io.cost" and unit.experiment == "writes")
     found.results[unit.id].runs, found.results[unit.id].unavailable = [], {"io.cost": "vrate was still moving"}
     again = suite_figures.Evidence(found.units, found.results)
-    assert again.notes() == ["io.cost did not run in d2 writes: vrate was still moving."]
+    assert again.notes() == ["io.cost has no figures in d2 writes: vrate was still moving."]
     assert again.unavailable == {}, "it ran elsewhere"
     assert all(not judged.grade for judged in verdict.marks(again)["io.cost"]["d2"].judged), "unknown, or a cross"
 

@@ -17,7 +17,7 @@ import pytest
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.vm import dmesg, guest, qemu, tsc
+from fairlane.vm import dmesg, guest, others, qemu, tsc
 from fairlane.vm.guest import STATUS, UP
 from fairlane.vm.kernels import Kernel
 
@@ -325,3 +325,23 @@ def test_the_time_stamp_counter_is_measured_whatever_else_runs() -> None:
         tsc.khz.cache_clear()
         found.add(tsc.khz() or 0)
     assert min(found) > 100_000 and max(found) < 1.001 * min(found), found
+
+
+def test_what_others_take_of_the_cpus_is_told_apart_from_what_we_do() -> None:
+    busy = "import time; print(flush=True); until = time.monotonic() + 60\nwhile time.monotonic() < until: pass"
+
+    def used(start: list[str]) -> float:
+        """CPUs that others used, less what they used before, while a process that was started so is busy."""
+        others_cpus = others.watch()
+        time.sleep(1)
+        before = others_cpus()
+        with proc.group([*start, sys.executable, "-c", busy]) as process:
+            assert process.stdout
+            process.stdout.readline()
+            others_cpus()
+            time.sleep(1)
+            return others_cpus() - before
+
+    # Whose parent ends is nobody's child. Again if other things on this machine began or ended.
+    orphan = ["sh", "-c", '"$@" & sleep 0.1', "sh"]
+    assert any(used(orphan) - used([]) > 0.3 for _ in range(5))

@@ -129,15 +129,15 @@ def test_a_knob_that_the_kernel_lacks_is_said_so_in_every_output(
     with monkeypatch.context() as lacking:
         lacking.setattr(sim, "unavailable", lambda knob, _drive: why if knob != "none" else None)
         assert run(tmp_path, *asked) == 0
-    assert f"did not run: {why}" in capsys.readouterr().out
-    assert f"<b>kyber-fairness</b> did not run: {why}" in (tmp_path / "report.html").read_text()
+    assert f"has no figures: {why}" in capsys.readouterr().out
+    assert f"<b>kyber-fairness</b> has no figures: {why}" in (tmp_path / "report.html").read_text()
     summary = json.loads((tmp_path / "verdict.json").read_text())
     assert [row["unavailable"] for row in summary["verdict"]] == [None, why, why]
 
     what = bench.load(tmp_path)
     assert {unit.knob for unit in what.todo} == set(knobs) - {"none"}
     assert run(tmp_path, *asked) == 0, "and on a kernel that has it, it runs"
-    assert "kyber-fairness did not run" not in capsys.readouterr().out
+    assert "kyber-fairness has no figures" not in capsys.readouterr().out
     assert {unit.knob for unit in bench.load(tmp_path).todo} == {"d2fq"}
 
 
