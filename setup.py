@@ -49,6 +49,7 @@ class WithSimulator(build_py):
         from fairlane import schedulers  # noqa: PLC0415
 
         (carried / "code.json").write_text(json.dumps(schedulers.code(), indent=1))
+        (carried / "commit").write_text(schedulers.commit() or "")
 
     def _copy(self, file: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)

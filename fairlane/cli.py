@@ -10,8 +10,9 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from fairlane import __version__, files
+from fairlane import files, schedulers
 from fairlane.calibration.calibrate import CORES, STATES
 from fairlane.commands.common import COMPARED, REPORT
 from fairlane.errors import FairlaneError
@@ -81,9 +82,20 @@ def _said(error: OSError) -> str:
 # --- What each command takes ---
 
 
+class _Version(argparse.Action):
+    """As argparse's own, but only asks git when it is asked."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"fairlane {schedulers.version()}")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fairlane", description="Fair-share I/O, and the bench that shows it.")
-    parser.add_argument("--version", action="version", version=f"fairlane {__version__}")
+    parser.add_argument("--version", action=_Version, help="show the version and the commit, and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, about: str) -> argparse.ArgumentParser:

@@ -18,6 +18,7 @@ SIMULATOR_ONLY = (
 
 ROOT = CARRIED if INSTALLED else PACKAGE.parent
 CODE = CARRIED / "code.json"  # schedulers.code() as it was when the wheel was built
+COMMIT = CARRIED / "commit"  # the same of schedulers.commit(); empty: nobody knew
 
 PROFILES = ROOT / "profiles"
 SCENARIOS = ROOT / "scenarios"

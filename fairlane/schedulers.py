@@ -6,14 +6,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from fairlane import __version__
 from fairlane.errors import FairlaneError
-from fairlane.places import CODE, INSTALLED, ROOT
+from fairlane.places import CODE, COMMIT, INSTALLED, ROOT
 
 LIST = ROOT / "libfairlane" / "schedulers" / "list.h"
+GIT_S = 20.0
 BEGIN = re.compile(r"^\tX\(", re.MULTILINE)
 ROW = re.compile(
     r'^\tX\(\w+, "([\w-]+)", (ELEVATOR|ROUTER|RQ_QOS), (MAIN|BASELINE|EXAMPLE),\s*\\\n\t  "([^"\n]*)"\)', re.MULTILINE
@@ -42,7 +46,8 @@ def read(path: Path) -> tuple[Scheduler, ...]:
 
 
 def code() -> dict[str, str]:
-    """What figures depend on besides the scenario: a digest of each scheduler's source, and of all that they share.
+    """What figures depend on besides the scenario: a digest of each scheduler's source, and of all that they share,
+    which has what the simulator takes a request to cost.
 
     A wheel has the program and not its sources, but their digests.
     """
@@ -56,7 +61,31 @@ def code() -> dict[str, str]:
         for path in sorted((ROOT / folder).rglob("*.[ch]"))
         if path not in own.values()
     ]
+    shared.append(ROOT / "microbench" / "cpu.toml")
     return {name: _digest([file]) for name, file in own.items()} | {SHARED: _digest(shared)}
+
+
+@cache
+def commit() -> str | None:
+    """Of the checkout, with a + if its files differ from it, or that which a wheel was made of; None: nobody knows."""
+    if INSTALLED:
+        return COMMIT.read_text().strip() or None
+    try:
+        found = subprocess.run(
+            ["git", "-C", ROOT, "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=GIT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def version() -> str:
+    """Of fairlane, for people: with the commit."""
+    return f"{__version__} (commit {commit()})" if commit() else __version__
 
 
 def _digest(files: Iterable[Path]) -> str:

@@ -142,17 +142,16 @@ class Host(Backend):
 
 def _notes(job: Job, run: Run) -> list[str]:
     """What io.cost did, and whether the knob was set for a load that `none` moves more or less of."""
-    if job.repeat:
-        return []
     where = f" at {job.point} cgroups" if job.point else ""
     found = []
-    if seen := run.counters.get("io.cost"):
+    if (seen := run.counters.get("io.cost")) and not job.repeat:
         low, high, mean = (seen["vrate"][key] for key in ("low", "high", "mean"))
         allowed = " to ".join(f"{percent:g}" for percent in dict.fromkeys(seen["range"]))
         text = f"{mean:.1f} % on average ({low:.1f} to {high:.1f}; allowed: {allowed})"
         found.append(f"{run.knob}{where}: cost.vrate was {text}; {seen['speed']}.")
     part = run.counters.get(NONE_OF_SETTING, 1.0)
     if abs(part - 1) > ELSEWHERE and not job.scenario.tuned_for:
+        where += f", repeat {job.repeat + 1}" if job.repeat else ""
         found.append(f"{run.knob}{where}: none did {part:.2f} times what the knob is set for; do not go by its run.")
     return found
 

@@ -75,15 +75,15 @@ class Measuring:
             return Need()
         return Need(
             io_cost=self._io_cost(job) if "io_cost" in wants else None,
-            bytes_per_s=self._most(job) if "bytes_per_s" in wants else None,
+            bytes_per_s=self._most(job).total_bytes_per_s if "bytes_per_s" in wants else None,
             alone_us=alone_us(job, self.done) if "alone_us" in wants else None,
         )
 
-    def _most(self, job: Job) -> float:
-        """bytes/s of the job's own mix with no knob."""
+    def _most(self, job: Job) -> Run:
+        """The job's own mix with no knob."""
         if job.needs.most is not None:
-            return _known(self.done, job.needs.most).total_bytes_per_s
-        return self._by_itself(job, load_of(job)).total_bytes_per_s
+            return _known(self.done, job.needs.most)
+        return self._by_itself(job, load_of(job))
 
     def _by_itself(self, job: Job, load: Scenario) -> Run:
         """The load without any knob, measured as long as the job is."""
@@ -175,14 +175,15 @@ class Measuring:
     def of_setting(self, job: Job, need: Need) -> float | None:
         """What `none` did of the job's load, relative to what its knob was set for; 1 if that holds.
 
-        None: no run of none is known, the knob is not set from measurements, or a tenant does not always want more.
+        None: no run of none is known but the one that the knob was set from, or the knob is not set from measurements,
+        or a tenant does not always want more.
         """
         load = job.scenario.at(job.point)
-        none = self.done.get(job.needs.most or replace(job, variant=NONE, repeat=0).default_id)
+        none = self.done.get(job.needs.most or replace(job, variant=NONE).default_id)
         if none is None or busy(load).tenants != load.tenants:
             return None
         if need.bytes_per_s:
-            return none.total_bytes_per_s / need.bytes_per_s
+            return None if none is self._most(job) else none.total_bytes_per_s / need.bytes_per_s
         return _used(need.io_cost.model, load, none, self.block) / need.io_cost.speed if need.io_cost else None
 
     def _attempt(self, job: Job, what: Scenario, variant: Variant, tuned: Tuned, name: str, about: str) -> Run:

@@ -16,7 +16,7 @@ from fairlane import __version__, proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import Results, Run
 from fairlane.files import written
-from fairlane.places import INSTALLED, ROOT
+from fairlane.places import INSTALLED, PACKAGE, ROOT
 
 PROGRAM = ROOT / "build" / "sim" / "fl-sim"
 BUILD_S = 300.0
@@ -47,9 +47,11 @@ def build() -> None:
 
 
 def identity() -> str:
-    """What must be alike wherever the units of one run are simulated: the version, and the simulator's sources."""
-    code = json.dumps(schedulers.code(), sort_keys=True)
-    return f"{__version__} ({hashlib.sha256(code.encode()).hexdigest()[:12]})"
+    """What must be alike wherever the units of one run are simulated: the version, and all sources."""
+    digest = hashlib.sha256(json.dumps(schedulers.code(), sort_keys=True).encode())
+    for file in sorted(PACKAGE.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return f"{__version__} ({digest.hexdigest()[:12]})"
 
 
 def files_of(folder: Path, name: str) -> tuple[Path, Path]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairlane import __version__, proc
+from fairlane import proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.linux import disks, failures, queue, sysfs
 
@@ -50,7 +50,7 @@ def _section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
 
 def _versions() -> Iterator[str]:
     yield f"at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
-    yield f"fairlane {__version__}"
+    yield f"fairlane {schedulers.version()}"
     yield f"kernel {platform.release()} {platform.version()} {platform.machine()}"
     said = re.search(r'^PRETTY_NAME="?([^"\n]*)', sysfs.said(OS_RELEASE) or "", re.MULTILINE)
     yield f"system {said[1] if said else 'unknown'}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
+from fairlane import schedulers
 from fairlane.experiment.figures import fairness_index, share_error
 from fairlane.experiment.model import COST_FIGURES, Expect, Scenario, below, shares
 from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant, disturbed
@@ -70,7 +71,7 @@ def conclude(
             " (time_scale)."
         )
     results.notes += disturbed(results.runs)
-    results.command = command
+    results.version, results.command = schedulers.version(), command
     results.save(file)
 
 

@@ -54,6 +54,7 @@ class Plan:
     prices: str | None = None  # the drive's price list, instead of the one in profiles/prices
     destroy_data: str | None = None  # a permission, which another start of the same run may lack
     code: Mapping[str, str] = field(default_factory=dict)  # of our schedulers
+    commit: str | None = None  # of fairlane, when it was begun; for people
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def prepare(
         prices=prices,
         destroy_data=backend.asked.destroy_data,
         code=schedulers.code(),
+        commit=schedulers.commit(),
     )
     bench = Bench(plan, backend, units, Store(out))
     _open(bench)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane.formats import Pair, flat, fmt_rate, fmt_us, pair
-from fairlane.isolbench import bench, verdict
+from fairlane.isolbench import bench, doubts, verdict
 from fairlane.isolbench.bench import Bench
 from fairlane.isolbench.suite import PARTS
 from fairlane.isolbench.suite_figures import Evidence, setup, where
@@ -43,8 +43,8 @@ class Side:
         left, every = len(self.evidence.missing), len(self.bench.units)
         found = [f"{self.name} is not finished: {left} of its {every} units are missing."] if left else []
         found += [f"{knob} has no figures in {self.name}: {why}" for knob, why in self.evidence.unavailable.items()]
-        found += [f"Of {self.name}: {said}" for said in [*self.evidence.notes(), *self.evidence.warnings()]]
-        if self.evidence.complaints():
+        found += [f"Of {self.name}: {said}" for said in [*doubts.notes(self.evidence), *doubts.warnings(self.evidence)]]
+        if doubts.complaints(self.evidence):
             found.append(f"The kernel complained during {self.name}; its own report has what it said.")
         return found
 

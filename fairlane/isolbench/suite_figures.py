@@ -9,29 +9,18 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from fairlane.backends.measuring import ELSEWHERE, KERNEL_BYTES, NONE_OF_SETTING
-from fairlane.experiment.figures import jain, share_error
-from fairlane.experiment.results import Results, Run, Series, Tenant, disturbed
+from fairlane.backends.measuring import KERNEL_BYTES
+from fairlane.experiment.figures import jain
+from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import limit
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, CRITICAL, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
 from fairlane.linux.knob import BY_WEIGHT
 from fairlane.linux.knobs import HEAVY
 
-TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
-
-
 TAIL_NOISE = 1.15  # where none's own P99 differs by more from repeat to repeat, no knob's says anything
-
-
 MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
-
-
 UNTIL_FRACTION = 0.8  # of what it could have: a burst that gets that much has what it is due
-
-
 UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken; a shorter burst has only its latency
-
-
 NEVER = float("inf")
 
 
@@ -110,74 +99,6 @@ class Evidence:
         same = (u for u, _ in self.of(unit.part, BASELINE, unit.experiment) if u.x == unit.x)
         return next((self.run(u.id) for u in same), None)
 
-    def warnings(self) -> list[str]:
-        """What makes the verdict doubtful, in sentences."""
-        found: dict[str, tuple[float, str]] = {}
-        for each, unit in ((repeat, unit) for repeat in self.every for unit in repeat.units):
-            run, base = each.run(unit.id), each.base(unit)
-            alike = len({(t.rw, t.bs) for t in unit.scenario.tenants}) == 1
-            if run is None or base is None or not alike or unit.experiment == "alone" or not base.total_bytes_per_s:
-                continue
-            ratio = run.total_bytes_per_s / base.total_bytes_per_s
-            if ratio > max(TOO_MUCH, found.get(unit.place, (0.0, ""))[0]):
-                found[unit.place] = (ratio, unit.knob)
-        return [
-            f"In {where}, {knob} moved {ratio:.1f} times what none did of the same requests, which no knob makes a"
-            f" drive do: what is judged there is doubtful; delete units/{where.replace(' ', '-')}.* and run it again."
-            for where, (ratio, knob) in found.items()
-        ]
-
-    def notes(self) -> list[str]:
-        """What could not be judged, in sentences."""
-        found = [
-            f"In d3 {unit.experiment}, the tenant with priority is not seen to be {MARGIN:.0%} better off alone than"
-            " under none, so there is nothing to gain and no figure."
-            for unit, _ in self.of("d3", BASELINE)
-            if self.run(unit.alone) and self._span(unit.experiment) is None
-        ]
-        if any(unit.alone and not unit.limit for unit in self.units if unit.part != limit.NAME):
-            found.append("This run is of a version that did not measure the limit: d3 and d4 have no marks without it.")
-        if (noise := self.tail_noise()) > TAIL_NOISE:
-            found.append(
-                f"Under none itself, the P99 of latency-critical tenants differs {noise:.1f} times from repeat to"
-                " repeat. That is the machine, so no knob is judged by its P99 here; the report has it with its spread."
-            )
-        found += disturbed([run for unit in self.units if (run := self.run(unit.id))])
-        for knob in self.knobs:
-            found += [
-                f"A burst of {burst.seconds:g} s of a {burst.experiment}-critical tenant is shorter than one of its"
-                f" requests takes, and is not judged under {knob}."
-                for burst in self.bursts(knob)
-                if burst.response_s is None
-            ]
-            found += self.set_elsewhere(knob)
-            found += [f"{knob} has no figures in {place}: {why}." for place, why in self.left_out(knob).items()]
-        return found
-
-    def set_elsewhere(self, knob: str) -> list[str]:
-        """Where what the knob was set from does not hold: in what none did of the load, or in who got what."""
-        totals = {u.place: r.counters[NONE_OF_SETTING] for p in PARTS for u, r in self.of(p, knob) if _is_set(r)}
-        shares = {u.place: _limited_error(r) for u, r in self.of("d2", knob) if _is_set(r)}
-        found = []
-        if off := {place: total for place, total in totals.items() if abs(total - 1) > ELSEWHERE}:
-            place = max(off, key=lambda place: abs(off[place] - 1))
-            found.append(
-                f"{knob} was set from a measurement that does not hold in {len(off)} of {len(totals)} experiments: in"
-                f" {place}, none did {off[place]:.2f} times what it was set for."
-            )
-        if off := {place: error for place, error in shares.items() if error > ELSEWHERE}:
-            place = max(off, key=off.__getitem__)
-            found.append(
-                f"{knob} was set to hold shares, and did not in {len(off)} of {len(shares)} experiments of d2: in"
-                f" {place}, what it let a tenant have was {off[place]:.0%} off."
-            )
-        return found
-
-    def complaints(self) -> list[str]:
-        """What the kernel complained of, and under which knob."""
-        runs = [run for result in self.results.values() for run in result.runs]
-        return [f"{run.knob}: {line}" for run in runs for line in run.bad_dmesg]
-
     # --- d1 ---
 
     def tail_noise(self) -> float:
@@ -250,11 +171,11 @@ class Evidence:
         base = next((r for _, r in self.of("d3", BASELINE, experiment)), None)
         if base is None or not base.total_bytes_per_s:
             return []
-        span, value, total = self._span(experiment), _priority(run, experiment), run.total_bytes_per_s
+        span, value, total = self.span(experiment), _priority(run, experiment), run.total_bytes_per_s
         gain = (value - span[0]) / (span[1] - span[0]) if span and value is not None and asked else 0.0
         return [Tradeoff(setting, total / base.total_bytes_per_s, gain, value, total)]
 
-    def _span(self, experiment: str) -> tuple[float, float] | None:
+    def span(self, experiment: str) -> tuple[float, float] | None:
         """What the tenant with priority has under none, and alone; None when that is no more."""
         for unit, base in self.of("d3", BASELINE, experiment):
             alone = self.run(unit.alone)
@@ -265,12 +186,12 @@ class Evidence:
 
     def volume(self, knob: str, experiment: str) -> float | None:
         """The hypervolume of its front."""
-        return hypervolume(self.points(knob, experiment)) if self._span(experiment) else None
+        return hypervolume(self.points(knob, experiment)) if self.span(experiment) else None
 
     def limit_volume(self, experiment: str) -> float | None:
         """That of the limit."""
         points = self.limit_points(experiment)
-        return hypervolume(points, curve=True) if self._span(experiment) and len(points) > 1 else None
+        return hypervolume(points, curve=True) if self.span(experiment) and len(points) > 1 else None
 
     # --- The limit ---
 
@@ -335,17 +256,6 @@ class Evidence:
         """The same, of its rate alone."""
         alone, due = self.run(unit.alone), self.due(unit)
         return due / alone.total_bytes_per_s if due is not None and alone and alone.total_bytes_per_s else None
-
-
-def _is_set(run: Run) -> bool:
-    return NONE_OF_SETTING in run.counters
-
-
-def _limited_error(run: Run) -> float:
-    """How far a tenant is from its share of what the knob limits: the time that io.cost charges, or bytes."""
-    charged = run.counters.get("io.cost", {}).get("usage_us")
-    got = charged or {tenant.name: tenant.bytes_per_s for tenant in run.tenants}
-    return share_error(got, {tenant.name: tenant.share for tenant in run.tenants}) or 0.0
 
 
 def _priority(run: Run, experiment: str) -> float | None:

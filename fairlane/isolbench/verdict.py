@@ -13,6 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from fairlane.experiment.results import Run
+from fairlane.isolbench import doubts
 from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.suite import BASELINE, CRITICAL, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import NEVER, TAIL_NOISE, UNTIL_WINDOW_S, Evidence, latency
@@ -331,9 +332,9 @@ def summary(evidence: Evidence) -> dict[str, Any]:
     return {
         "advice": unfinished if left else advice(found),
         "missing": left,
-        "warnings": evidence.warnings(),
-        "notes": evidence.notes(),
-        "bad_dmesg": evidence.complaints(),
+        "warnings": doubts.warnings(evidence),
+        "notes": doubts.notes(evidence),
+        "bad_dmesg": doubts.complaints(evidence),
         "limits": [asdict(limit) for limit in LIMITS],
         the_limit.NAME: the_limit_of(evidence),
         "verdict": [

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlane.experiment.results import Run
 from fairlane.formats import flat, fmt_iops, fmt_rate, fmt_us
-from fairlane.isolbench import limit, published
+from fairlane.isolbench import doubts, limit, published
 from fairlane.isolbench.bench import Bench, Found
 from fairlane.isolbench.published import Beside
 from fairlane.isolbench.run_folder import room
@@ -378,14 +378,14 @@ def render(
         limits=[limit for limit in LIMITS if limit.part in e.parts],
         sections=[SECTIONS[part](e) for part in e.parts],
         unavailable=e.unavailable,
-        warnings=e.warnings(),
-        notes=e.notes(),
+        warnings=doubts.warnings(e),
+        notes=doubts.notes(e),
         config=_config(plan, e),
         command=command,
         published=beside,
         published_headline=published.headline(list(beside)),
         never=NEVER,
         knob_colour=knob_colour,
-        bad_dmesg=e.complaints(),
+        bad_dmesg=doubts.complaints(e),
         raw=[(unit.id, unit) for unit in e.units],
     )

@@ -26,7 +26,7 @@ from fairlane.experiment.results import Outcome, Results
 from fairlane.experiment.summary import Point, by_cost, points
 from fairlane.experiment.traces import Replayed
 from fairlane.formats import fmt_error, fmt_left
-from fairlane.isolbench import limit, published
+from fairlane.isolbench import doubts, limit, published
 from fairlane.isolbench.bench import Found
 from fairlane.isolbench.compare import BETTER, CHANGED, WORSE, Comparison
 from fairlane.isolbench.drive_map import Map
@@ -213,13 +213,13 @@ def verdict(found: Found, out: Console) -> None:
     out.print(table)
     for knob, why in found.evidence.unavailable.items():
         out.print(f"{knob} has no figures: {escape(why)}")
-    for note in found.evidence.notes():
+    for note in doubts.notes(found.evidence):
         out.print(escape(note))
-    for n, line in enumerate(found.evidence.complaints()):
+    for n, line in enumerate(doubts.complaints(found.evidence)):
         if not n:
             out.print("[red]The kernel complained during these runs; do not trust them:[/]")
         out.print(f"  {escape(line)}")
-    for warning in found.evidence.warnings():
+    for warning in doubts.warnings(found.evidence):
         out.print(f"[yellow]doubtful[/]: {escape(warning)}")
     beside_published(found.published, out)
     out.print(escape(found.advice))

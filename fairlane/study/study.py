@@ -86,6 +86,7 @@ def _plan(run: Run) -> dict[str, Any]:
     names = {"name": run.study.name, "knobs": run.study.knobs, "figures": figures, "seeds": run.study.seeds}
     return {
         "version": __version__,
+        "commit": schedulers.commit(),  # for people
         "study": {**names, "units": len(run.units)},
         "code": schedulers.code(),
         "units": digest.hexdigest(),

@@ -14,7 +14,7 @@ from fairlane.backends.sim import Simulator
 from fairlane.backends.vm import Vm
 from fairlane.experiment.model import TenantSpec
 from fairlane.experiment.results import Results, Run, Series, Tenant
-from fairlane.isolbench import bench, limit, suite, suite_figures, verdict
+from fairlane.isolbench import bench, doubts, limit, suite, suite_figures, verdict
 from fairlane.isolbench.limit import Point
 from fairlane.pages import bench_page, terminal
 
@@ -190,4 +190,4 @@ def test_without_its_limit_a_part_has_no_marks() -> None:
         results = evidence(part, (0.5e6, 500, WHOLE)).results
         old = suite_figures.Evidence([unit for unit in older if unit.id in results], results)
         assert verdict.marks(old)["mqfq"][part].symbol == "?"
-        assert any("did not measure the limit" in note for note in old.notes())
+        assert any("did not measure the limit" in note for note in doubts.notes(old))

@@ -213,7 +213,7 @@ def test_kernel_complaints_and_missing_knobs_are_shown(sample: Results) -> None:
     sample.unavailable = {"io.latency": "this kernel has no io.latency"}
     text = text_of(sample)
     assert "do not trust them. bfq: WARNING: CPU: 0 PID: 7" in text
-    assert "io.latency not run: this kernel has no io.latency" in text
+    assert "io.latency no figures: this kernel has no io.latency" in text
 
 
 def test_everything_from_the_results_is_escaped(sample: Results) -> None:

@@ -24,7 +24,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import TenantSpec, shares
 from fairlane.experiment.results import Results, Run, Series, Tenant
-from fairlane.isolbench import bench, published, suite, suite_figures, verdict
+from fairlane.isolbench import bench, doubts, published, suite, suite_figures, verdict
 from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
@@ -280,13 +280,13 @@ def test_a_burst_that_is_too_short_for_a_rate_is_judged_by_its_latency() -> None
 def test_a_burst_without_completions_never_has_what_it_is_due() -> None:
     silent = bursts(mean_us=None)
     assert verdict.figures(silent, "bfq")["response"] == suite_figures.NEVER
-    assert silent.notes() == []
+    assert doubts.notes(silent) == []
 
 
 def test_a_burst_that_is_shorter_than_a_request_is_not_judged_and_that_is_said() -> None:
     short = bursts(mean_us=None, usual_us=2000.0)
     assert verdict.figures(short, "bfq")["response"] == 0.0
-    assert short.notes() == [
+    assert doubts.notes(short) == [
         f"A burst of 0.001 s of a {kind}-critical tenant is shorter than one of its requests takes, and is not judged"
         " under bfq."
         for kind in ("latency", "bandwidth")
@@ -331,19 +331,19 @@ def test_a_knob_is_measured_after_five_of_its_periods_and_favours_nobody_unasked
 
 def test_a_knob_that_was_set_from_what_does_not_hold_is_named() -> None:
     found = evidence("d2", lambda _unit, spec: tenant(spec, 1e6, 9), "io.cost")
-    assert found.notes() == [], "nothing says what it was set from"
+    assert doubts.notes(found) == [], "nothing says what it was set from"
     runs = {unit.place: run for unit, run in found.of("d2", "io.cost")}
     for place, run in runs.items():
         run.counters["io.cost"] = {"usage_us": {t.name: 1000 * t.share for t in run.tenants}}
         run.counters["none_of_setting"] = {"d2 writes": 0.6, "d2 size-64KiB": 1.3}.get(place, 1.2)
-    (total,) = found.notes()
+    (total,) = doubts.notes(found)
     assert total == (
         f"io.cost was set from a measurement that does not hold in 2 of {len(runs)} experiments: in d2 writes, none did"
         " 0.60 times what it was set for."
     )
     first, *_ = (run := runs["d2 writes"]).tenants
     run.counters["io.cost"]["usage_us"][first.name] *= 3
-    assert found.notes()[1] == (
+    assert doubts.notes(found)[1] == (
         f"io.cost was set to hold shares, and did not in 1 of {len(runs)} experiments of d2: in d2 writes, what it let"
         " a tenant have was 50% off."
     )
@@ -361,11 +361,32 @@ def priority(none: float, alone: float, knob: float | None) -> suite_figures.Evi
     return evidence("d3", moves)
 
 
+def test_a_knob_that_was_set_from_a_run_of_none_that_is_not_like_its_repeats_is_named() -> None:
+    units = suite.units(["d2"], ["io.max", "bfq"], replace(ONE, repeats=3), Simulator().drives())
+
+    def notes(of_none: Sequence[float]) -> list[str]:
+        """None did so many times what it does else of d2's writes, in each repeat."""
+        results = {}
+        for unit in units:
+            times = of_none[unit.repeat] if unit.knob == "none" and unit.experiment == "writes" else 1.0
+            tenants = [tenant(spec, 1e6 * times, 9) for spec in unit.scenario.tenants]
+            run = Run(unit.knob, unit.repeat, 1.0, tenants, sum(t.bytes_per_s for t in tenants), 1.0, 1.0, 1.0)
+            results[unit.id] = Results("x", "vm", 1, "0", runs=[run])
+        return doubts.notes(suite_figures.Evidence(units, results))
+
+    assert notes((1.0, 0.9, 1.1)) == []
+    count = len({unit.place for unit in units if unit.knob == "io.max"})
+    assert notes((1.0, 0.5, 1.0)) == [
+        f"io.max was set from a measurement that does not hold in 1 of {count} experiments: in d2 writes, none did 2.00"
+        " times what it was set for."
+    ]
+
+
 @pytest.mark.parametrize("alone", [99.0, 100.0, 101.0, 109.0])
 def test_where_a_tenant_gains_nothing_alone_no_knob_is_judged_by_what_it_gains(alone: float) -> None:
     found = priority(none=100, alone=alone, knob=50)
     assert verdict.marks(found)["bfq"]["d3"].symbol == "?"
-    assert found.notes() == [
+    assert doubts.notes(found) == [
         f"In d3 {kind}, the tenant with priority is not seen to be 10% better off alone than under none, so there is"
         " nothing to gain and no figure."
         for kind in ("latency", "bandwidth")
@@ -448,7 +469,7 @@ def test_a_knob_that_could_not_be_set_for_a_unit_is_judged_no_better_than_it_may
     (unit,) = (unit for unit in found.units if unit.knob == "io.cost" and unit.experiment == "writes")
     found.results[unit.id].runs, found.results[unit.id].unavailable = [], {"io.cost": "vrate was still moving"}
     again = suite_figures.Evidence(found.units, found.results)
-    assert again.notes() == ["io.cost has no figures in d2 writes: vrate was still moving."]
+    assert doubts.notes(again) == ["io.cost has no figures in d2 writes: vrate was still moving."]
     assert again.unavailable == {}, "it ran elsewhere"
     assert all(not judged.grade for judged in verdict.marks(again)["io.cost"]["d2"].judged), "unknown, or a cross"
 
@@ -505,7 +526,7 @@ def test_a_p99_that_none_itself_does_not_repeat_judges_nobody() -> None:
         "cpu",
     ]
     assert "tail" not in [judged.limit.figure for judged in verdict.marks(noisy)["bfq"]["d1"].judged]
-    assert quiet.notes() == [] and noisy.notes()[0].startswith("Under none itself, the P99")
+    assert doubts.notes(quiet) == [] and doubts.notes(noisy)[0].startswith("Under none itself, the P99")
 
 
 def test_the_published_marks_are_beside_ours_and_by_what_their_authors_asked() -> None:

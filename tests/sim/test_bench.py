@@ -15,7 +15,7 @@ import pytest
 from fairlane import cli, schedulers
 from fairlane.backends import program, sim
 from fairlane.backends.table import named
-from fairlane.isolbench import bench, suite, suite_figures, verdict
+from fairlane.isolbench import bench, doubts, suite, suite_figures, verdict
 from fairlane.pages import bench_page
 from fairlane.progress import Progress
 
@@ -192,7 +192,7 @@ def test_a_burst_of_a_millisecond_has_a_figure(finished: Finished) -> None:
         for burst in short:
             assert burst.response_s is not None and burst.response_s < suite_figures.NEVER, (knob, burst)
             assert burst.kept is None, "a single bin says nothing of a rate"
-    assert not evidence.notes()
+    assert not doubts.notes(evidence)
 
 
 def test_an_unfinished_run_says_so_everywhere_and_gives_no_advice(
