@@ -169,14 +169,17 @@ class _OnDrive:
         if self.written and self.renew:
             self.renew()
         self.written = job.scenario.writes
-        got = _measured(
-            job,
-            self.target,
-            need,
-            self.time_scale,
-            lambda part: self.steps.step(job.title, length_s, part),
-            not (self.renew and job.scenario.writes),
-        )
+        try:
+            got = _measured(
+                job,
+                self.target,
+                need,
+                self.time_scale,
+                lambda part: self.steps.step(job.title, length_s, part),
+                not (self.renew and job.scenario.writes),
+            )
+        except FairlaneError as error:
+            raise FairlaneError(f"{job.id}: {error}") from error
         self.steps.finish(length_s)
         self.config[job.id] = got.config
         return got.run

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -612,6 +613,23 @@ def test_a_disk_that_fills_up_during_a_run_is_a_sentence_too(
     monkeypatch.setattr(host, "_measured", full)
     with pytest.raises(FairlaneError, match="no space left; free some"):
         bench.run(on_host(tmp_path, "d2", "bfq"), lambda _now: None)
+
+
+def test_a_unit_that_fails_is_named_and_what_is_done_is_kept(
+    tmp_path: Path, seen: list[Job], identity: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = on_host(tmp_path, "d2", "bfq")
+    works = host._measured
+
+    def fails(*args: Any) -> host._Got:
+        if len(seen) == 3:
+            raise FairlaneError("fio failed with exit code 1")
+        return works(*args)
+
+    monkeypatch.setattr(host, "_measured", fails)
+    with pytest.raises(FairlaneError, match=f"^{re.escape(what.units[3].id)}: fio failed with exit code 1$"):
+        bench.run(what, lambda _now: None)
+    assert [what.store.done(unit) for unit in what.units[:5]] == [True, True, True, False, False]
 
 
 def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[Job]) -> None:
