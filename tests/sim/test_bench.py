@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from fairlane import cli, schedulers
 from fairlane.backends import program, sim
+from fairlane.backends.scenario_runs import run_scenario
 from fairlane.backends.table import named
 from fairlane.isolbench import bench, doubts, suite, suite_figures, verdict
 from fairlane.pages import bench_page
@@ -181,6 +183,27 @@ def test_what_is_set_from_a_run_that_fails_is_left_out_and_all_else_is_run(
     what = bench.load(tmp_path)
     missing = [(unit.experiment, unit.setting) for unit in what.units if not what.store.ran(unit)]
     assert missing == [("alone", "randread-4KiB-1x1"), ("latency", "weight 1000, 1 x alone")]
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("drive", ["zssd", *(pytest.param(name, marks=LONG) for name in ("p4500", "980pro"))])
+def test_what_tells_a_request_s_cost_has_the_drive_fully_busy(drive: str, tmp_path: Path) -> None:
+    """With twice as many requests out it does no more."""
+    backend = named(f"sim:{drive}")
+    how = replace(TINY, seconds=0.1, warmup=0.05, sizes=(64 << 10, 256 << 10))
+    alone = [u.scenario for u in suite.units(["d2"], ["none"], how, backend.drives()) if u.experiment == "alone"]
+    loads = {t: what for what in alone if (t := what.tenants[0]) == replace(suite.saturating(t), weight=t.weight)}
+    assert {(t.rw, t.bs >> 10) for t in loads} == {
+        *(("randread", kib) for kib in (4, 64, 256)),
+        ("read", 4),
+        ("randwrite", 4),
+    }
+    for tenant, what in loads.items():
+        twice = replace(what, tenants=(replace(tenant, jobs=2 * tenant.jobs),))
+        mine, most = (run_scenario(backend, each, ["none"], tmp_path).runs[0] for each in (what, twice))
+        assert mine.total_bytes_per_s > 0.97 * most.total_bytes_per_s, (tenant.rw, tenant.bs)
 
 
 def test_a_burst_of_a_millisecond_has_a_figure(finished: Finished) -> None:
