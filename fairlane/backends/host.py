@@ -30,6 +30,7 @@ from fairlane.backends.measuring import (
     left_s,
 )
 from fairlane.backends.watched import Watched
+from fairlane.errors import FairlaneError
 from fairlane.experiment import traces
 from fairlane.experiment.figures import jain
 from fairlane.experiment.model import Profile, Scenario, TenantSpec, shares
