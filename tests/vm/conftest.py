@@ -60,17 +60,21 @@ def run_guest(
     script: Path,
     *args: object,
     kernel: str = qemu.KERNEL,
-    qemu_nvme: bool = False,
+    qemu_nvme: bool | str = False,
     timeout_s: float = 600,
     cpus: int = qemu.CPUS,
     modules: bool = True,
 ) -> Outcome:
-    """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError."""
+    """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError.
+
+    qemu_nvme: it has an NVMe device of QEMU's, with that serial number or the one by which we know our own.
+    """
     image = lab_kernel.find(kernel)
     shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
     stdout: list[str] = []
     with ExitStack() as stack:
-        drive = qemu.nvme_drive(NVME_BYTES, NVME_QUEUES) if qemu_nvme else None
+        serial = {"serial": qemu_nvme} if isinstance(qemu_nvme, str) else {}
+        drive = qemu.nvme_drive(NVME_BYTES, NVME_QUEUES, **serial) if qemu_nvme else None
         qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
         finished = qemu.run(
             [sys.executable, str(script), *map(str, args)],
