@@ -32,8 +32,14 @@
 
 #include "../fairlane.h"
 
-/* The smallest total: 256 KiB per period, less than any drive of interest does. */
-#define FL_PREDICT_MIN (64ull * FL_COST_ONE)
+/* The first total. */
+#define FL_PREDICT_FIRST (64ull * FL_COST_ONE)
+
+/*
+ * The smallest: a page written per period, or what costs as much. More than a drive does, and nobody would be
+ * held back; where reads are cheap, a slow drive does no more than tens of pages.
+ */
+#define FL_PREDICT_MIN FL_COST_ONE
 
 /* A time shorter than period / this does not tell how fast the drive is. */
 #define FL_PREDICT_WINDOW 4
@@ -56,7 +62,7 @@ struct fl_prediction {
 
 static inline void fl_prediction_init(struct fl_prediction *p, u64 now_ns)
 {
-	p->total = p->rate = FL_PREDICT_MIN;
+	p->total = p->rate = FL_PREDICT_FIRST;
 	p->since_ns = now_ns;
 }
 

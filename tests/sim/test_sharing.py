@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simkit import FREE, Json, run_of, simulate, ssd_drive, tenant
+from simkit import FREE, Json, null_drive, run_of, simulate, ssd_drive, tenant
 
 from fairlane.backends.scenario_runs import run_scenario
 from fairlane.backends.sim import Simulator
@@ -53,6 +53,29 @@ def test_a_drive_that_arbitrates_gives_greedy_tenants_their_shares(weights: list
     # The ratio is near what sets the lightest apart from all others, and no less.
     most = (sum(weights) - min(weights)) / min(weights)
     assert 1 <= found["counters"]["device"]["hl_ratio"] <= 2 * most + 2
+
+
+@pytest.mark.parametrize("knob", ["kyber-fairness", "mqflashfq", "flashfq", "mqfq", "fairlane"])
+@pytest.mark.parametrize("requests_per_s", [1000, 5000])
+def test_a_slow_drive_on_which_reads_are_cheap_is_shared(knob: str, requests_per_s: int) -> None:
+    """A read costs a sixteenth of a write."""
+    prices = {"read": [32 << n for n in range(12)], "write": [512 << n for n in range(12)]}
+    tenants = [tenant(f"w{weight}", weight, jobs=4, depth=32) for weight in (100, 200)]
+    drive = null_drive(queues=2, latency_ns=10**6, interval_ps=10**12 // requests_per_s)
+    run = simulate(
+        run_of(
+            tenants,
+            drive,
+            knob,
+            cores=8,
+            seconds=10_000 / requests_per_s,
+            warmup_ns=5000 * 10**9 // requests_per_s,
+            prices=prices,
+        )
+    )
+    light, heavy = (tenant["iops"] for tenant in run["tenants"])
+    assert light + heavy > 0.95 * requests_per_s
+    assert heavy / light == pytest.approx(2, rel=0.05)
 
 
 def test_more_threads_and_larger_requests_are_no_more_share() -> None:
