@@ -37,6 +37,10 @@
  *   unless that is plain: when a drive that is being filled had little in it at first. Where steps
  *   up find that plain, as what it was to be kept low for is over, they double it.
  * - A window in which hardly anybody had to wait says nothing of its level.
+ * - Neither slope tells that keeping requests waiting is itself what costs: if the CPU is what is short, the
+ *   drive does as little at one level as at the other. So the most that the drive was seen to do is kept, also
+ *   from before there was a level, and fades within a fraction of a second. A level with which it does less
+ *   than seven eighths of that is too low, whoever presses.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
@@ -68,6 +72,9 @@
 #define FL_KNEE_RISE 16 /* the ceiling by one in so many, in so many requests */
 #define FL_KNEE_RISE_REQUESTS 4096
 #define FL_KNEE_MOST (1ll << 40)
+#define FL_KNEE_KEPT 8 /* all but one in so many of what the drive was seen to do */
+#define FL_KNEE_SEEN_NS (16ull * NSEC_PER_MSEC) /* what it does in less is chance */
+#define FL_KNEE_FADES_NS (NSEC_PER_SEC / 4)
 
 enum { FL_KNEE_READS, FL_KNEE_OTHERS, FL_KNEE_REQUESTS_DONE, FL_KNEE_KINDS };
 
@@ -78,7 +85,14 @@ struct fl_knee_look {
 	u64 sent, limited; /* requests; those that the level kept waiting */
 };
 
+/* The most that the drive was seen to do in a second lately. */
+struct fl_knee_seen {
+	u64 ns, cost, requests; /* so far */
+	u64 most_cost, most_requests;
+};
+
 struct fl_knee {
+	struct fl_knee_seen seen;
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	bool guess; /* it is from before anybody was kept waiting */
@@ -220,6 +234,34 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 	return true;
 }
 
+/* What the drive did since the last time, whether there was a level or not. */
+static inline void fl_knee_see(struct fl_knee *k, u64 ns, u64 cost, u64 requests)
+{
+	struct fl_knee_seen *s = &k->seen;
+
+	s->ns += ns;
+	s->cost += cost;
+	s->requests += requests;
+	if (s->ns < FL_KNEE_SEEN_NS)
+		return;
+	ns = min_t(u64, s->ns, FL_KNEE_FADES_NS);
+	s->most_cost -= mul_u64_u64_div_u64(s->most_cost, ns, FL_KNEE_FADES_NS);
+	s->most_requests -= mul_u64_u64_div_u64(s->most_requests, ns, FL_KNEE_FADES_NS);
+	s->most_cost = max_t(u64, s->most_cost, mul_u64_u64_div_u64(s->cost, NSEC_PER_SEC, s->ns));
+	s->most_requests = max_t(u64, s->most_requests, mul_u64_u64_div_u64(s->requests, NSEC_PER_SEC, s->ns));
+	s->ns = s->cost = s->requests = 0;
+}
+
+/* Of this pair, did the drive do much less at the upper level than it was seen to do? By number and by cost. */
+static inline bool __fl_knee_too_low(const struct fl_knee *k)
+{
+	const u64 *rate = k->rate[1];
+	u64 cost = rate[FL_KNEE_READS] + rate[FL_KNEE_OTHERS], requests = rate[FL_KNEE_REQUESTS_DONE];
+
+	return cost < k->seen.most_cost - k->seen.most_cost / FL_KNEE_KEPT &&
+	       requests < k->seen.most_requests - k->seen.most_requests / FL_KNEE_KEPT;
+}
+
 /* Above the ceiling more has to be of more use. */
 static inline s64 __fl_knee_enough(const struct fl_knee *k, s64 upper, s64 enough)
 {
@@ -265,24 +307,28 @@ static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 
 /*
  * A pair of a search. On the way down the most of all levels stays: many small losses would be a
- * large one. Where it turns, the level that is in both pairs is the one that is looked for, if that
- * is still so when the pair is measured once more: the drive may have been faster, or slower, then.
+ * large one. Where it turns, and does so once more when the pair is measured again - the drive may have
+ * been faster, or slower, then - what is looked for is between its levels: the nearer to one of them, the
+ * further the slope is from what is enough.
  */
 static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
 	s64 error2 = 0, slope = __fl_knee_slope(k, &error2), upper = __fl_knee_upper(k);
-	int way = slope > __fl_knee_enough(k, upper, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH)) ? 1 : -1;
-	bool turns = way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN);
+	s64 least = __fl_knee_enough(k, upper, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH));
+	bool low = __fl_knee_too_low(k);
+	int way = low || slope > least ? 1 : -1;
+	bool turns = !low && (way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN));
 	int i;
 
 	__fl_knee_forget(k);
-	if (way > 0 && slope <= __fl_knee_enough(k, 2 * upper, 0)) { /* as much as there may be */
+	if (way > 0 && !low && slope <= __fl_knee_enough(k, 2 * upper, 0)) { /* as much as there may be */
 		k->middle = upper - upper / FL_KNEE_MARGIN;
 		fl_knee_search_over(k);
 		return;
 	}
 	if (turns && k->again && k->way) {
-		k->middle += way * (k->middle * k->spread / FL_KNEE_ONE);
+		k->middle += div64_s64(k->middle * k->spread / FL_KNEE_ONE * clamp_t(s64, slope - least, -least, least),
+				       least);
 		fl_knee_search_over(k);
 		return;
 	}
@@ -303,7 +349,8 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 {
 	s64 error2 = 0, slope = __fl_knee_slope(k, &error2) - __fl_knee_enough(k, __fl_knee_upper(k), enough);
-	int way = slope > 0 ? 1 : -1;
+	bool low = __fl_knee_too_low(k);
+	int way = low || slope > 0 ? 1 : -1;
 
 	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;

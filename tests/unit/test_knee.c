@@ -77,9 +77,33 @@ static void test_a_budget_that_is_far_too_low_rises_soon(void)
 	}
 }
 
+/* The CPU is what is short: whatever the level, to hold requests back costs more than half of what could be done. */
+static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
+{
+	const s64 outstanding = 512;
+	u64 at, whole = (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC);
+
+	begin(outstanding / 2, 1);
+	for (at = 0; at < 100 * NSEC_PER_MSEC; at += LOOK_NS)
+		fl_knee_see(&k, LOOK_NS, whole * ONE, whole);
+	for (at = 0; at < 300 * NSEC_PER_MSEC; at += LOOK_NS) {
+		bool limits = fl_knee_level(&k) < outstanding * ONE;
+		u64 done = limits ? whole * 2 / 5 : whole;
+		struct fl_knee_look look = { .ns = LOOK_NS, .sent = done, .limited = limits ? done : 0 };
+
+		look.done[FL_KNEE_READS] = done * ONE;
+		look.done[FL_KNEE_REQUESTS_DONE] = done;
+		fl_knee_see(&k, LOOK_NS, done * ONE, done);
+		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
+	}
+	CHECK(fl_knee_level(&k) >= outstanding * ONE, "%ld", (long)(fl_knee_level(&k) / ONE));
+}
+
 static const struct test tests[] = {
 	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
+	{ "where it is holding back that costs, nobody is held back",
+	  test_where_it_is_holding_back_that_costs_nobody_is_held_back },
 	{}
 };
 
