@@ -167,7 +167,9 @@ def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[P
 
 def _long_enough(unit: Unit) -> Scenario:
     """What a knob finds out under load, it has found out when measuring begins."""
-    warmup = max(unit.scenario.warmup, CONTROL_PERIODS * TABLE[unit.knob].period_s)
+    knob, slower = TABLE[unit.knob], unit.scenario.profile.params.get("time_scale", 1)
+    period_s = max(knob.period_s, knob.drive_period_s * slower)
+    warmup = max(unit.scenario.warmup, CONTROL_PERIODS * period_s)
     return replace(unit.scenario, warmup=warmup)
 
 
