@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterable
@@ -77,6 +78,7 @@ def commit() -> str | None:
             text=True,
             timeout=GIT_S,
             check=True,
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(ROOT.parent)},
         )
     except (OSError, subprocess.SubprocessError):
         return None

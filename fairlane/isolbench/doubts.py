@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING
+from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING, busy
 from fairlane.experiment.figures import share_error
 from fairlane.experiment.results import Run, disturbed
 from fairlane.isolbench import limit
@@ -103,13 +103,13 @@ def _none_of_setting(e: Evidence, repeat: Evidence, unit: Unit, run: Run) -> flo
     """
     if (counted := run.counters.get(NONE_OF_SETTING)) is not None:
         return float(counted)
-    base = repeat.base(unit)
+    base, tenants = repeat.base(unit), unit.scenario.tenants
     if "bytes_per_s" not in TABLE[unit.knob].needs or unit.tuning.slack or unit.tuning.idle:
         return None
-    if base is None or not base.total_bytes_per_s:
+    if base is None or not base.total_bytes_per_s or busy(unit.scenario).tenants != tenants:
         return None
     usual = [none.total_bytes_per_s for each in e.every if (none := each.base(unit)) is not None]
-    return median(usual) / base.total_bytes_per_s if len(usual) > 1 else None
+    return median(usual) / base.total_bytes_per_s if len(usual) > 2 else None
 
 
 def _limited_error(run: Run) -> float:

@@ -37,10 +37,10 @@
  *   unless that is plain: when a drive that is being filled had little in it at first. Where steps
  *   up find that plain, as what it was to be kept low for is over, they double it.
  * - A window in which hardly anybody had to wait says nothing of its level.
- * - Neither slope tells that keeping requests waiting is itself what costs: if the CPU is what is short, the
+ * - No slope tells that keeping requests waiting is itself what costs: if the CPU is what is short, the
  *   drive does as little at one level as at the other. So the most that the drive was seen to do is kept, also
- *   from before there was a level, and fades within a fraction of a second. A level with which it does less
- *   than seven eighths of that is too low, whoever presses.
+ *   from before there was a level, and fades within a fraction of a second. In a search, a level that keeps
+ *   requests waiting, and with which the drive does less than seven eighths of that, is too low.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
@@ -74,7 +74,7 @@
 #define FL_KNEE_MOST (1ll << 40)
 #define FL_KNEE_KEPT 8 /* all but one in so many of what the drive was seen to do */
 #define FL_KNEE_SEEN_NS (16ull * NSEC_PER_MSEC) /* what it does in less is chance */
-#define FL_KNEE_FADES_NS (NSEC_PER_SEC / 4)
+#define FL_KNEE_FADES_NS (NSEC_PER_SEC / 8)
 
 enum { FL_KNEE_READS, FL_KNEE_OTHERS, FL_KNEE_REQUESTS_DONE, FL_KNEE_KINDS };
 
@@ -85,7 +85,7 @@ struct fl_knee_look {
 	u64 sent, limited; /* requests; those that the level kept waiting */
 };
 
-/* The most that the drive was seen to do in a second lately. */
+/* When the drive did most, of late: per second, by cost and by number. */
 struct fl_knee_seen {
 	u64 ns, cost, requests; /* so far */
 	u64 most_cost, most_requests;
@@ -103,6 +103,7 @@ struct fl_knee {
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
 	bool have[2]; /* of this pair: which of them */
+	bool holds; /* the upper level keeps requests waiting */
 	u64 rate[2][FL_KNEE_KINDS]; /* per second */
 	s64 n, sum[FL_KNEE_KINDS], noise[FL_KNEE_KINDS], last[FL_KNEE_KINDS]; /* of pairs: how many; slopes; variance of, and the last gain */
 	int way; /* the last step */
@@ -234,7 +235,7 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 	return true;
 }
 
-/* What the drive did since the last time, whether there was a level or not. */
+/* What the drive did in @ns since the last time, whether there was a level or not. */
 static inline void fl_knee_see(struct fl_knee *k, u64 ns, u64 cost, u64 requests)
 {
 	struct fl_knee_seen *s = &k->seen;
@@ -242,24 +243,28 @@ static inline void fl_knee_see(struct fl_knee *k, u64 ns, u64 cost, u64 requests
 	s->ns += ns;
 	s->cost += cost;
 	s->requests += requests;
-	if (s->ns < FL_KNEE_SEEN_NS)
+	if (s->ns < FL_KNEE_SEEN_NS || s->requests < FL_KNEE_REQUESTS)
 		return;
 	ns = min_t(u64, s->ns, FL_KNEE_FADES_NS);
 	s->most_cost -= mul_u64_u64_div_u64(s->most_cost, ns, FL_KNEE_FADES_NS);
 	s->most_requests -= mul_u64_u64_div_u64(s->most_requests, ns, FL_KNEE_FADES_NS);
-	s->most_cost = max_t(u64, s->most_cost, mul_u64_u64_div_u64(s->cost, NSEC_PER_SEC, s->ns));
-	s->most_requests = max_t(u64, s->most_requests, mul_u64_u64_div_u64(s->requests, NSEC_PER_SEC, s->ns));
+	cost = mul_u64_u64_div_u64(s->cost, NSEC_PER_SEC, s->ns);
+	if (cost >= s->most_cost) {
+		s->most_cost = cost;
+		s->most_requests = mul_u64_u64_div_u64(s->requests, NSEC_PER_SEC, s->ns);
+	}
 	s->ns = s->cost = s->requests = 0;
 }
 
-/* Of this pair, did the drive do much less at the upper level than it was seen to do? By number and by cost. */
+/* Does the upper level keep the drive from much of what it was seen to do, by cost and by number? */
 static inline bool __fl_knee_too_low(const struct fl_knee *k)
 {
+	const struct fl_knee_seen *s = &k->seen;
 	const u64 *rate = k->rate[1];
-	u64 cost = rate[FL_KNEE_READS] + rate[FL_KNEE_OTHERS], requests = rate[FL_KNEE_REQUESTS_DONE];
 
-	return cost < k->seen.most_cost - k->seen.most_cost / FL_KNEE_KEPT &&
-	       requests < k->seen.most_requests - k->seen.most_requests / FL_KNEE_KEPT;
+	return k->holds &&
+	       rate[FL_KNEE_READS] + rate[FL_KNEE_OTHERS] < s->most_cost - s->most_cost / FL_KNEE_KEPT &&
+	       rate[FL_KNEE_REQUESTS_DONE] < s->most_requests - s->most_requests / FL_KNEE_KEPT;
 }
 
 /* Above the ceiling more has to be of more use. */
@@ -349,8 +354,7 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 {
 	s64 error2 = 0, slope = __fl_knee_slope(k, &error2) - __fl_knee_enough(k, __fl_knee_upper(k), enough);
-	bool low = __fl_knee_too_low(k);
-	int way = low || slope > 0 ? 1 : -1;
+	int way = slope > 0 ? 1 : -1;
 
 	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;
@@ -374,6 +378,8 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
 	k->have[k->up] = k->up || 8 * w->limited > w->sent;
+	if (k->up)
+		k->holds = 8 * w->limited > w->sent;
 	if (!k->have[k->up]) {
 		fl_knee_search_over(k);
 	} else if (!k->have[!k->up]) {

@@ -36,10 +36,10 @@
 #define FL_PREDICT_FIRST (64ull * FL_COST_ONE)
 
 /*
- * The smallest: a page written per period, or what costs as much. More than a drive does, and nobody would be
- * held back; where reads are cheap, a slow drive does no more than tens of pages.
+ * The smallest: four pages written per period, or what costs as much. More than a drive does, and nobody would
+ * be held back; where reads are cheap, a slow drive does no more than tens of pages.
  */
-#define FL_PREDICT_MIN FL_COST_ONE
+#define FL_PREDICT_MIN (4ull * FL_COST_ONE)
 
 /* A time shorter than period / this does not tell how fast the drive is. */
 #define FL_PREDICT_WINDOW 4

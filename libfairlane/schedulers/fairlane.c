@@ -632,12 +632,10 @@ static void fa_look(struct fa_dev *fa)
 	if (fa->tight)
 		fa_follow(fa, &now, ns);
 	done = now.in.done[0] - fa->last.in.done[0] + now.in.done[1] - fa->last.in.done[1];
-	if (fa->last.in.requests || done) {
-		u64 busy_ns = fa->last.in.requests ? ns : min_t(u64, ns, FA_TICK_NS);
-
-		fl_flood_done(&fa->flood, fl_counted_cost(done), busy_ns);
-		fl_knee_see(&fa->knee, busy_ns, fl_counted_cost(done), fl_counted_requests(done));
-	}
+	if (fa->last.in.requests || done)
+		fl_flood_done(&fa->flood, fl_counted_cost(done),
+			      fa->last.in.requests ? ns : min_t(u64, ns, FA_TICK_NS));
+	fl_knee_see(&fa->knee, ns, fl_counted_cost(done), fl_counted_requests(done));
 	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);
 	fa->filled = max_t(s64, fa->filled, fa_cheap(&now.in));

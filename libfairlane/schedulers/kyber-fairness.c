@@ -210,7 +210,7 @@ static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
 	u64 now = fl_now_ns(), period = READ_ONCE(kf->period_nsec), tokens, ahead;
 
 	kf_predict(kf, now, cause == &kf->refills_period);
-	tokens = div64_u64(kf->tokens.total, KF_ROUNDS);
+	tokens = max_t(u64, div64_u64(kf->tokens.total, KF_ROUNDS), FL_PREDICT_MIN);
 	if (cause == &kf->refills_period)
 		tokens = mul_u64_u64_div_u64(kf->tokens.total, min_t(u64, now - kf->round_ns, period),
 					     period);

@@ -42,6 +42,7 @@ static double mean_level_over(u64 ns, double noise)
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
 		look.done[FL_KNEE_READS] = (u64)part_done * ONE;
 		part_done -= (u64)part_done;
+		fl_knee_see(&k, LOOK_NS, look.done[FL_KNEE_READS], look.done[FL_KNEE_REQUESTS_DONE]);
 		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
 		sum += level;
 	}
