@@ -87,8 +87,11 @@ class Host(Backend):
     def identity(self, _tell: Tell, _out: Path) -> dict[str, Any]:
         return {"kernel": platform.release(), **disks.identity(self.device)}
 
+    def job_s(self, job: Job) -> float:
+        return job.seconds + OVERHEAD_S
+
     def estimate_s(self, jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
-        return sum(job.seconds + OVERHEAD_S for job in jobs) + left_s(jobs, done)
+        return sum(map(self.job_s, jobs)) + left_s(jobs, done)
 
     def run(self, jobs: Sequence[Job], tell: Tell = ignore, done: Mapping[str, Run] = {}) -> Completing:
         for job in jobs:
@@ -99,7 +102,7 @@ class Host(Backend):
         with terminable(), _claimed_for(self.device, self.renew):
             reasons = available(self.device, list(dict.fromkeys(job.variant.knob for job in jobs)))
             usable = [job for job in jobs if reasons[job.variant.knob] is None]
-            total_s = sum(job.seconds + OVERHEAD_S for job in usable) + left_s(usable, done)
+            total_s = self.estimate_s(usable, done)
             on_drive = _OnDrive(target, Steps(total_s, tell), self.renew, self.time_scale)
             measuring = Measuring(on_drive.complete, done, target.block, writes.writes)
             for job in jobs:
@@ -166,7 +169,7 @@ class _OnDrive:
         self.config: dict[str, dict[str, Any]] = {}  # by job: what was set
 
     def complete(self, job: Job, need: Need) -> Run:
-        length_s = job.seconds + OVERHEAD_S
+        length_s = job.seconds + OVERHEAD_S  # Host.job_s()
         if self.written and self.renew:
             self.renew()
         self.written = job.scenario.writes

@@ -178,6 +178,10 @@ class Backend(ABC):
     def identity(self, tell: Tell, out: Path) -> dict[str, Any]:
         """What must not change between two runs that are compared: the kernel, the accelerator, the drive."""
 
+    def job_s(self, job: Job) -> float:
+        """Roughly how long one takes, beside others in one run. Only progress depends on it."""
+        return job.seconds
+
     @abstractmethod
     def estimate_s(self, jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
         """Roughly how long the jobs take."""

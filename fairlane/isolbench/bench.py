@@ -240,12 +240,13 @@ class _Told:
 
     def __init__(self, bench: Bench, progress: Callable[[Progress], None]) -> None:
         self.total = len(bench.units)
-        self.left = {unit.id: unit.seconds for unit in bench.todo}
+        self.left = {unit.id: bench.backend.job_s(job(bench, unit)) for unit in bench.todo}
         self.asked = len(self.left)
         self.progress = progress
         self.since: float | None = None  # when the last was finished, or the first begun
         self.worked_s = 0.0  # on units, and not on what is measured for knobs
-        self.time = TimeLeft({unit.id: _work(unit) for unit in bench.todo}, lambda: self.worked_s)
+        works = {unit.id: _work(unit, self.left[unit.id]) for unit in bench.todo}
+        self.time = TimeLeft(works, lambda: self.worked_s)
         self.knows = False  # the backend knows how far it is, and how long the rest takes
 
     def step(self, now: Progress) -> None:
@@ -287,10 +288,10 @@ class _Told:
         self.progress(Progress(text, self._done / self.total))
 
 
-def _work(unit: Unit) -> Work:
-    """What a unit costs beside its seconds depends on its experiment and its knob."""
+def _work(unit: Unit, expected_s: float) -> Work:
+    """What a unit costs beside that depends on its experiment and its knob."""
     traits = (f"{unit.part} {unit.experiment} {unit.x}", unit.knob)
-    return Work(" ".join(traits), unit.seconds, traits)
+    return Work(" ".join(traits), expected_s, traits)
 
 
 # --- What it comes to ---
