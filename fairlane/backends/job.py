@@ -106,6 +106,7 @@ class Pace:
     calibration: tuple[float, float]
     map: tuple[float, float]
     batch_per_core: int = 2  # isol-bench --quick: batch tenants that a core is surely busy with
+    bursts: tuple[float, ...] = (0.2, 1.0)  # isol-bench --quick: s
 
 
 class Backend(ABC):

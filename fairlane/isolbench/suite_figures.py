@@ -20,7 +20,8 @@ from fairlane.linux.knobs import HEAVY
 TAIL_NOISE = 1.15  # where none's own P99 differs by more from repeat to repeat, no knob's says anything
 MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
 UNTIL_FRACTION = 0.8  # of what it could have: a burst that gets that much has what it is due
-UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken; a shorter burst has only its latency
+UNTIL_WINDOW_S = 0.05  # over which a burst's rate is taken, or longer; a shorter burst has only its latency
+UNTIL_REQUESTS = 8  # of its, at least, that what it is due is in that time
 NEVER = float("inf")
 
 
@@ -225,7 +226,8 @@ class Evidence:
             assert prio.stop is not None
             seconds = round(prio.stop - prio.start, 6)
             mine = next(t for t in run.tenants if t.name == PRIO)
-            if seconds < UNTIL_WINDOW_S:
+            window_s = max(UNTIL_WINDOW_S, UNTIL_REQUESTS * prio.bs / due if due else 0.0)
+            if seconds < window_s:
                 found.append(
                     Burst(unit.experiment, seconds, by_latency(mine, alone.tenants[0], due, seconds), None, due)
                 )
@@ -235,7 +237,7 @@ class Evidence:
                 Burst(
                     unit.experiment,
                     seconds,
-                    until(mine.series, prio.start, prio.stop, due) if mine.series else None,
+                    until(mine.series, prio.start, prio.stop, due, window_s) if mine.series else None,
                     during / usual if during is not None and usual else None,
                     due,
                     _rate(mine, prio.start, prio.stop, alone),
@@ -278,14 +280,14 @@ def _rate(tenant: Tenant, start: float, stop: float, alone: Run) -> float | None
     return moved / (stop - start) / alone.total_bytes_per_s if moved is not None and alone.total_bytes_per_s else None
 
 
-def until(series: Series, start: float, stop: float, due: float) -> float:
-    """s from start until the rate over UNTIL_WINDOW_S is first `due`, or NEVER.
+def until(series: Series, start: float, stop: float, due: float, window_s: float = UNTIL_WINDOW_S) -> float:
+    """s from start until the rate over window_s is first `due`, or NEVER.
 
     It counts from the first of these bins: at 0 the burst had what it is due from its beginning.
     """
     bin_s = series.bin_ms / 1000
     first, last = round(start / bin_s), round(stop / bin_s)
-    width = max(1, min(last - first, round(UNTIL_WINDOW_S / bin_s)))
+    width = max(1, min(last - first, round(window_s / bin_s)))
     for begin in range(first, last - width + 1):
         if sum(series.bytes[begin : begin + width]) >= due * width * bin_s:
             return (begin - first) * bin_s
