@@ -85,8 +85,8 @@ def _said(error: OSError) -> str:
 class _Version(argparse.Action):
     """As argparse's own, but only asks git when it is asked."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, nargs=0, **kwargs)
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         print(f"fairlane {schedulers.version()}")

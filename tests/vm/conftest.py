@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.linux import made_drives
 from fairlane.vm import guest, kernels, lab_kernel, qemu, supported
 
 NVME_BYTES = 1 << 30
@@ -73,8 +74,8 @@ def run_guest(
     shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
     stdout: list[str] = []
     with ExitStack() as stack:
-        serial = {"serial": qemu_nvme} if isinstance(qemu_nvme, str) else {}
-        drive = qemu.nvme_drive(NVME_BYTES, NVME_QUEUES, **serial) if qemu_nvme else None
+        serial = qemu_nvme if isinstance(qemu_nvme, str) else made_drives.NVME_SERIAL
+        drive = qemu.nvme_drive(NVME_BYTES, NVME_QUEUES, serial=serial) if qemu_nvme else None
         qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
         finished = qemu.run(
             [sys.executable, str(script), *map(str, args)],
