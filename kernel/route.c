@@ -33,32 +33,43 @@ static void fl_route_clear(struct fl_route *route)
 	if (!route->gone)
 		sysfs_unmerge_group(&disk_to_dev(route->disk)->kobj, router->files(route));
 	noio = fl_freeze_and_lock(route->q);
-	if (router->wrr)
-		rcu_assign_pointer(route->offer->chosen, NULL);
 	router->detach(route);
+	if (router->wrr) { /* only now: the next one's weights are set after our last ones */
+		mutex_lock(&fl_routes_lock);
+		rcu_assign_pointer(route->offer->chosen, NULL);
+		mutex_unlock(&fl_routes_lock);
+	}
 	fl_unlock_and_unfreeze(route->q, noio);
 	WRITE_ONCE(route->router, NULL);
 	module_put(router->owner);
 }
 
 /*
- * The queue is frozen. Of a drive with several disks, the weights of its classes are
- * there once, so one disk alone may have a scheduler that routes.
+ * Of a drive with several disks, the weights of its classes are there once, so one disk
+ * alone may have a scheduler that routes. Under fl_routes_lock.
  */
+static int fl_route_alone(struct fl_route *route)
+{
+	struct fl_route *other =
+		rcu_dereference_protected(route->offer->chosen, lockdep_is_held(&fl_routes_lock));
+
+	if (!other || other == route)
+		return 0;
+	pr_err("fairlane: %s: %s has its drive's weights: write none to its fairlane/scheduler first\n",
+	       route->disk->disk_name, other->disk->disk_name);
+	return -EBUSY;
+}
+
+/* The queue is frozen. */
 static int fl_route_attach(struct fl_route *route, const struct fl_router *router)
 {
-	struct fl_route *other;
 	int ret;
 
 	if (!router->wrr)
 		return router->attach(route);
 	mutex_lock(&fl_routes_lock);
-	other = rcu_dereference_protected(route->offer->chosen, lockdep_is_held(&fl_routes_lock));
-	if (other) {
-		pr_err("fairlane: %s: %s has its drive's weights: write none to its fairlane/scheduler first\n",
-		       route->disk->disk_name, other->disk->disk_name);
-		ret = -EBUSY;
-	} else {
+	ret = fl_route_alone(route);
+	if (!ret) {
 		ret = router->attach(route);
 		if (!ret)
 			rcu_assign_pointer(route->offer->chosen, route);
@@ -121,9 +132,27 @@ static ssize_t fl_scheduler_show(struct device *dev, struct device_attribute *at
 	return len + sysfs_emit_at(page, len, "\n");
 }
 
+static int fl_route_possible(struct fl_route *route, const struct fl_router *router)
+{
+	int ret;
+
+	if (!router->wrr)
+		return 0;
+	if (!route->offer) {
+		pr_err("fairlane: %s: no %s: the drive has no weighted round robin arbitration\n",
+		       route->disk->disk_name, router->name);
+		return -EOPNOTSUPP;
+	}
+	mutex_lock(&fl_routes_lock);
+	ret = fl_route_alone(route);
+	mutex_unlock(&fl_routes_lock);
+	return ret;
+}
+
 static int fl_route_choose(struct fl_route *route, const char *name)
 {
 	const struct fl_router *router;
+	int ret;
 
 	if (route->gone)
 		return -ENODEV;
@@ -140,11 +169,10 @@ static int fl_route_choose(struct fl_route *route, const char *name)
 	}
 	if (!router)
 		return -EINVAL;
-	if (router->wrr && !route->offer) {
-		pr_err("fairlane: %s: no %s: the drive has no weighted round robin arbitration\n",
-		       route->disk->disk_name, name);
+	ret = fl_route_possible(route, router);
+	if (ret) { /* what was chosen before stays */
 		module_put(router->owner);
-		return -EOPNOTSUPP;
+		return ret;
 	}
 	return fl_route_set(route, router);
 }
@@ -247,7 +275,7 @@ static struct fl_route *fl_route_unlist(struct gendisk *disk)
 
 /*
  * Waits for the disk's requests, under a lock of all disks' class: while a drive answers
- * none, no other comes or goes.
+ * none, no other comes or goes, and nobody can open one whose partitions are to be read.
  */
 static void fl_route_remove(FL_CLASS_ARGS)
 {
