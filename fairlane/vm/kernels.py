@@ -293,7 +293,7 @@ def build_nvme(kernel: Kernel, say: Say = to_stderr) -> Path:
     """Linux' NVMe driver for that kernel, with our patches; our modules are built, too."""
     out = build_modules(kernel, say)
     source, driver, stamp = kernel.root / "source", out / "nvme" / "nvme.ko", out / ".nvme-sources"
-    with locked(out / ".nvme-lock", BUILD_S, say):
+    with locked(out / ".lock", BUILD_S, say):
         if not source.is_dir():
             _fetch_nvme(kernel, source, say)
         now = _sources_digest(kernel)
