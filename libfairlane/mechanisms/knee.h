@@ -38,9 +38,10 @@
  *   up find that plain, as what it was to be kept low for is over, they double it.
  * - A window in which hardly anybody had to wait says nothing of its level.
  * - No slope tells that keeping requests waiting is itself what costs: if the CPU is what is short, the
- *   drive does as little at one level as at the other. So the most that the drive was seen to do is kept, also
- *   from before there was a level, and fades within a fraction of a second. In a search, a level that keeps
- *   requests waiting, and with which the drive does less than seven eighths of that, is too low.
+ *   drive does as little at one level as at the other. But the curve bends to one side only. So of what the
+ *   drive did without a level, with so much in it, a level of a half does a half or more. Where it does less than
+ *   three quarters of that, of each kind (else the load is another one), it is in vain, and the caller lets go. That
+ *   is asked in a search, since by and by the drive becomes slower or faster by itself.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
@@ -72,9 +73,6 @@
 #define FL_KNEE_RISE 16 /* the ceiling by one in so many, in so many requests */
 #define FL_KNEE_RISE_REQUESTS 4096
 #define FL_KNEE_MOST (1ll << 40)
-#define FL_KNEE_KEPT 8 /* all but one in so many of what the drive was seen to do */
-#define FL_KNEE_SEEN_NS (16ull * NSEC_PER_MSEC) /* what it does in less is chance */
-#define FL_KNEE_FADES_NS (NSEC_PER_SEC / 8)
 
 enum { FL_KNEE_READS, FL_KNEE_OTHERS, FL_KNEE_REQUESTS_DONE, FL_KNEE_KINDS };
 
@@ -85,14 +83,14 @@ struct fl_knee_look {
 	u64 sent, limited; /* requests; those that the level kept waiting */
 };
 
-/* When the drive did most, of late: per second, by cost and by number. */
-struct fl_knee_seen {
-	u64 ns, cost, requests; /* so far */
-	u64 most_cost, most_requests;
+/* What it did of late without a level, while it had something to do. */
+struct fl_knee_without {
+	u64 ns, done[FL_KNEE_KINDS]; /* the last 512 requests count about half */
+	u64 in; /* cost in the drive, times us */
 };
 
 struct fl_knee {
-	struct fl_knee_seen seen;
+	struct fl_knee_without without;
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	bool guess; /* it is from before anybody was kept waiting */
@@ -103,7 +101,7 @@ struct fl_knee {
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
 	struct fl_knee_look window; /* so far */
 	bool have[2]; /* of this pair: which of them */
-	bool holds; /* the upper level keeps requests waiting */
+	bool in_vain; /* the last level was */
 	u64 rate[2][FL_KNEE_KINDS]; /* per second */
 	s64 n, sum[FL_KNEE_KINDS], noise[FL_KNEE_KINDS], last[FL_KNEE_KINDS]; /* of pairs: how many; slopes; variance of, and the last gain */
 	int way; /* the last step */
@@ -173,6 +171,7 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 	k->again = false;
 	k->way = 0;
 	k->spread = FL_KNEE_SPREAD_MAX / 2;
+	k->without = (struct fl_knee_without){};
 }
 
 /* Nobody is known who does not get its share. */
@@ -235,36 +234,52 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 	return true;
 }
 
-/* What the drive did in @ns since the last time, whether there was a level or not. */
-static inline void fl_knee_see(struct fl_knee *k, u64 ns, u64 cost, u64 requests)
+/* What it did without a level since the last look, while it had something to do. Then @in_drive was in it. */
+static inline void fl_knee_without(struct fl_knee *k, const struct fl_knee_look *look, u64 in_drive)
 {
-	struct fl_knee_seen *s = &k->seen;
+	struct fl_knee_without *w = &k->without;
+	unsigned int shift = w->done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS;
+	int i;
 
-	s->ns += ns;
-	s->cost += cost;
-	s->requests += requests;
-	if (s->ns < FL_KNEE_SEEN_NS || s->requests < FL_KNEE_REQUESTS)
-		return;
-	ns = min_t(u64, s->ns, FL_KNEE_FADES_NS);
-	s->most_cost -= mul_u64_u64_div_u64(s->most_cost, ns, FL_KNEE_FADES_NS);
-	s->most_requests -= mul_u64_u64_div_u64(s->most_requests, ns, FL_KNEE_FADES_NS);
-	cost = mul_u64_u64_div_u64(s->cost, NSEC_PER_SEC, s->ns);
-	if (cost >= s->most_cost) {
-		s->most_cost = cost;
-		s->most_requests = mul_u64_u64_div_u64(s->requests, NSEC_PER_SEC, s->ns);
-	}
-	s->ns = s->cost = s->requests = 0;
+	w->ns = (w->ns >> shift) + look->ns;
+	w->in = (w->in >> shift) + in_drive * div64_u64(look->ns, NSEC_PER_USEC);
+	for (i = 0; i < FL_KNEE_KINDS; i++)
+		w->done[i] = (w->done[i] >> shift) + look->done[i];
 }
 
-/* Does the upper level keep the drive from much of what it was seen to do, by cost and by number? */
-static inline bool __fl_knee_too_low(const struct fl_knee *k)
+/* Is it known what the drive does without a level, so that one can be judged? Chance is less than a tenth of it. */
+static inline bool fl_knee_can_judge(const struct fl_knee *k)
 {
-	const struct fl_knee_seen *s = &k->seen;
-	const u64 *rate = k->rate[1];
+	return k->without.done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS / 4 && k->without.ns >= FL_KNEE_WINDOW_MIN_NS;
+}
 
-	return k->holds &&
-	       rate[FL_KNEE_READS] + rate[FL_KNEE_OTHERS] < s->most_cost - s->most_cost / FL_KNEE_KEPT &&
-	       rate[FL_KNEE_REQUESTS_DONE] < s->most_requests - s->most_requests / FL_KNEE_KEPT;
+/* Was a level in vain? True once. */
+static inline bool fl_knee_was_in_vain(struct fl_knee *k)
+{
+	if (!k->in_vain)
+		return false;
+	k->in_vain = false;
+	fl_knee_unknown(k);
+	return true;
+}
+
+/* Is this window's level in vain? */
+static inline bool __fl_knee_in_vain(const struct fl_knee *k)
+{
+	const struct fl_knee_without *w = &k->without;
+	const struct fl_knee_look *now = &k->window;
+	u64 ns = now->ns, level = fl_knee_level(k), in;
+	int i;
+
+	if (!k->searching || 8 * now->limited <= now->sent || !fl_knee_can_judge(k))
+		return false;
+	in = div64_u64(w->in, div64_u64(w->ns, NSEC_PER_USEC)); /* the mean */
+	if (level < in)
+		ns = mul_u64_u64_div_u64(ns, level, in);
+	for (i = 0; i < FL_KNEE_KINDS; i++)
+		if (4 * now->done[i] > 3 * mul_u64_u64_div_u64(w->done[i], ns, w->ns))
+			return false;
+	return true;
 }
 
 /* Above the ceiling more has to be of more use. */
@@ -320,13 +335,12 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 {
 	s64 error2 = 0, slope = __fl_knee_slope(k, &error2), upper = __fl_knee_upper(k);
 	s64 least = __fl_knee_enough(k, upper, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH));
-	bool low = __fl_knee_too_low(k);
-	int way = low || slope > least ? 1 : -1;
-	bool turns = !low && (way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN));
+	int way = slope > least ? 1 : -1;
+	bool turns = way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN);
 	int i;
 
 	__fl_knee_forget(k);
-	if (way > 0 && !low && slope <= __fl_knee_enough(k, 2 * upper, 0)) { /* as much as there may be */
+	if (way > 0 && slope <= __fl_knee_enough(k, 2 * upper, 0)) { /* as much as there may be */
 		k->middle = upper - upper / FL_KNEE_MARGIN;
 		fl_knee_search_over(k);
 		return;
@@ -375,11 +389,14 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 	const struct fl_knee_look *w = &k->window;
 	int i;
 
+	if (__fl_knee_in_vain(k)) {
+		k->in_vain = true;
+		fl_knee_search_over(k);
+		return;
+	}
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
 	k->have[k->up] = k->up || 8 * w->limited > w->sent;
-	if (k->up)
-		k->holds = 8 * w->limited > w->sent;
 	if (!k->have[k->up]) {
 		fl_knee_search_over(k);
 	} else if (!k->have[!k->up]) {

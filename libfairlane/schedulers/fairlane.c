@@ -272,14 +272,13 @@ static void fa_end_credit(struct fa_dev *fa, struct fa_flow *f)
 /* A request of @f was let go: how much more may it send when it has woken up? Twice as much as it has used up. */
 static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
-	u64 more;
+	s64 spare = fa->limit / FA_CREDIT - atomic64_read(&fa->credits), more;
 
-	if (atomic64_read(&f->credit) >= (s64)cost)
+	if (atomic64_read(&f->credit) >= (s64)cost || spare < (s64)cost)
 		return;
 	f->credit_requests = min_t(u32, 2 * f->credit_requests + 1, FA_CREDIT_REQUESTS);
+	f->credit_requests = min_t(u64, f->credit_requests, div64_u64(spare, cost));
 	more = cost * f->credit_requests;
-	if (atomic64_read(&fa->credits) + (s64)more > fa->limit / FA_CREDIT)
-		return;
 	if (list_empty(&f->credited)) {
 		if (fa->nr_credited == FA_CREDIT_FLOWS)
 			return;
@@ -289,7 +288,7 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	f->credit_ns = fa->now_ns;
 	atomic64_add(more, &fa->credits);
 	fa->limited += f->credit_requests;
-	atomic64_add(-(s64)more, &fa->room);
+	atomic64_add(-more, &fa->room);
 	fa_charge(fa, &f->own, more);
 	atomic64_add(more, &f->credit);
 }
@@ -544,9 +543,9 @@ static u64 fa_cheap(const struct fl_in_drive_sums *in)
 /* Is the drive to be kept from becoming fuller? */
 static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 {
-	bool several = fa->dev.nr_active > 1;
+	bool several = fa->dev.nr_active > 1, again = fa->tick_ns >= fa->begin_ns, begins, full;
 	struct fl_behind_all behind = {};
-	bool waited = fa->limited != fa->last_limited, again = fa->tick_ns >= fa->begin_ns, moved = false, begins, full;
+	bool waited = fa->tight && fa->limited != fa->last_limited;
 	bool flooded = now->in.requests > FA_LEAST && fa_cheap(&now->in) > fl_flood_limit(&fa->flood);
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
 	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->in.cost, FA_FIRST * now->in.mean));
@@ -554,16 +553,17 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)) || !fa->last.in.requests)
 		fa->done_ns = fa->tick_ns;
 	if (waited || (fa->tight && fa->knee.searching) ||
-	    ((flooded || atomic_read(&fa->nr_waiting)) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
+	    ((flooded || (fa->tight && atomic_read(&fa->nr_waiting))) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	begins = !fa->tight && several && now->in.requests > FA_LEAST && again;
+	begins = !fa->tight && several && now->in.requests > FA_LEAST && again && fl_knee_can_judge(&fa->knee);
 	if (fa->tight || begins)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					       fa->since_ns, fa->tick_ns, fa->tight);
 	begins = begins && (late || behind.fits);
 	fa->press += (s64)FA_TIMELY * late - (u32)judged + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE);
 	if (fa->tight && fa->knee.searching) {
-		moved = fl_knee_lower(&fa->knee, behind.fits, behind.wait);
+		if (fl_knee_lower(&fa->knee, behind.fits, behind.wait))
+			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
 		if (waited && fa->press <= 0 && again)
@@ -573,9 +573,8 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 		fl_knee_guess(&fa->knee, behind.fits, 2 * FA_LEAST * now->in.mean, level);
 		fa->full_ns = fa->tick_ns;
 	}
-	if (begins || moved)
-		fa->since_ns = fa->tick_ns + 1;
 	if (begins) {
+		fa->since_ns = fa->tick_ns + 1;
 		/* with as much as there is, so that nobody waits at first; but not with thousands */
 		level = fa->tight ? level : min_t(s64, level, FA_FIRST * now->in.mean);
 		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->in.cost);
@@ -583,12 +582,12 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
-	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
-	if (full && several && !fa->tight && !begins) {
+	full = several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
+	if (full && !fa->tight && !begins) {
 		fl_knee_resume(&fa->knee, now->in.cost);
 		fl_flood_begins(&fa->flood, now->in.cost);
 	}
-	return full && several;
+	return full;
 }
 
 /* What the drive would have if almost all tags were taken, for requests like those that it has. */
@@ -610,6 +609,10 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 		.limited = fa->limited - fa->last_limited,
 	};
 
+	if (!fa->tight) {
+		fl_knee_without(&fa->knee, &look, now->in.cost);
+		return;
+	}
 	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX,
 		     clamp_t(s64, FA_LEAST * now->in.mean, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
@@ -618,10 +621,9 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
 
 static void fa_look(struct fa_dev *fa)
 {
-	u64 now_ns = fl_now_ns(), ns = now_ns - fa->tick_ns, sent;
+	u64 now_ns = fl_now_ns(), ns = now_ns - fa->tick_ns, busy_ns, sent, done, parts;
 	struct fa_count now;
 	s64 budget = READ_ONCE(fa->budget), room;
-	u64 done, parts;
 
 	fa->now_ns = now_ns;
 	fa_look_at_credits(fa);
@@ -629,13 +631,14 @@ static void fa_look(struct fa_dev *fa)
 	sent = now.in.sent - fa->last.in.sent;
 	fa->all.cost += fl_counted_cost(sent);
 	fa->all.requests += fl_counted_requests(sent);
-	if (fa->tight)
-		fa_follow(fa, &now, ns);
 	done = now.in.done[0] - fa->last.in.done[0] + now.in.done[1] - fa->last.in.done[1];
-	if (fa->last.in.requests || done)
-		fl_flood_done(&fa->flood, fl_counted_cost(done),
-			      fa->last.in.requests ? ns : min_t(u64, ns, FA_TICK_NS));
-	fl_knee_see(&fa->knee, ns, fl_counted_cost(done), fl_counted_requests(done));
+	busy_ns = fa->last.in.requests ? ns : done ? min_t(u64, ns, FA_TICK_NS) : 0;
+	fl_flood_done(&fa->flood, fl_counted_cost(done), busy_ns);
+	fa_follow(fa, &now, fa->tight ? ns : busy_ns);
+	if (fl_knee_was_in_vain(&fa->knee) || fl_flood_was_none(&fa->flood)) { /* nobody has to wait */
+		WRITE_ONCE(fa->tight, false);
+		fa->full_ns = now_ns - FA_GRACE_NS;
+	}
 	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);
 	fa->filled = max_t(s64, fa->filled, fa_cheap(&now.in));

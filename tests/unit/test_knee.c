@@ -42,7 +42,6 @@ static double mean_level_over(u64 ns, double noise)
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
 		look.done[FL_KNEE_READS] = (u64)part_done * ONE;
 		part_done -= (u64)part_done;
-		fl_knee_see(&k, LOOK_NS, look.done[FL_KNEE_READS], look.done[FL_KNEE_REQUESTS_DONE]);
 		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
 		sum += level;
 	}
@@ -78,26 +77,49 @@ static void test_a_budget_that_is_far_too_low_rises_soon(void)
 	}
 }
 
+/* What it did without a level: all that it can, with so many in it. */
+static void without(s64 requests, u64 done)
+{
+	struct fl_knee_look look = { .ns = LOOK_NS };
+	u64 at;
+
+	look.done[FL_KNEE_REQUESTS_DONE] = done;
+	look.done[FL_KNEE_READS] = done * ONE;
+	for (at = 0; at < 100 * NSEC_PER_MSEC; at += LOOK_NS)
+		fl_knee_without(&k, &look, requests * ONE);
+}
+
 /* The CPU is what is short: whatever the level, to hold requests back costs more than half of what could be done. */
 static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 {
-	const s64 outstanding = 512;
-	u64 at, whole = (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC);
+	const u64 whole = (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC), held = whole * 2 / 5;
+	struct fl_knee_look look = { .ns = LOOK_NS, .sent = held, .limited = held };
+	u64 at;
 
-	begin(outstanding / 2, 1);
-	for (at = 0; at < 100 * NSEC_PER_MSEC; at += LOOK_NS)
-		fl_knee_see(&k, LOOK_NS, whole * ONE, whole);
-	for (at = 0; at < 300 * NSEC_PER_MSEC; at += LOOK_NS) {
-		bool limits = fl_knee_level(&k) < outstanding * ONE;
-		u64 done = limits ? whole * 2 / 5 : whole;
-		struct fl_knee_look look = { .ns = LOOK_NS, .sent = done, .limited = limits ? done : 0 };
-
-		look.done[FL_KNEE_READS] = done * ONE;
-		look.done[FL_KNEE_REQUESTS_DONE] = done;
-		fl_knee_see(&k, LOOK_NS, done * ONE, done);
+	look.done[FL_KNEE_REQUESTS_DONE] = held;
+	look.done[FL_KNEE_READS] = held * ONE;
+	begin(KNEE, 1);
+	CHECK(!fl_knee_can_judge(&k), "nobody knows what it does without");
+	without(KNEE, whole);
+	CHECK(fl_knee_can_judge(&k), "it is known");
+	for (at = 0; !k.in_vain && at < NSEC_PER_SEC; at += LOOK_NS)
 		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
+	CHECK(at < 30 * NSEC_PER_MSEC, "%lu ms", (unsigned long)(at / NSEC_PER_MSEC));
+	CHECK(fl_knee_was_in_vain(&k), "it is told");
+	CHECK(!fl_knee_was_in_vain(&k) && !fl_knee_can_judge(&k), "once, and it is learned anew");
+}
+
+/* Many were in it before, of which a few are enough; and it is noisy. */
+static void test_no_budget_of_a_drive_that_is_full_is_in_vain(void)
+{
+	unsigned int seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		begin(8 * KNEE, seed);
+		without(8 * KNEE, (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC));
+		mean_level_over(60 * NSEC_PER_SEC, 0.1);
+		CHECK(!k.in_vain, "seed %u", seed);
 	}
-	CHECK(fl_knee_level(&k) >= outstanding * ONE, "%ld", (long)(fl_knee_level(&k) / ONE));
 }
 
 static const struct test tests[] = {
@@ -105,6 +127,7 @@ static const struct test tests[] = {
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
 	{ "where it is holding back that costs, nobody is held back",
 	  test_where_it_is_holding_back_that_costs_nobody_is_held_back },
+	{ "no budget of a drive that is full is in vain", test_no_budget_of_a_drive_that_is_full_is_in_vain },
 	{}
 };
 
