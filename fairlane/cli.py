@@ -176,11 +176,7 @@ def _bench(command: Add) -> None:
     sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
     sub.add_argument("--on", default="vm", metavar="vm[:PROFILE]|host:DEV|sim[:PROFILE]", help=BENCH_ON)
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
-    sub.add_argument(
-        "--prices",
-        metavar="FILE",
-        help="the drive's price list; default: the one in profiles/prices, or else one that is measured first",
-    )
+    sub.add_argument("--prices", metavar="FILE", help=BENCH_PRICES)
     sub.add_argument("--cluster", metavar="ADDRESS", help=f"with --on sim: {CLUSTER}")
     sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")

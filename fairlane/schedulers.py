@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fairlane import __version__
 from fairlane.errors import FairlaneError
-from fairlane.places import CODE, COMMIT, INSTALLED, ROOT
+from fairlane.places import CODE, COMMIT, INSTALLED, PACKAGE, ROOT
 
 LIST = ROOT / "libfairlane" / "schedulers" / "list.h"
 GIT_S = 20.0
@@ -47,8 +47,8 @@ def read(path: Path) -> tuple[Scheduler, ...]:
 
 
 def code() -> dict[str, str]:
-    """What figures depend on besides the scenario: a digest of each scheduler's source, and of all that they share,
-    which has what the simulator takes a request to cost.
+    """What figures depend on besides the scenario: a digest of each scheduler's source, of all that they share, which
+    has what the simulator takes a request to cost, and of how knobs are set and runs measured.
 
     A wheel has the program and not its sources, but their digests.
     """
@@ -63,7 +63,8 @@ def code() -> dict[str, str]:
         if path not in own.values()
     ]
     shared.append(ROOT / "microbench" / "cpu.toml")
-    return {name: _digest([file]) for name, file in own.items()} | {SHARED: _digest(shared)}
+    setting = [path for folder in ("backends", "linux") for path in sorted((PACKAGE / folder).glob("*.py"))]
+    return {name: _digest([file]) for name, file in own.items()} | {SHARED: _digest(shared), SETTING: _digest(setting)}
 
 
 @cache
@@ -97,7 +98,7 @@ def _digest(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-SHARED = "what the schedulers share"
+SHARED, SETTING = "what the schedulers share", "how knobs are set"
 SCHEDULERS = read(LIST)
 NAMES = tuple(each.name for each in SCHEDULERS)
 ELEVATORS = tuple(each.name for each in SCHEDULERS if each.host == "ELEVATOR")

@@ -41,6 +41,7 @@ PARAMS = {"size": 8 << 30, "memory": 1 << 30}
 # While it is calibrated: so slow that an emulated CPU keeps up with it on a machine that does other things, too; and
 # for 80 ms of the drive's own time, in less of which its bursts of programs look like a speed that changes.
 CALIBRATED_SLOW = 200
+IMAGE = "kernel_image"  # in a result's device: a digest
 
 
 class Vm(Backend):
@@ -85,7 +86,7 @@ class Vm(Backend):
 
     def identity(self, tell: Tell, out: Path) -> dict[str, Any]:
         boot = ready(self.kernel, out, tell)
-        return {"kernel": boot.kernel.release, "accel": boot.accelerator}
+        return {"kernel": boot.kernel.release, IMAGE: boot.kernel.digest, "accel": boot.accelerator}
 
     def job_s(self, job: Job) -> float:
         return job.seconds + OVERHEAD_S + (RENEW_S if job.scenario.writes else 0.0)
@@ -99,12 +100,13 @@ class Vm(Backend):
         The folders of the jobs are in one that the VM shares.
         """
         boot = ready(self.kernel, Path(os.path.commonpath([job.out.absolute() for job in jobs])), tell)
-        known, told = dict(done), set[str]()
+        digest, known, told = boot.kernel.digest, dict(done), set[str]()
         for _device, group in groupby(jobs, key=_qemu_device):
             for finished in converse(list(group), known, boot, tell):
                 results, profile = finished.results, finished.job.scenario.profile
                 results.backend, results.accel = self.name, boot.accelerator
                 results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
+                results.device[IMAGE] = digest
                 known.update((finished.job.id, run) for run in results.runs)
                 told |= {line for run in results.runs for line in run.bad_dmesg}
                 yield finished

@@ -162,8 +162,9 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         was, now_is = ("given" if plan.get("scale") == "quick" else "not given" for plan in (before, now))
         found.append(f"--quick was {was}, is {now_is}")
     was, is_now = before.get("code", {}), now["code"]
-    if other := [name for name in (*now["knobs"], schedulers.SHARED) if was.get(name) != is_now.get(name)]:
-        found.append(f"it was begun with another source of {', '.join(other)}")
+    sources = (*now["knobs"], schedulers.SHARED, schedulers.SETTING)
+    if other := [name for name in sources if was.get(name) != is_now.get(name)]:
+        found.append(f"it was begun with other sources of {', '.join(other)}")
     if not found and before.get("units") != now["units"]:
         found.append("its units are others: the scenarios, the drive's profile or price list, or the CPUs")
     return found
@@ -212,10 +213,15 @@ def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
         jobs = sorted(jobs, key=lambda job: hashlib.sha256(job.id.encode()).digest())
     needed = {name for each in jobs for name in (each.needs.most, each.needs.alone) if name}
     done = {name: run for name in needed if (run := store.run(name))} | store.measured()
-    with room(store.folder), closing(bench.backend.run(jobs, told.step, done)) as finished:
-        for each in finished:
-            store.save(each.job.id, each.results)
-            told.finished(each.job.id)
+    try:
+        with room(store.folder), closing(bench.backend.run(jobs, told.step, done)) as finished:
+            for each in finished:
+                store.save(each.job.id, each.results)
+                told.finished(each.job.id)
+    except FairlaneError as error:
+        if bench.backend.repeatable:  # which goes on with the others, and says how to run each that failed alone
+            raise
+        raise FairlaneError(f"{error}; what is done is kept, and the same command goes on with this unit") from error
 
 
 def _check_same(bench: Bench, now: Mapping[str, Any]) -> None:
@@ -283,9 +289,8 @@ class _Told:
     def _unit(self) -> None:
         """The next of those that are left is begun."""
         left_s = self.time.left_s
-        minutes = (sum(self.left.values()) if left_s is None else left_s) / 60
-        text = f"{self._done + 1} of {self.total}: {next(iter(self.left))} (about {minutes:.0f} min left)"
-        self.progress(Progress(text, self._done / self.total))
+        text = f"{self._done + 1} of {self.total}: {next(iter(self.left))}"
+        self.progress(Progress(text, self._done / self.total, sum(self.left.values()) if left_s is None else left_s))
 
 
 def _work(unit: Unit, expected_s: float) -> Work:

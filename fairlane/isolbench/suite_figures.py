@@ -43,9 +43,10 @@ class Burst:
     experiment: str
     seconds: float
     response_s: float | None  # NEVER: it never had what it is due; None: not known
-    kept: float | None  # None, too, of one that is too short for a rate
+    rated: bool  # it is long enough for rates
+    kept: float | None  # None, too, if it is not rated
     due: float  # bytes/s
-    rate: float | None = None  # of its rate alone; None, too, of one that is too short for a rate
+    rate: float | None = None  # of its rate alone; None, too, if it is not rated
 
 
 class Evidence:
@@ -228,9 +229,8 @@ class Evidence:
             mine = next(t for t in run.tenants if t.name == PRIO)
             window_s = max(UNTIL_WINDOW_S, UNTIL_REQUESTS * prio.bs / due if due else 0.0)
             if seconds < window_s:
-                found.append(
-                    Burst(unit.experiment, seconds, by_latency(mine, alone.tenants[0], due, seconds), None, due)
-                )
+                response_s = by_latency(mine, alone.tenants[0], due, seconds)
+                found.append(Burst(unit.experiment, seconds, response_s, rated=False, kept=None, due=due))
                 continue
             during, usual = (_moved(r, prio.start, prio.stop) for r in (run, base))
             found.append(
@@ -238,6 +238,7 @@ class Evidence:
                     unit.experiment,
                     seconds,
                     until(mine.series, prio.start, prio.stop, due, window_s) if mine.series else None,
+                    True,
                     during / usual if during is not None and usual else None,
                     due,
                     _rate(mine, prio.start, prio.stop, alone),

@@ -16,7 +16,7 @@ from fairlane.experiment.results import Run
 from fairlane.isolbench import doubts
 from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.suite import BASELINE, CRITICAL, PARTS, PRIO, Unit
-from fairlane.isolbench.suite_figures import NEVER, TAIL_NOISE, UNTIL_WINDOW_S, Evidence, latency
+from fairlane.isolbench.suite_figures import NEVER, TAIL_NOISE, Evidence, latency
 
 GOOD, FAIR, BAD = "✓", "–", "✗"
 MIXED = "~"  # its repeats disagree
@@ -178,7 +178,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
         **{f"{kind} front": _ratio(volumes[kind], evidence.limit_volume(kind)) for kind in CRITICAL},
         **{f"{kind} hypervolume": volumes[kind] for kind in CRITICAL},
         "response": max(slow, default=None),
-        "kept": _worst([burst.kept for burst in bursts if burst.seconds >= UNTIL_WINDOW_S], min),
+        "kept": _worst([burst.kept for burst in bursts if burst.rated], min),
     }
 
 

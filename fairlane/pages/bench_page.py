@@ -18,6 +18,7 @@ from fairlane.isolbench.run_folder import room
 from fairlane.isolbench.suite import BASELINE, CRITICAL, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import (
     NEVER,
+    UNTIL_REQUESTS,
     UNTIL_WINDOW_S,
     Evidence,
     Tradeoff,
@@ -265,9 +266,9 @@ def _bursts(e: Evidence) -> Section:
         "A tenant with priority is idle, wakes for a burst, and is idle again. Time until it has what it is due; and "
         "what all tenants together moved meanwhile. It is due 80 % of the least of three: what the limit gives it at "
         f"{limit.KEPT:g} of the total, its rate when it is alone, and its share by weight (1000 against four of 100) "
-        f"of what none moves in all. {LIMIT} A burst of less than "
-        f"{1000 * UNTIL_WINDOW_S:.0f} ms is too short for rates: 0 if its requests took no longer on average than they "
-        "do at that rate, otherwise how long the slowest took."
+        f"of what none moves in all. {LIMIT} A burst of less than {1000 * UNTIL_WINDOW_S:.0f} ms, or in which it is "
+        f"due less than {UNTIL_REQUESTS} requests, is too short for rates: 0 if its requests took no longer on average "
+        "than they do at that rate, otherwise how long the slowest took."
     )
     kinds = dict.fromkeys(unit.experiment for unit in bursts)
     better = "higher and further right is better"

@@ -63,6 +63,11 @@ class Kernel:
         return self.root / "boot" / f"vmlinuz-{self.release}"
 
     @property
+    def digest(self) -> str:
+        """Of its image: a kernel that is built again has the same release."""
+        return hashlib.sha256(self.vmlinuz.read_bytes()).hexdigest()[:12]
+
+    @property
     def headers(self) -> Path:
         """What a module is built against."""
         return self.root / "usr" / "src" / f"linux-headers-{self.release}"

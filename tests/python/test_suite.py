@@ -278,6 +278,19 @@ def test_a_burst_that_is_too_short_for_a_rate_is_judged_by_its_latency() -> None
         assert verdict.figures(found, "bfq")["kept"] == 1.0, "of the long bursts: a bin of a short one is noise"
 
 
+def test_a_burst_of_too_few_requests_for_a_rate_leaves_what_is_kept_to_the_others() -> None:
+    """Of a slow drive: in 1 s, a latency-critical tenant is due two requests there."""
+
+    def moves(unit: suite.Unit, spec: TenantSpec) -> Tenant:
+        slow = spec.name == suite.PRIO and spec.iodepth == 1
+        return tenant(spec, 1e4 if slow else 1e6, 100.0, [100 if slow else 10_000] * 300)
+
+    found = evidence("d4", moves)
+    rated = {(b.experiment, b.seconds): b.rated for b in found.bursts("bfq")}
+    assert not rated["latency", 1.0] and rated["bandwidth", 1.0]
+    assert verdict.figures(found, "bfq")["kept"] == 1.0
+
+
 def test_a_burst_without_completions_never_has_what_it_is_due() -> None:
     silent = bursts(mean_us=None)
     assert verdict.figures(silent, "bfq")["response"] == suite_figures.NEVER
@@ -630,7 +643,10 @@ def test_a_unit_that_fails_is_named_and_what_is_done_is_kept(
         return works(*args)
 
     monkeypatch.setattr(host, "_measured", fails)
-    with pytest.raises(FairlaneError, match=f"^{re.escape(what.units[3].id)}: fio failed with exit code 1$"):
+    told = (
+        f"{what.units[3].id}: fio failed with exit code 1; what is done is kept, and the same command goes on with this"
+    )
+    with pytest.raises(FairlaneError, match=f"^{re.escape(told)} unit$"):
         bench.run(what, lambda _now: None)
     assert [what.store.done(unit) for unit in what.units[:5]] == [True, True, True, False, False]
 
@@ -718,12 +734,14 @@ def test_a_run_that_was_begun_in_another_vm_is_not_gone_on_with(
 ) -> None:
     what = prepared(tmp_path, on="vm")
     run = Run("none", 0, 1.0, [], 1.0, 1.0, 1.0, None)
-    what.store.save(what.units[0].id, Results("x", "vm", 1, "0", kernel="6.1.0-49-amd64", accel="tcg", runs=[run]))
-    for release, accel, why in (
-        ("6.1.0-50-amd64", "tcg", "kernel 6.1.0-49-amd64, not 6.1.0-50-amd64"),
-        ("6.1.0-49-amd64", "kvm", "accel tcg, not kvm"),
+    found = Results("x", "vm", 1, "0", "6.1.0-49-amd64", "tcg", [run], {"kernel_image": "abc"})
+    what.store.save(what.units[0].id, found)
+    for release, image, accel, why in (
+        ("6.1.0-50-amd64", "abc", "tcg", "kernel 6.1.0-49-amd64, not 6.1.0-50-amd64"),
+        ("6.1.0-49-amd64", "def", "tcg", "kernel_image abc, not def"),
+        ("6.1.0-49-amd64", "abc", "kvm", "accel tcg, not kvm"),
     ):
-        boot = SimpleNamespace(kernel=SimpleNamespace(release=release), accelerator=accel)
+        boot = SimpleNamespace(kernel=SimpleNamespace(release=release, digest=image), accelerator=accel)
         monkeypatch.setattr(vm, "ready", lambda *_args, boot=boot: boot)
         monkeypatch.setattr(Vm, "run", lambda *_args: pytest.fail("it was gone on with"))
         with pytest.raises(FairlaneError, match=f"was begun with {why};"):
@@ -769,7 +787,11 @@ def test_another_run_is_told_in_the_words_of_the_command_line(
     with monkeypatch.context() as changed:
         code = schedulers.code()
         changed.setattr(schedulers, "code", lambda: code | {"mqfq": "other", "kyber-fairness": "other"})
-        assert "(it was begun with another source of mqfq)" in differ("sim", "flashfq", "mqfq", part="d3,d4")
+        assert "(it was begun with other sources of mqfq)" in differ("sim", "flashfq", "mqfq", part="d3,d4")
+        changed.setattr(schedulers, "code", lambda: code | {schedulers.SETTING: "other"})
+        assert "(it was begun with other sources of how knobs are set)" in differ(
+            "sim", "flashfq", "mqfq", part="d3,d4"
+        )
     monkeypatch.setattr(suite, "SIM_CORES", 2)
     assert "(its units are others: the scenarios" in differ("sim", "flashfq", "mqfq", part="d3,d4")
 

@@ -41,7 +41,7 @@ def test_an_installed_wheel_simulates_as_the_checkout_does(tmp_path: Path) -> No
     subprocess.run([venv / "bin" / "pip", "install", "-q", str(wheel)], cwd=tmp_path, timeout=LIMIT_S, check=True)
     text = (SCENARIOS / "demo.toml").read_text()
     (tmp_path / "mine.toml").write_text(
-        text.replace("seconds = 3", "seconds = 0.1").replace("warmup = 2", "warmup = 0.1")
+        text.replace("seconds = 3", "seconds = 0.1").replace("warmup = 1.5", "warmup = 0.1")
     )
     fairlane = venv / "bin" / "fairlane"
     done = ran(fairlane, "run", "mine.toml", "--on", "sim", "--out", "there", cwd=tmp_path)
