@@ -154,3 +154,11 @@ def test_fairlane_keeps_a_drive_full_and_shares_it_though_whoever_waited_comes_b
     total = sum(got.values())
     assert total > 0.6 * sum(none.values())
     assert 0.52 < got["w1000"] / total < 0.56
+
+
+@pytest.mark.parametrize("budget", [24, 64])
+def test_under_fairlane_a_deep_queue_sleeps_once_in_several_requests_however_small_the_budget_is(budget: int) -> None:
+    tenants = [tenant(name, depth=64, jobs=2) for name in "ab"]
+    found = simulate(run_of(tenants, ssd_drive(2), "fairlane", 2, 0.5, tunables={"budget": budget}))
+    counted = found["counters"]["device"]
+    assert 0 < counted["waits"] < counted["requests"] / 2, counted
