@@ -86,7 +86,7 @@ class Vm(Backend):
 
     def identity(self, tell: Tell, out: Path) -> dict[str, Any]:
         boot = ready(self.kernel, out, tell)
-        return {"kernel": boot.kernel.release, IMAGE: boot.kernel.digest, "accel": boot.accelerator}
+        return {"kernel": boot.kernel.release, IMAGE: boot.image, "accel": boot.accelerator}
 
     def job_s(self, job: Job) -> float:
         return job.seconds + OVERHEAD_S + (RENEW_S if job.scenario.writes else 0.0)
@@ -100,13 +100,13 @@ class Vm(Backend):
         The folders of the jobs are in one that the VM shares.
         """
         boot = ready(self.kernel, Path(os.path.commonpath([job.out.absolute() for job in jobs])), tell)
-        digest, known, told = boot.kernel.digest, dict(done), set[str]()
+        known, told = dict(done), set[str]()
         for _device, group in groupby(jobs, key=_qemu_device):
             for finished in converse(list(group), known, boot, tell):
                 results, profile = finished.results, finished.job.scenario.profile
                 results.backend, results.accel = self.name, boot.accelerator
                 results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
-                results.device[IMAGE] = digest
+                results.device[IMAGE] = boot.image
                 known.update((finished.job.id, run) for run in results.runs)
                 told |= {line for run in results.runs for line in run.bad_dmesg}
                 yield finished
@@ -132,6 +132,7 @@ class Boot:
     accelerator: str
     shared: Path
     complaints: list[str]  # of the kernels that were
+    image: str = ""  # a digest of the kernel's: one that is built again has the same release
 
 
 def ready(kernel_version: str, shared: Path, tell: Tell) -> Boot:
@@ -144,7 +145,7 @@ def ready(kernel_version: str, shared: Path, tell: Tell) -> Boot:
     modules = kernels.build_modules(kernel, say)
     if qemu.known_accel() is None:
         say("trying whether KVM works here")
-    return Boot(kernel, modules, qemu.accel(kernel), shared.resolve(), [])
+    return Boot(kernel, modules, qemu.accel(kernel), shared.resolve(), [], kernel.digest)
 
 
 def _qemu_device(job: Job) -> dict[str, Any] | None:

@@ -64,7 +64,7 @@ class Kernel:
 
     @property
     def digest(self) -> str:
-        """Of its image: a kernel that is built again has the same release."""
+        """Of its image."""
         return hashlib.sha256(self.vmlinuz.read_bytes()).hexdigest()[:12]
 
     @property

@@ -582,12 +582,12 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
-	full = several && (READ_ONCE(fa->budget) || fa->tick_ns - fa->full_ns < FA_GRACE_NS);
-	if (full && !fa->tight && !begins) {
+	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
+	if (full && several && !fa->tight && !begins) {
 		fl_knee_resume(&fa->knee, now->in.cost);
 		fl_flood_begins(&fa->flood, now->in.cost);
 	}
-	return full;
+	return full && several;
 }
 
 /* What the drive would have if almost all tags were taken, for requests like those that it has. */
@@ -635,7 +635,7 @@ static void fa_look(struct fa_dev *fa)
 	busy_ns = fa->last.in.requests ? ns : done ? min_t(u64, ns, FA_TICK_NS) : 0;
 	fl_flood_done(&fa->flood, fl_counted_cost(done), busy_ns);
 	fa_follow(fa, &now, fa->tight ? ns : busy_ns);
-	if (fl_knee_was_in_vain(&fa->knee) || fl_flood_was_none(&fa->flood)) { /* nobody has to wait */
+	if (fl_knee_was_in_vain(&fa->knee)) { /* nobody has to wait */
 		WRITE_ONCE(fa->tight, false);
 		fa->full_ns = now_ns - FA_GRACE_NS;
 	}

@@ -741,7 +741,7 @@ def test_a_run_that_was_begun_in_another_vm_is_not_gone_on_with(
         ("6.1.0-49-amd64", "def", "tcg", "kernel_image abc, not def"),
         ("6.1.0-49-amd64", "abc", "kvm", "accel tcg, not kvm"),
     ):
-        boot = SimpleNamespace(kernel=SimpleNamespace(release=release, digest=image), accelerator=accel)
+        boot = SimpleNamespace(kernel=SimpleNamespace(release=release), image=image, accelerator=accel)
         monkeypatch.setattr(vm, "ready", lambda *_args, boot=boot: boot)
         monkeypatch.setattr(Vm, "run", lambda *_args: pytest.fail("it was gone on with"))
         with pytest.raises(FairlaneError, match=f"was begun with {why};"):
