@@ -38,6 +38,7 @@ BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
 SIM_CORES = 16  # of a simulated host
 CONTROL_PERIODS = 5  # of a knob, before it is measured
+FULL_S = 0.1  # of the drive's own time: by then writes have filled its buffer, and are as slow as they will be
 ALL_PUBLISHED = 0  # settings: as many as the paper's authors tried
 OTHER_LOADS: dict[str, dict[str, Any]] = {  # of best-effort tenants in d3, after the paper
     "128KiB": {"bs": 128 * KIB},
@@ -166,10 +167,10 @@ def units(parts: Sequence[str], knobs: Sequence[str], how: Scale, drive: tuple[P
 
 
 def _long_enough(unit: Unit) -> Scenario:
-    """What a knob finds out under load, it has found out when measuring begins."""
+    """What a knob finds out under load, it has found out when measuring begins; and a drive's buffer is full."""
     knob, slower = TABLE[unit.knob], unit.scenario.profile.params.get("time_scale", 1)
     period_s = max(knob.period_s, knob.drive_period_s * slower)
-    warmup = max(unit.scenario.warmup, CONTROL_PERIODS * period_s)
+    warmup = max(unit.scenario.warmup, CONTROL_PERIODS * period_s, FULL_S * slower if unit.scenario.writes else 0.0)
     return replace(unit.scenario, warmup=warmup)
 
 
