@@ -250,7 +250,7 @@ class OursRqQos(Ours):
     no_elevator = True
     latencies = True
     needs = ("alone_us",)
-    drive_period_s = 0.006  # a level of its search: until the drive has done so many requests
+    drive_period_s = 0.02  # a search takes a few of these, the longer the dearer what is in the drive
 
     def priorities(self, first: str) -> list[Priority]:
         by_weight = [Priority(f"weight {weight}", weight) for weight in (LIGHT, HEAVY, HEAVIEST)]

@@ -12,8 +12,8 @@
  *
  * A drive serves whoever has most in it. So who has all of its requests in the drive, and gets a half of
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
- * gets less than a quarter: a tenant that sends one request at a time, mostly. Whom the scheduler keeps
- * waiting is not behind for want of requests in the drive.
+ * gets less than a quarter and has a few requests at a time: nothing that is taken from the drive would give
+ * it its due. Whom the scheduler keeps waiting is not behind for want of requests in the drive.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -30,6 +30,7 @@
 #define FL_BEHIND_PART_FINE 16
 #define FL_BEHIND_ROOTS_FINE 3
 #define FL_BEHIND_ONE 1024
+#define FL_BEHIND_DEEP 8 /* with so many requests nobody is without hope */
 #define FL_BEHIND_ANEW 4096 /* after so many requests that are due it is counted anew */
 
 /* Sums since ever; only differences matter. */
@@ -38,7 +39,8 @@ struct fl_progress {
 };
 
 struct fl_behind { /* of a flow, when it was last counted anew */
-	struct fl_progress own, all;
+	u64 own; /* its cost */
+	struct fl_progress all;
 	u64 looked_ns; /* when it was last looked at */
 	u32 waiting; /* requests that the scheduler keeps waiting; the scheduler's */
 	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE */
@@ -50,48 +52,48 @@ struct fl_behind_all {
 	bool wait; /* all that have requests are kept waiting, and all were looked at */
 };
 
-/* What @flow did, and whether it has a request: in the drive, or waiting. */
-static inline struct fl_progress __fl_progress(struct fl_flow *flow, bool *has)
+/* The cost of what @flow did, and how many requests it has: in the drive, or waiting. */
+static inline u64 __fl_behind_did(struct fl_flow *flow, unsigned int *has)
 {
-	struct fl_progress p = {};
-	unsigned int i, op;
+	unsigned int i;
+	u64 cost = 0;
 
-	*has = false;
+	*has = 0;
 	for (i = 0; i < flow->dev->nr_hwqs; i++) {
 		struct fl_queue *q = fl_flow_queue(flow, i);
 
 		if (!q)
 			continue;
-		p.cost += READ_ONCE(q->cost);
-		for (op = 0; op < FL_NR_OPS; op++)
-			p.requests += READ_ONCE(q->requests[op]);
-		*has = *has || __fl_queue_has(q);
+		cost += READ_ONCE(q->cost);
+		*has += atomic_read(&q->held);
+		*has += atomic_read(&q->unsent);
+		*has += !list_empty(&q->waiting);
 	}
-	return p;
+	return cost;
 }
 
 /*
  * Is @flow, of which @b is, behind since @since_ns? If so, how much in the drive, of @in_drive, would
- * fit? Else 0. @all: what all sent. *@wants: it has requests.
+ * fit? Else 0. @all: what all sent. *@has: how many requests it has.
  */
 static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
-			       u64 since_ns, u64 now_ns, bool fine, bool *wants)
+			       u64 since_ns, u64 now_ns, bool fine, unsigned int *has)
 {
 	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
 	u64 share = fl_flow_share(flow), got, due, requests, lacks;
 	u64 roots = FL_BEHIND_ROOTS, part = FL_BEHIND_PART;
-	struct fl_progress p = __fl_progress(flow, wants);
+	u64 did = __fl_behind_did(flow, has);
 
-	got = p.cost - b->own.cost;
+	got = did - b->own;
 	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
 	b->looked_ns = now_ns;
 	if (stale)
 		b->waits = 0;
 	b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
-	stale = stale || !*wants || 2 * b->waits > FL_BEHIND_ONE;
+	stale = stale || !*has || 2 * b->waits > FL_BEHIND_ONE;
 	if (stale || requests > FL_BEHIND_ANEW) {
-		b->own = p;
+		b->own = did;
 		b->all = all;
 	}
 	if (stale || got >= due)
@@ -122,12 +124,12 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
 		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
 		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
-		bool wants;
-		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &wants);
+		unsigned int has;
+		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &has);
 
-		wanting += wants;
-		waiting += wants && 2 * b->waits > FL_BEHIND_ONE;
-		if (fits && 4 * fits < in_drive)
+		wanting += has > 0;
+		waiting += has && 2 * b->waits > FL_BEHIND_ONE;
+		if (fits && 4 * fits < in_drive && has < FL_BEHIND_DEEP)
 			fits = hope ? 0 : in_drive;
 		if (fits && (!found.fits || fits < found.fits))
 			found.fits = fits;
