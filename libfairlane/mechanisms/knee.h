@@ -66,6 +66,7 @@
 #define FL_KNEE_ROUNDS 16 /* of a search: a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
+#define FL_KNEE_JUDGE_NS (NSEC_PER_SEC / 16)
 #define FL_KNEE_PAIRS_MIN 2
 #define FL_KNEE_PAIRS_MAX 8
 #define FL_KNEE_PLAIN (FL_KNEE_ONE / 2)
@@ -78,14 +79,14 @@ enum { FL_KNEE_READS, FL_KNEE_OTHERS, FL_KNEE_REQUESTS_DONE, FL_KNEE_KINDS };
 
 /* What a drive did since the last look. */
 struct fl_knee_look {
-	u64 ns;
+	u64 ns, busy_ns; /* busy: it had something to do */
 	u64 done[FL_KNEE_KINDS]; /* cost of reads, cost of all others, requests */
 	u64 sent, limited; /* requests; those that the level kept waiting */
 };
 
 /* What it did of late without a level, while it had something to do. */
 struct fl_knee_without {
-	u64 ns, done[FL_KNEE_KINDS]; /* the last 512 requests count about half */
+	u64 ns, done[FL_KNEE_KINDS]; /* halved when it is 512 requests, and 8 ms, and more comes */
 	u64 in; /* cost in the drive, times us */
 };
 
@@ -150,6 +151,8 @@ static inline void fl_knee_resume(struct fl_knee *k, s64 in_drive)
 static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_drive)
 {
 	k->grown = level;
+	if (way < 0) /* since long there is a level, and what the drive does without one may have changed */
+		k->without = (struct fl_knee_without){};
 	if (k->ceiling < level) {
 		level = k->ceiling;
 		way = 0;
@@ -187,16 +190,17 @@ static inline void fl_knee_unknown(struct fl_knee *k)
  * a little below. Of @level, it gets @fits: so much of its due. True if that is less by half than when
  * it was lowered last: else lower is no help, what holds it up is elsewhere.
  */
-static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 level)
+static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 least, s64 level)
 {
 	s64 got, lacked = FL_KNEE_ONE - k->got;
 
+	fits = fits ? max_t(s64, fits, least) : 0;
 	if (!fits || fits >= level)
 		return false;
 	got = div64_s64(fits * FL_KNEE_ONE, level);
 	if (k->got && 2 * (FL_KNEE_ONE - got) > lacked)
 		return false;
-	k->got = got;
+	k->got = max_t(s64, got, 1);
 	k->guess = false;
 	k->ceiling = min_t(s64, k->ceiling, max_t(s64, fits - fits / FL_KNEE_MARGIN, 1));
 	return true;
@@ -204,12 +208,12 @@ static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 level)
 
 /*
  * The same when nobody was kept waiting yet, and so nobody knows how much more each has to send, or whether
- * all have begun. Less than @least is not guessed: there would be nothing to search.
+ * all have begun.
  */
 static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 least, s64 level)
 {
 	fl_knee_unknown(k);
-	k->guess = fl_knee_fits(k, fits ? max_t(s64, fits, least) : 0, level);
+	k->guess = fl_knee_fits(k, fits, least, level);
 }
 
 /*
@@ -217,7 +221,7 @@ static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 least, s64 lev
  * @all_wait: all are kept waiting, so it would be no help to anybody; a guess was wrong, and too little is
  * in the drive to search from.
  */
-static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
+static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, s64 least, bool all_wait)
 {
 	s64 level = fl_knee_level(k);
 	bool known = level > k->ceiling;
@@ -228,21 +232,21 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, bool all_wait)
 		k->grown = level;
 		return true;
 	}
-	if (!fl_knee_fits(k, fits, level) || known)
+	if (!fl_knee_fits(k, fits, least, level) || known)
 		return false;
 	fl_knee_search(k, level, 0, level);
 	return true;
 }
 
-/* What it did without a level since the last look, while it had something to do. Then @in_drive was in it. */
+/* What it did without a level since the last look. Then @in_drive was in it. */
 static inline void fl_knee_without(struct fl_knee *k, const struct fl_knee_look *look, u64 in_drive)
 {
 	struct fl_knee_without *w = &k->without;
-	unsigned int shift = w->done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS;
+	bool shift = w->done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS && w->ns >= 2 * FL_KNEE_WINDOW_MIN_NS;
 	int i;
 
-	w->ns = (w->ns >> shift) + look->ns;
-	w->in = (w->in >> shift) + in_drive * div64_u64(look->ns, NSEC_PER_USEC);
+	w->ns = (w->ns >> shift) + look->busy_ns;
+	w->in = (w->in >> shift) + in_drive * div64_u64(look->busy_ns, NSEC_PER_USEC);
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		w->done[i] = (w->done[i] >> shift) + look->done[i];
 }
@@ -251,6 +255,12 @@ static inline void fl_knee_without(struct fl_knee *k, const struct fl_knee_look 
 static inline bool fl_knee_can_judge(const struct fl_knee *k)
 {
 	return k->without.done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS / 4 && k->without.ns >= FL_KNEE_WINDOW_MIN_NS;
+}
+
+/* May a search begin? Not before it can be judged, unless that takes long: then it is the drive that is slow. */
+static inline bool fl_knee_may_search(const struct fl_knee *k)
+{
+	return fl_knee_can_judge(k) || k->without.ns >= FL_KNEE_JUDGE_NS;
 }
 
 /* Was a level in vain? True once. */
@@ -268,7 +278,7 @@ static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 {
 	const struct fl_knee_without *w = &k->without;
 	const struct fl_knee_look *now = &k->window;
-	u64 ns = now->ns, level = fl_knee_level(k), in;
+	u64 ns = now->busy_ns, level = fl_knee_level(k), in;
 	int i;
 
 	if (!k->searching || 8 * now->limited <= now->sent || !fl_knee_can_judge(k))
@@ -430,6 +440,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 
 	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
 	w->ns += look->ns;
+	w->busy_ns += look->busy_ns;
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		w->done[i] += look->done[i];
 	w->sent += look->sent;

@@ -547,7 +547,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 	struct fl_behind_all behind = {};
 	bool waited = fa->tight && fa->limited != fa->last_limited;
 	bool flooded = now->in.requests > FA_LEAST && fa_cheap(&now->in) > fl_flood_limit(&fa->flood);
-	u64 judged = now->judged - fa->last.judged, late = judged >> 32;
+	u64 judged = now->judged - fa->last.judged, late = judged >> 32, least = 2 * FA_LEAST * now->in.mean;
 	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->in.cost, FA_FIRST * now->in.mean));
 
 	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)) || !fa->last.in.requests)
@@ -555,14 +555,14 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 	if (waited || (fa->tight && fa->knee.searching) ||
 	    ((flooded || (fa->tight && atomic_read(&fa->nr_waiting))) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	begins = !fa->tight && several && now->in.requests > FA_LEAST && again && fl_knee_can_judge(&fa->knee);
+	begins = !fa->tight && several && now->in.requests > FA_LEAST && again && fl_knee_may_search(&fa->knee);
 	if (fa->tight || begins)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					       fa->since_ns, fa->tick_ns, fa->tight);
 	begins = begins && (late || behind.fits);
 	fa->press += (s64)FA_TIMELY * late - (u32)judged + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE);
 	if (fa->tight && fa->knee.searching) {
-		if (fl_knee_lower(&fa->knee, behind.fits, behind.wait))
+		if (fl_knee_lower(&fa->knee, behind.fits, least, behind.wait))
 			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
@@ -570,13 +570,13 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
 		begins = fa->press >= FA_PRESS_MAX && again;
 	} else if (begins) {
-		fl_knee_guess(&fa->knee, behind.fits, 2 * FA_LEAST * now->in.mean, level);
+		fl_knee_guess(&fa->knee, behind.fits, least, level);
 		fa->full_ns = fa->tick_ns;
 	}
 	if (begins) {
 		fa->since_ns = fa->tick_ns + 1;
-		/* with as much as there is, so that nobody waits at first; but not with thousands */
-		level = fa->tight ? level : min_t(s64, level, FA_FIRST * now->in.mean);
+		if (!fa->tight) /* with as much as there is, so that nobody waits at first; but not with thousands */
+			level = min_t(s64, level, FA_FIRST * now->in.mean);
 		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->in.cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
@@ -599,11 +599,11 @@ static s64 fa_all_tags(const struct fa_count *now)
 }
 
 /* What was done since the last tick, and so how much is of use in the drive. */
-static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns)
+static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns, u64 busy_ns)
 {
 	u64 reads = now->in.done[0] - fa->last.in.done[0], others = now->in.done[1] - fa->last.in.done[1];
 	struct fl_knee_look look = {
-		.ns = ns,
+		.ns = ns, .busy_ns = busy_ns,
 		.done = { fl_counted_cost(reads), fl_counted_cost(others), fl_counted_requests(reads + others) },
 		.sent = fl_counted_requests(now->in.sent - fa->last.in.sent),
 		.limited = fa->limited - fa->last_limited,
@@ -634,7 +634,7 @@ static void fa_look(struct fa_dev *fa)
 	done = now.in.done[0] - fa->last.in.done[0] + now.in.done[1] - fa->last.in.done[1];
 	busy_ns = fa->last.in.requests ? ns : done ? min_t(u64, ns, FA_TICK_NS) : 0;
 	fl_flood_done(&fa->flood, fl_counted_cost(done), busy_ns);
-	fa_follow(fa, &now, fa->tight ? ns : busy_ns);
+	fa_follow(fa, &now, ns, busy_ns);
 	if (fl_knee_was_in_vain(&fa->knee)) { /* nobody has to wait */
 		WRITE_ONCE(fa->tight, false);
 		fa->full_ns = now_ns - FA_GRACE_NS;

@@ -34,7 +34,7 @@ static double mean_level_over(u64 ns, double noise)
 
 	for (at = 0; at < ns; at += LOOK_NS) {
 		double level = (double)fl_knee_level(&k) / ONE;
-		struct fl_knee_look look = { .ns = LOOK_NS };
+		struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS };
 
 		if (at % (5 * NSEC_PER_MSEC) == 0)
 			speed = 1 + next_noise(&rng, noise * sqrt(3));
@@ -80,7 +80,7 @@ static void test_a_budget_that_is_far_too_low_rises_soon(void)
 /* What it did without a level: all that it can, with so many in it. */
 static void without(s64 requests, u64 done)
 {
-	struct fl_knee_look look = { .ns = LOOK_NS };
+	struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS };
 	u64 at;
 
 	look.done[FL_KNEE_REQUESTS_DONE] = done;
@@ -93,7 +93,7 @@ static void without(s64 requests, u64 done)
 static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 {
 	const u64 whole = (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC), held = whole * 2 / 5;
-	struct fl_knee_look look = { .ns = LOOK_NS, .sent = held, .limited = held };
+	struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS, .sent = held, .limited = held };
 	u64 at;
 
 	look.done[FL_KNEE_REQUESTS_DONE] = held;
