@@ -74,9 +74,9 @@ def test_a_job_crosses_into_the_vm_as_it_is(tmp_path: Path) -> None:
     assert [from_json(json.loads(json.dumps(to_json(job)))) for job in jobs] == jobs
 
 
-def test_a_quick_run_of_all_knobs_takes_two_hours_in_a_vm(tmp_path: Path) -> None:
+def test_a_quick_run_of_all_knobs_takes_two_hours_and_a_quarter_in_a_vm(tmp_path: Path) -> None:
     what = bench.prepare(tuple(suite.PARTS), None, Vm(), True, tmp_path)
-    assert bench.estimate_s(what) < 120 * 60
+    assert 100 * 60 < bench.estimate_s(what) < 135 * 60
     assert {unit.repeat for unit in what.units} == {0, 1, 2}
 
 
