@@ -41,7 +41,7 @@
  *   drive does as little at one level as at the other. But the curve bends to one side only. So of what the
  *   drive did without a level, with so much in it, a level of a half does a half or more. Where it does less than
  *   three quarters of that, of each kind (else the load is another one), it is in vain, and the caller lets go. That
- *   is asked in a search, since by and by the drive becomes slower or faster by itself.
+ *   is asked in the search that begins while nobody waits: by and by the drive becomes slower or faster by itself.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
@@ -187,7 +187,8 @@ static inline void fl_knee_unknown(struct fl_knee *k)
 
 /*
  * With more than @fits in the drive somebody does not get its share; 0, or @level: nobody. The ceiling is
- * a little below. Of @level, it gets @fits: so much of its due. True if that is less by half than when
+ * a little below. Less than @least does not count: there would be nothing to search. Of @level, it gets
+ * @fits: so much of its due. True if that is less by half than when
  * it was lowered last: else lower is no help, what holds it up is elsewhere.
  */
 static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 least, s64 level)
@@ -273,6 +274,12 @@ static inline bool fl_knee_was_in_vain(struct fl_knee *k)
 	return true;
 }
 
+/* Had more than hardly anybody to wait in this window? */
+static inline bool __fl_knee_holds(const struct fl_knee *k)
+{
+	return 8 * k->window.limited > k->window.sent;
+}
+
 /* Is this window's level in vain? */
 static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 {
@@ -281,7 +288,7 @@ static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 	u64 ns = now->busy_ns, level = fl_knee_level(k), in;
 	int i;
 
-	if (!k->searching || 8 * now->limited <= now->sent || !fl_knee_can_judge(k))
+	if (!k->searching || !__fl_knee_holds(k) || !fl_knee_can_judge(k))
 		return false;
 	in = div64_u64(w->in, div64_u64(w->ns, NSEC_PER_USEC)); /* the mean */
 	if (level < in)
@@ -406,7 +413,7 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 	}
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
-	k->have[k->up] = k->up || 8 * w->limited > w->sent;
+	k->have[k->up] = k->up || __fl_knee_holds(k);
 	if (!k->have[k->up]) {
 		fl_knee_search_over(k);
 	} else if (!k->have[!k->up]) {
