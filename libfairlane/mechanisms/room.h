@@ -284,6 +284,17 @@ static inline void fl_limit_pass_on(struct fl_limit *limit, struct fl_room *room
 	fl_limit_done(limit, room, 0);
 }
 
+/* How much is in the drive: about, as others send and complete meanwhile. */
+static inline s64 fl_limit_used(struct fl_limit *limit)
+{
+	s64 used = READ_ONCE(limit->level) - atomic64_read(&limit->pool);
+	unsigned int i;
+
+	for (i = 0; i < limit->dev->nr_hwqs; i++)
+		used -= atomic64_read(&__fl_room(limit, i)->part);
+	return used;
+}
+
 /* Let the limit be @level. One caller at a time. */
 static inline void fl_limit_set(struct fl_limit *limit, s64 level)
 {

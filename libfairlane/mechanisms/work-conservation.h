@@ -115,6 +115,7 @@ struct fl_floor {
 	s64 elasticity, noise; /* the last one; how much it changes each time, moving average */
 	bool up, settled;
 	u64 since_ns, sent, sent_cost, seen_released; /* when the window began, and until then */
+	s64 begun_with; /* this was in the drive then: the cost of requests */
 	unsigned int seen_waits; /* limit.waits when the last step was made */
 	u64 done[2]; /* the cost of reads, and of all others */
 	u64 rate[2][FL_FLOOR_KINDS]; /* a second, in the last window below the middle, and above */
@@ -186,10 +187,15 @@ static inline s64 __fl_floor_elasticity(const struct fl_floor *floor)
 	return max_t(s64, least, -1024);
 }
 
+/* The least middle: four requests, which cost @request on average. */
+static inline s64 __fl_floor_min(s64 request)
+{
+	return max_t(s64, FL_FLOOR_MIN, 4 * request);
+}
+
 /*
  * Move the middle, by what the elasticity is too much or too little; with a noise of 1/16 by
  * half of that, with 3/16 by a quarter. @waited: somebody found no room since the last step.
- * It is no less than four requests, which cost @request on average.
  */
 static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool waited)
 {
@@ -204,8 +210,7 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool wai
 	if (floor->unproven)
 		step = -128;
 	floor->middle += floor->middle * step / 1024;
-	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
-				FL_FLOOR_MAX);
+	floor->middle = clamp_t(s64, floor->middle, __fl_floor_min(request), FL_FLOOR_MAX);
 }
 
 /*
@@ -277,6 +282,7 @@ static inline void __fl_floor_begin_window(struct fl_floor *floor, u64 now_ns, c
 	memcpy(floor->done, done, sizeof(floor->done));
 	floor->sent = sent;
 	floor->sent_cost = sent_cost;
+	floor->begun_with = fl_limit_used(&floor->limit);
 	floor->seen_released = atomic64_read(&floor->released);
 	floor->in_drive = 0;
 	floor->looks = 0;
@@ -300,8 +306,8 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 		rate[i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
 	rate[FL_FLOOR_DONE] = div64_u64(did * NSEC_PER_SEC, ns);
 	if (!floor->usual[FL_FLOOR_DONE] && did)
-		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, FL_FLOOR_MIN,
-					FL_FLOOR_FIRST);
+		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, __fl_floor_min(request),
+					max_t(s64, FL_FLOOR_FIRST, __fl_floor_min(request)));
 	if (floor->trials) {
 		__fl_floor_tried(floor, now_ns);
 	} else {
@@ -334,6 +340,18 @@ static inline u64 __fl_floor_requests(u64 cost, u64 sent, u64 sent_cost)
 }
 
 /*
+ * Has the drive yet to do of what was in it when the window began, and takes longer for that than a window lasts?
+ * What it does until then tells of the floor before.
+ */
+static inline bool __fl_floor_lags(const struct fl_floor *floor, u64 cost)
+{
+	u64 usual = floor->usual[FL_FLOOR_READS] + floor->usual[FL_FLOOR_OTHERS];
+
+	return (s64)cost < floor->begun_with &&
+	       floor->begun_with > (s64)mul_u64_u64_div_u64(usual, FL_FLOOR_LONGEST_NS, NSEC_PER_SEC);
+}
+
+/*
  * Look at the drive, to which @sent requests of @sent_cost were sent so far, and which has done
  * those of the cost @done: reads, and all others. Every few ms, or more often, while there are
  * requests; one caller at a time.
@@ -349,8 +367,10 @@ static inline void fl_floor_look(struct fl_floor *floor, u64 now_ns, const u64 d
 	floor->looks++;
 	if (atomic_read(&floor->limit.nr_waiting)) {
 		floor->waited++;
-		floor->in_drive += floor->limit.level - atomic64_read(&floor->limit.pool);
+		floor->in_drive += fl_limit_used(&floor->limit);
 	}
+	if (__fl_floor_lags(floor, cost[0] + cost[1]))
+		return;
 	if (!floor->settled) {
 		if (ns < FL_FLOOR_SETTLE_NS)
 			return;

@@ -78,6 +78,17 @@ def test_a_slow_drive_on_which_reads_are_cheap_is_shared(knob: str, requests_per
     assert heavy / light == pytest.approx(2, rel=0.05)
 
 
+@pytest.mark.parametrize("knob", ["kyber-fairness", "mqflashfq", "fairlane"])
+def test_a_drive_that_takes_long_is_kept_full(knob: str) -> None:
+    """Each request takes 0.2 s, twice as long as a window or a period; kyber-fairness left it 8 requests of 128."""
+    tenants = [tenant("heavy", 900, jobs=4, depth=64), *(tenant(f"light{i}", 100, parent="light") for i in range(40))]
+    cgroups = [{"name": "light", "weight": 100, "parent": None}]
+    drive = null_drive(queues=2, depth=64, latency_ns=200 * 10**6)
+    found = simulate(run_of(tenants, drive, knob, cores=2, seconds=30, warmup_ns=60 * 10**9, cgroups=cgroups))
+    assert found["total_iops"] > 0.8 * 640
+    assert found["tenants"][0]["iops"] / found["total_iops"] == pytest.approx(0.9, rel=0.02)
+
+
 def test_more_threads_and_larger_requests_are_no_more_share() -> None:
     tenants = [tenant("a", jobs=2, depth=128), tenant("b", jobs=6, depth=128), tenant("c", depth=256, bytes=16384)]
     for knob in ("d2fq", "mqfq"):
@@ -120,7 +131,7 @@ def test_shares_hold_although_the_drive_loses_most_of_its_speed_when_collection_
 
 @pytest.mark.parametrize("name", ["fig1", "fig4-randread", "fig4-randwrite", "fig4-seqread", "fig4-seqwrite", "fig6"])
 def test_the_papers_figures_on_its_drive_and_16_cores(name: str, tmp_path: Path) -> None:
-    what = replace(scenario_file.load(SCENARIOS / "kyber-fairness" / f"{name}.toml"), seconds=3, warmup=1)
+    what = replace(scenario_file.load(SCENARIOS / "kyber-fairness" / f"{name}.toml"), seconds=3, warmup=2)
     found = run_scenario(Simulator("p4500"), what, ["none", "kyber-fairness"], tmp_path)
     assert (what.cores, found.device["profile"]) == (16, "p4500")
     totals = {(run.knob, str(run.point)): run.total_iops for run in found.runs}

@@ -272,6 +272,21 @@ static void test_the_floor_waits_for_requests_before_it_says_what_they_cost(void
 	fl_dev_destroy(dev);
 }
 
+/* A request that costs 256 times as much as the first floor's unit: there is room for one in an idle drive. */
+static void test_the_floor_has_room_for_a_request_however_large(void)
+{
+	u64 at = 0;
+
+	begin();
+	for (; at < NSEC_PER_SEC; at += LOOK_NS) {
+		done[0] += 256 * ONE;
+		requests++;
+		fl_floor_look(&fl, at, done, requests, requests * 256 * ONE);
+		CHECK(fl.limit.level > 0, "%lld", (long long)fl.limit.level);
+	}
+	fl_dev_destroy(dev);
+}
+
 static void test_it_rises_within_seconds_in_spite_of_noise(void)
 {
 	static const struct model deep[] = {
@@ -473,6 +488,7 @@ static const struct test tests[] = {
 	{ "a trial ends as soon as others lose by it", test_a_trial_ends_as_soon_as_others_lose_by_it },
 	{ "the floor waits for requests before it says what they cost",
 	  test_the_floor_waits_for_requests_before_it_says_what_they_cost },
+	{ "the floor has room for a request, however large", test_the_floor_has_room_for_a_request_however_large },
 	{ "it rises within seconds in spite of noise", test_it_rises_within_seconds_in_spite_of_noise },
 	{ "nobody is let go while the drive has more than the floor",
 	  test_nobody_is_let_go_while_the_drive_has_more_than_the_floor },
