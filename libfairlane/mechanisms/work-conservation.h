@@ -42,7 +42,8 @@
  *
  * Shares hold all the time: only the floor varies, and who is held does not. The floor
  * begins at 32 reference requests, or at 64 of the first ones if these cost less, and takes
- * about a quarter of a second to reach 128; with much noise, seconds.
+ * about a quarter of a second to reach 128; with much noise, or on a drive that takes tenths of a
+ * second for a request, seconds.
  *
  * 3. When nobody is let go by it
  *
@@ -79,10 +80,10 @@
 #define FL_FLOOR_MIN ((s64)FL_COST_ONE)
 #define FL_FLOOR_MAX (1ll << 32)
 
-/* The floor is 1 / this above or below its middle, or half a request. */
+/* The floor is 1 / this above or below its middle, or half a request, but by no more than half. */
 #define FL_FLOOR_SPREAD 8
 
-/* For so long, after it has changed and the drive has followed; longer, if little is done. */
+/* For so long, after it has changed and the drive has followed; longer, if little is done: see __fl_floor_lags(). */
 #define FL_FLOOR_SETTLE_NS (4ull * NSEC_PER_MSEC)
 #define FL_FLOOR_WINDOW_NS (20ull * NSEC_PER_MSEC)
 #define FL_FLOOR_LONGEST_NS (100ull * NSEC_PER_MSEC)
@@ -187,15 +188,10 @@ static inline s64 __fl_floor_elasticity(const struct fl_floor *floor)
 	return max_t(s64, least, -1024);
 }
 
-/* The least middle: four requests, which cost @request on average. */
-static inline s64 __fl_floor_min(s64 request)
-{
-	return max_t(s64, FL_FLOOR_MIN, 4 * request);
-}
-
 /*
  * Move the middle, by what the elasticity is too much or too little; with a noise of 1/16 by
  * half of that, with 3/16 by a quarter. @waited: somebody found no room since the last step.
+ * It is no less than four requests, which cost @request on average.
  */
 static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool waited)
 {
@@ -210,7 +206,8 @@ static inline void __fl_floor_step(struct fl_floor *floor, s64 request, bool wai
 	if (floor->unproven)
 		step = -128;
 	floor->middle += floor->middle * step / 1024;
-	floor->middle = clamp_t(s64, floor->middle, __fl_floor_min(request), FL_FLOOR_MAX);
+	floor->middle = clamp_t(s64, floor->middle, max_t(s64, FL_FLOOR_MIN, 4 * request),
+				FL_FLOOR_MAX);
 }
 
 /*
@@ -306,8 +303,8 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 		rate[i] = mul_u64_u64_div_u64(cost[i], NSEC_PER_SEC, ns);
 	rate[FL_FLOOR_DONE] = div64_u64(did * NSEC_PER_SEC, ns);
 	if (!floor->usual[FL_FLOOR_DONE] && did)
-		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, __fl_floor_min(request),
-					max_t(s64, FL_FLOOR_FIRST, __fl_floor_min(request)));
+		floor->middle = clamp_t(s64, FL_FLOOR_FIRST_REQUESTS * request, FL_FLOOR_MIN,
+					FL_FLOOR_FIRST);
 	if (floor->trials) {
 		__fl_floor_tried(floor, now_ns);
 	} else {
@@ -330,6 +327,7 @@ static inline void __fl_floor_end_window(struct fl_floor *floor, u64 now_ns, u64
 	floor->up = floor->trials || !floor->up;
 	floor->settled = false;
 	floor->spread = max_t(s64, floor->middle / FL_FLOOR_SPREAD, request / 2);
+	floor->spread = min_t(s64, floor->spread, floor->middle / 2); /* there is room for one in an idle drive */
 	fl_limit_set(&floor->limit, floor->middle + (floor->up ? floor->spread : -floor->spread));
 }
 
@@ -340,8 +338,8 @@ static inline u64 __fl_floor_requests(u64 cost, u64 sent, u64 sent_cost)
 }
 
 /*
- * Has the drive yet to do of what was in it when the window began, and takes longer for that than a window lasts?
- * What it does until then tells of the floor before.
+ * Has the drive yet to do of what was in it when the window began, and takes longer than the longest window for
+ * that? What it does until then tells of the floor before.
  */
 static inline bool __fl_floor_lags(const struct fl_floor *floor, u64 cost)
 {
