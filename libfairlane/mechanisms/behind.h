@@ -80,12 +80,13 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 			       u64 since_ns, u64 now_ns, bool fine, unsigned int *has)
 {
 	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
-	u64 share = fl_flow_share(flow), got, due, requests, lacks;
+	u64 share = fl_flow_share(flow), got, sent, due, requests, lacks;
 	u64 roots = FL_BEHIND_ROOTS, part = FL_BEHIND_PART;
 	u64 did = __fl_behind_did(flow, has);
 
 	got = did - b->own;
-	due = mul_u64_u64_div_u64(all.cost - b->all.cost, share, FL_SHARE_ONE);
+	sent = all.cost - b->all.cost;
+	due = mul_u64_u64_div_u64(sent, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
 	b->looked_ns = now_ns;
 	if (stale)
@@ -103,7 +104,7 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 		roots = FL_BEHIND_ROOTS_FINE, part = FL_BEHIND_PART_FINE;
 	if (lacks * lacks <= roots * roots * requests || part * lacks <= requests)
 		return 0;
-	if (all.cost - b->all.cost < in_drive)
+	if (sent < in_drive)
 		return in_drive; /* some of what is in the drive was sent before */
 	return max_t(u64, mul_u64_u64_div_u64(in_drive, got, due), 1);
 }

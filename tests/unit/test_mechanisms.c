@@ -2,6 +2,7 @@
 /* The shared mechanisms: cost, weights, active flows; and the library's own manners. */
 #include "drive.h"
 #include "test.h"
+#include "mechanisms/behind.h"
 #include "mechanisms/flood.h"
 #include "mechanisms/heap.h"
 #include "mechanisms/in-drive.h"
@@ -231,6 +232,41 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 	fl_flows_age(d.dev);
 	CHECK(!t->flow->busy, "it had none for a period");
 	CHECK(fl_flow_touch(q), "and is activated by its next");
+	drive_exit(&d);
+}
+
+static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_long_it_was_counted(void)
+{
+	const u64 in_drive = 64 * FL_COST_ONE;
+	struct fl_progress sent = {};
+	struct fl_behind behind = {};
+	unsigned int i, has, anew = 0;
+	struct tenant *other, *t;
+	struct fl_queue *q;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	t = drive_tenant(&d, NULL, 100, 1);
+	other = drive_tenant(&d, NULL, 100, 1);
+	fl_flow_set_busy(t->flow, true);
+	fl_flow_set_busy(other->flow, true);
+	q = fl_flow_use(t->flow, 0);
+	atomic_inc(&q->held);
+	fl_is_behind(t->flow, &behind, sent, in_drive, 0, 2 * NSEC_PER_SEC, false, &has); /* it comes */
+	for (i = 0; i < 40; i++) {
+		u64 fits, before = behind.own;
+
+		sent.requests += 1000;
+		sent.cost += 1000 * FL_COST_ONE;
+		WRITE_ONCE(q->cost, q->cost + 250 * FL_COST_ONE);
+		fits = fl_is_behind(t->flow, &behind, sent, in_drive, 0, 2 * NSEC_PER_SEC + i * MSEC, false, &has);
+		CHECK(fits == in_drive / 2, "look %u: %lu of %lu", i, fits, in_drive);
+		anew += behind.own != before;
+	}
+	CHECK(anew >= 2, "counted anew %u times", anew);
+	CHECK(has == 1, "%u", has);
+	atomic_dec(&q->held);
+	fl_flow_set_busy(t->flow, false);
+	fl_flow_set_busy(other->flow, false);
 	drive_exit(&d);
 }
 
@@ -513,6 +549,8 @@ static const struct test tests[] = {
 	{ "a weight counts among active siblings", test_a_weight_counts_among_active_siblings },
 	{ "a flow is active while it has requests, and for a period more",
 	  test_a_flow_is_active_while_it_has_requests },
+	{ "who has half of its due is helped by half in the drive, however long it was counted",
+	  test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_long_it_was_counted },
 	{ "a walk looks at each active flow once, whoever becomes inactive by it",
 	  test_a_walk_looks_at_each_active_flow_once },
 	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
