@@ -10,6 +10,12 @@ question:
     d2  Jain's index by bandwidth; ours is by the drive's time, looks at the worst experiment, too, and at idle time
     d3  as ours
     d4  how soon a burst has what it is due; ours looks at the total meanwhile, too
+
+It is of the medians alone: a table judged by eye has no repeats that could disagree.
+
+The authors set io.cost in two ways (their scripts, stonet-research/isol-bench). For overhead and fairness its latency
+targets are a second, which nothing reaches: its model alone, our `io.cost`. For trade-offs and bursts they are 15 us to
+1 ms: our `io.cost-qos`.
 """
 
 from __future__ import annotations
@@ -23,12 +29,12 @@ from fairlane.isolbench.suite_figures import Evidence
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, LIMITS, Judged, Limit, Mark
 
 SOURCE = "Doekemeijer et al., IISWC 2025, Table I"
-MARKS = {  # what the paper calls a knob: ours, the first that ran counts; and its marks for d1 to d4
-    "MQ-DL": (("io.prio.class", "mq-deadline"), BAD + BAD + BAD + BAD),
-    "BFQ": (("bfq",), BAD + BAD + BAD + BAD),
-    "io.max": (("io.max",), GOOD + FAIR + FAIR + FAIR),
-    "io.latency": (("io.latency",), GOOD + BAD + FAIR + BAD),
-    "io.cost": (("io.cost", "io.cost-qos"), FAIR + GOOD + GOOD + GOOD),
+MARKS = {  # what the paper calls a knob, and its marks for d1 to d4
+    "MQ-DL": BAD + BAD + BAD + BAD,
+    "BFQ": BAD + BAD + BAD + BAD,
+    "io.max": GOOD + FAIR + FAIR + FAIR,
+    "io.latency": GOOD + BAD + FAIR + BAD,
+    "io.cost": FAIR + GOOD + GOOD + GOOD,
 }
 PARTS = ("d1", "d2", "d3", "d4")
 FAIRNESS = next(limit for limit in LIMITS if limit.figure == "fairness")
@@ -77,13 +83,22 @@ def _said(judged: Judged) -> str:
 def beside(evidence: Evidence, marks: Mapping[str, Mapping[str, Mark]]) -> list[Beside]:
     """Every published mark that this run has one of its own for."""
     found = []
-    for row, (knobs, published) in MARKS.items():
-        ran = [knob for knob in knobs if knob in marks and knob not in evidence.unavailable]
+    for row, published in MARKS.items():
         for part, symbol in zip(PARTS, published, strict=True):
-            if ran and part in marks[ran[0]]:
-                mark = marks[ran[0]][part]
+            knobs = [
+                knob for knob in _ours(row, part) if part in marks.get(knob, {}) and knob not in evidence.unavailable
+            ]
+            if knobs:
+                mark = marks[knobs[0]][part]
                 found.append(Beside(row, part, symbol, mark, _asked(evidence, mark)))
     return found
+
+
+def _ours(row: str, part: str) -> tuple[str, ...]:
+    """What the paper's knob is among ours; the first that ran counts."""
+    if row == "io.cost":
+        return ("io.cost-qos", "io.cost") if part in ("d3", "d4") else ("io.cost", "io.cost-qos")
+    return {"MQ-DL": ("io.prio.class", "mq-deadline"), "BFQ": ("bfq",)}.get(row, (row,))
 
 
 def _asked(evidence: Evidence, mark: Mark) -> Mark:

@@ -562,7 +562,16 @@ def test_the_published_marks_are_beside_ours_and_by_what_their_authors_asked() -
     assert published.headline([beside]).endswith("0 of 1 marks are the same; 0 of 1 by what its authors asked")
     assert "published" in bench_page.render({}, "", found, marks, "", [beside])
     assert published.beside(evidence("d2", moves, "mqfq"), {}) == []
-    assert sum(len(symbols) for _, symbols in published.MARKS.values()) == 20
+    assert sum(map(len, published.MARKS.values())) == 20
+
+
+def test_published_bursts_of_io_cost_are_compared_with_the_one_that_has_latency_targets() -> None:
+    """As in the authors' scripts; where it did not run, with the one that has none. Shares are that one's, too."""
+    mark = {knob: {part: Mark(knob, part, ()) for part in ("d2", "d4")} for knob in ("io.cost", "io.cost-qos")}
+    found = evidence("d2", lambda unit, spec: tenant(spec, 1e6, 9), "io.cost")
+    assert [(b.part, b.mark.knob) for b in published.beside(found, mark)] == [("d2", "io.cost"), ("d4", "io.cost-qos")]
+    del mark["io.cost-qos"]
+    assert {b.mark.knob for b in published.beside(found, mark)} == {"io.cost"}
 
 
 # --- On a host ---
