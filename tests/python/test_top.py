@@ -5,8 +5,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
@@ -326,6 +334,74 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_there_are(mount: Path) -
                 re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
             )
             assert used <= known, panel["title"]
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Path:
+    """Debian's, unpacked, not installed: its package starts a service."""
+    if found := shutil.which("prometheus"):
+        return Path(found)
+    fetch = ["apt-get", "-q", "-o", "APT::Sandbox::User=", "download", "prometheus"]
+    subprocess.run(fetch, cwd=tmp_path, check=True, timeout=600)
+    [deb] = tmp_path.glob("prometheus_*.deb")
+    subprocess.run(["dpkg", "-x", str(deb), str(tmp_path / "unpacked")], check=True, timeout=600)
+    return tmp_path / "unpacked/usr/bin/prometheus"
+
+
+@contextmanager
+def scraping(prometheus: Path, target: str, folder: Path) -> Iterator[str]:
+    """Every second. Gives the address of its API."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    job = {"job_name": "fairlane", "static_configs": [{"targets": [target]}]}
+    config = folder / "prometheus.json"  # which is YAML, too
+    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
+    argv = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+    with subprocess.Popen([*argv, f"--web.listen-address={at}"], stderr=(folder / "said").open("wb")) as process:
+        try:
+            yield f"http://{at}/api/v1/query"
+        finally:
+            process.terminate()
+
+
+@pytest.mark.long
+def test_a_real_prometheus_has_an_answer_for_every_panel_of_the_dashboard(
+    mount: Path,
+    prometheus: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missing = {
+        re.sub(r"=~\"\$\w+\"", '=~".*"', target["expr"]).replace("$__rate_interval", "30s")
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for target in panel["targets"]
+    } | {"up == 1"}
+
+    def watch(waits: metrics_command.Waits) -> None:
+        target = capsys.readouterr().err.split()[-1].removeprefix("http://").removesuffix("/metrics")
+        end = time.monotonic() + 120
+        with scraping(prometheus, target, tmp_path_factory.mktemp("prometheus")) as api:
+            while missing and time.monotonic() < end:
+                time.sleep(1)
+                waits.add(AGGRESSOR)
+                missing.difference_update([each for each in missing if answered(api, each)])
+
+    monkeypatch.setattr(metrics_command.Waits, "watch", watch)
+    monkeypatch.setattr(cgroups, "find_mount", lambda: mount)
+    assert cli.main(["metrics", "--listen", "127.0.0.1:0"]) == 0
+    assert missing == set()
+
+
+def answered(api: str, expression: str) -> bool:
+    try:
+        with urlopen(f"{api}?{urlencode({'query': expression})}", timeout=60) as answer:
+            return bool(json.load(answer)["data"]["result"])
+    except URLError as error:
+        if isinstance(error.reason, ConnectionRefusedError):  # not yet
+            return False
+        raise
 
 
 def test_the_dashboard_is_one_that_grafana_knows() -> None:
