@@ -22,8 +22,9 @@
 
 #include "weights.h"
 
-#define FL_BEHIND_QUEUES 256 /* are looked at in one tick */
-#define FL_BEHIND_STALE_NS (NSEC_PER_SEC / 2) /* who was not looked at for so long is counted anew */
+#define FL_BEHIND_QUEUES 256 /* of flows are looked at in one tick; those that a flow does not use count as an eighth */
+#define FL_BEHIND_STALE_NS (NSEC_PER_SEC / 2) /* who was not looked at for so long, and two rounds, is counted anew */
+#define FL_BEHIND_TICK_NS (4ull * NSEC_PER_MSEC) /* of a round, at most */
 /* Who lacks more than one in so many, and so many times the root, is behind; and the same, finely. */
 #define FL_BEHIND_PART 10
 #define FL_BEHIND_ROOTS 6
@@ -52,39 +53,45 @@ struct fl_behind_all {
 	bool wait; /* all that have requests are kept waiting, and all were looked at */
 };
 
-/* The cost of what @flow did, and how many requests it has: in the drive, or waiting. */
-static inline u64 __fl_behind_did(struct fl_flow *flow, unsigned int *has)
-{
-	unsigned int i;
-	u64 cost = 0;
+/* Of one flow. */
+struct fl_behind_look {
+	u64 did; /* cost */
+	unsigned int has; /* requests: in the drive, or waiting */
+	unsigned int queues; /* that it uses */
+};
 
-	*has = 0;
+static inline struct fl_behind_look __fl_behind_look(struct fl_flow *flow)
+{
+	struct fl_behind_look look = {};
+	unsigned int i;
+
 	for (i = 0; i < flow->dev->nr_hwqs; i++) {
 		struct fl_queue *q = fl_flow_queue(flow, i);
 
 		if (!q)
 			continue;
-		cost += READ_ONCE(q->cost);
-		*has += atomic_read(&q->held);
-		*has += atomic_read(&q->unsent);
-		*has += !list_empty(&q->waiting);
+		look.queues++;
+		look.did += READ_ONCE(q->cost);
+		look.has += atomic_read(&q->held);
+		look.has += atomic_read(&q->unsent);
+		look.has += !list_empty(&q->waiting);
 	}
-	return cost;
+	return look;
 }
 
 /*
- * Is @flow, of which @b is, behind since @since_ns? If so, how much in the drive, of @in_drive, would
- * fit? Else 0. @all: what all sent. *@has: how many requests it has.
+ * Is @flow, of which @b is, behind? If so, how much in the drive, of @in_drive, would fit? Else 0; also if it was
+ * last looked at before @since_ns, and so is counted anew. @all: what all sent. *@look: what was seen of it.
  */
 static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct fl_progress all, u64 in_drive,
-			       u64 since_ns, u64 now_ns, bool fine, unsigned int *has)
+			       u64 since_ns, u64 now_ns, bool fine, struct fl_behind_look *look)
 {
-	bool stale = b->looked_ns < since_ns || now_ns - b->looked_ns > FL_BEHIND_STALE_NS;
+	bool stale = b->looked_ns < since_ns;
 	u64 share = fl_flow_share(flow), got, sent, due, requests, lacks;
 	u64 roots = FL_BEHIND_ROOTS, part = FL_BEHIND_PART;
-	u64 did = __fl_behind_did(flow, has);
 
-	got = did - b->own;
+	*look = __fl_behind_look(flow);
+	got = look->did - b->own;
 	sent = all.cost - b->all.cost;
 	due = mul_u64_u64_div_u64(sent, share, FL_SHARE_ONE);
 	requests = mul_u64_u64_div_u64(all.requests - b->all.requests, share, FL_SHARE_ONE);
@@ -92,9 +99,9 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 	if (stale)
 		b->waits = 0;
 	b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
-	stale = stale || !*has || 2 * b->waits > FL_BEHIND_ONE;
+	stale = stale || !look->has || 2 * b->waits > FL_BEHIND_ONE;
 	if (stale || requests > FL_BEHIND_ANEW) {
-		b->own = did;
+		b->own = look->did;
 		b->all = all;
 	}
 	if (stale || got >= due)
@@ -110,7 +117,7 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 }
 
 /*
- * Is some active flow behind since @since_ns or later? If so, how much in the drive, of @in_drive, would
+ * Is some active flow behind, counted from @since_ns or later? If so, how much in the drive, of @in_drive, would
  * fit for all of them? Each has a struct fl_behind @offset into it. With @hope those that are
  * without do not count, and it is looked at finely; else for them it is @in_drive.
  */
@@ -121,16 +128,18 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 	struct list_head *active = &dev->active, *first = active->next;
 	struct fl_behind_all found = {};
 	unsigned int queues = 0, wanting = 0, waiting = 0;
+	u64 round_ns = (u64)dev->nr_active * dev->nr_hwqs / FL_BEHIND_QUEUES * FL_BEHIND_TICK_NS;
 
+	since_ns = max_t(s64, since_ns, (s64)now_ns - (s64)(FL_BEHIND_STALE_NS + 2 * round_ns));
 	while (!list_empty(active) && queues < FL_BEHIND_QUEUES) {
 		struct fl_flow *flow = list_first_entry(active, struct fl_flow, active_node);
 		struct fl_behind *b = (struct fl_behind *)((char *)flow + offset);
-		unsigned int has;
-		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &has);
+		struct fl_behind_look look;
+		u64 fits = fl_is_behind(flow, b, all, in_drive, since_ns, now_ns, hope, &look);
 
-		wanting += has > 0;
-		waiting += has && 2 * b->waits > FL_BEHIND_ONE;
-		if (fits && 4 * fits < in_drive && has < FL_BEHIND_DEEP)
+		wanting += look.has > 0;
+		waiting += look.has && 2 * b->waits > FL_BEHIND_ONE;
+		if (fits && 4 * fits < in_drive && look.has < FL_BEHIND_DEEP)
 			fits = hope ? 0 : in_drive;
 		if (fits && (!found.fits || fits < found.fits))
 			found.fits = fits;
@@ -139,7 +148,7 @@ static inline struct fl_behind_all fl_somebody_is_behind(struct fl_dev *dev, siz
 			found.wait = wanting && waiting == wanting;
 			break;
 		}
-		queues += dev->nr_hwqs;
+		queues += max_t(unsigned int, look.queues, 1) + dev->nr_hwqs / 8;
 	}
 	return found;
 }

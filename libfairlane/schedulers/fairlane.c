@@ -78,7 +78,7 @@
 /* The drive counts as full while somebody waits, and that long after; but not if it does nothing for so long. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
 #define FA_STALL_NS (2 * NSEC_PER_SEC)
-#define FA_BATCH 32 /* so many are let go before interrupts are allowed again */
+#define FA_BATCH 32 /* so many are let go, or put elsewhere in a heap, before interrupts are allowed again */
 
 /* The budget: see 3. */
 #define FA_FIRST 256 /* requests, when somebody is behind; until then, or a flood, there is no budget */
@@ -303,19 +303,19 @@ static void fa_put(struct fl_heap *heap, struct fl_heap_entry *entry, const stru
 	fl_heap_add(heap, entry);
 }
 
-/* The one furthest behind of @group that waits, or is @late. Virtual times may have moved on since then. */
+/* The one furthest behind of @group that waits, or is @late; or nearly, if too many virtual times have moved on. */
 static struct fa_node *fa_first_of(struct fa_dev *fa, struct fa_group *group, bool late)
 {
 	struct fl_heap *heap = late ? &group->late : &group->waiting;
 	struct fl_heap_entry *entry;
 
-	while ((entry = heap->first)) {
+	for (int i = 0; (entry = heap->first); i++) {
 		struct fa_node *node = late ? container_of(entry, struct fa_node, late) :
 					      container_of(entry, struct fa_node, waiting);
 
-		if (late && fa->now_ns - node->went_ns > fa->moment_ns)
+		if (late && i < FA_BATCH && fa->now_ns - node->went_ns > fa->moment_ns)
 			fl_heap_remove(heap, entry);
-		else if (entry->key == (u64)atomic64_read(&node->vt))
+		else if (i == FA_BATCH || entry->key == (u64)atomic64_read(&node->vt))
 			return node;
 		else
 			fa_put(heap, entry, node);
@@ -552,8 +552,8 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 
 	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)) || !fa->last.in.requests)
 		fa->done_ns = fa->tick_ns;
-	if (waited || (fa->tight && fa->knee.searching) ||
-	    ((flooded || (fa->tight && atomic_read(&fa->nr_waiting))) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
+	if ((fa->tight && fa->knee.searching) ||
+	    ((flooded || waited || (fa->tight && atomic_read(&fa->nr_waiting))) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
 	begins = !fa->tight && several && now->in.requests > FA_LEAST && again && fl_knee_may_search(&fa->knee);
 	if (fa->tight || begins)

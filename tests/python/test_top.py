@@ -357,7 +357,7 @@ def scraping(prometheus: Path, target: str, folder: Path) -> Iterator[str]:
     job = {"job_name": "fairlane", "static_configs": [{"targets": [target]}]}
     config = folder / "prometheus.json"  # which is YAML, too
     config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
-    argv = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+    argv = [str(prometheus), f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
     with subprocess.Popen([*argv, f"--web.listen-address={at}"], stderr=(folder / "said").open("wb")) as process:
         try:
             yield f"http://{at}/api/v1/query"

@@ -173,3 +173,15 @@ def test_under_fairlane_a_deep_queue_sleeps_once_in_several_requests_however_sma
     found = simulate(run_of(tenants, ssd_drive(2), "fairlane", 2, 0.5, tunables={"budget": budget}))
     counted = found["counters"]["device"]
     assert 0 < counted["waits"] < counted["requests"] / 2, counted
+
+
+def test_fairlane_finds_who_is_behind_among_2000_cgroups_on_a_drive_of_128_queues() -> None:
+    second = 10**9
+    begins = [{"from_ns": second, "to_ns": 10**15}]
+    tenants = [tenant("hog", depth=256, phases=begins), tenant("victim", depth=24, cores=[1])]
+    tenants += [tenant(f"small{i}", parent="crowd", think_ns=80 * 10**6, cores=[i % 128]) for i in range(2000)]
+    drive = null_drive(128, 64, latency_ns=100_000, interval_ps=10_000_000)
+    crowd = [{"name": "crowd", "weight": 10, "parent": None}]
+    found = simulate(run_of(tenants, drive, "fairlane", 128, 0.5, cgroups=crowd, warmup_ns=2 * second))
+    hog, victim = (each["iops"] for each in found["tenants"][:2])
+    assert victim > 0.95 * hog

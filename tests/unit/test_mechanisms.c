@@ -240,7 +240,8 @@ static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_
 	const u64 in_drive = 64 * FL_COST_ONE;
 	struct fl_progress sent = {};
 	struct fl_behind behind = {};
-	unsigned int i, has, anew = 0;
+	unsigned int i, anew = 0;
+	struct fl_behind_look look;
 	struct tenant *other, *t;
 	struct fl_queue *q;
 
@@ -251,19 +252,19 @@ static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_
 	fl_flow_set_busy(other->flow, true);
 	q = fl_flow_use(t->flow, 0);
 	atomic_inc(&q->held);
-	fl_is_behind(t->flow, &behind, sent, in_drive, 0, 2 * NSEC_PER_SEC, false, &has); /* it comes */
+	fl_is_behind(t->flow, &behind, sent, in_drive, NSEC_PER_SEC, 2 * NSEC_PER_SEC, false, &look); /* it comes */
 	for (i = 0; i < 40; i++) {
 		u64 fits, before = behind.own;
 
 		sent.requests += 1000;
 		sent.cost += 1000 * FL_COST_ONE;
 		WRITE_ONCE(q->cost, q->cost + 250 * FL_COST_ONE);
-		fits = fl_is_behind(t->flow, &behind, sent, in_drive, 0, 2 * NSEC_PER_SEC + i * MSEC, false, &has);
+		fits = fl_is_behind(t->flow, &behind, sent, in_drive, NSEC_PER_SEC, 2 * NSEC_PER_SEC + i * MSEC, false, &look);
 		CHECK(fits == in_drive / 2, "look %u: %lu of %lu", i, fits, in_drive);
 		anew += behind.own != before;
 	}
 	CHECK(anew >= 2, "counted anew %u times", anew);
-	CHECK(has == 1, "%u", has);
+	CHECK(look.has == 1, "%u", look.has);
 	atomic_dec(&q->held);
 	fl_flow_set_busy(t->flow, false);
 	fl_flow_set_busy(other->flow, false);
