@@ -21,6 +21,7 @@ from fairlane.backends.job import Job, Options, from_json, to_json
 from fairlane.backends.sim import Simulator
 from fairlane.backends.table import named
 from fairlane.backends.vm import Vm
+from fairlane.drive_models import published_figures
 from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import TenantSpec, shares
@@ -331,6 +332,13 @@ def test_a_figure_is_the_median_of_its_repeats_and_a_mark_on_which_they_disagree
     assert mixed.symbol == "~" and mixed.judged[0].value == 0.95
     assert mixed.grade == 0, "in the advice it counts as the worst of them"
     assert [row["repeat"] for row in verdict.rows(found(1, 1, 1))] == sorted(3 * [0, 1, 2] * (len(units) // 9))
+
+
+@pytest.mark.parametrize("drive", published_figures.names())
+def test_in_a_vm_a_drive_is_slow_enough_for_an_emulated_cpu(drive: str) -> None:
+    _, slow = named(f"vm:{drive}", drive=True).drives()
+    figures = published_figures.load_published(drive).figures
+    assert max(each.published.get("iops", 0) for each in figures) / slow.params["time_scale"] <= 5000
 
 
 def test_a_knob_is_measured_after_five_of_its_periods_and_favours_nobody_unasked() -> None:
