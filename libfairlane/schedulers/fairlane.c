@@ -63,7 +63,7 @@
 #include "../mechanisms/in-drive.h"
 #include "../mechanisms/knee.h"
 
-#define FA_TICK_NS (4ull * NSEC_PER_MSEC)
+#define FA_TICK_NS FL_BEHIND_TICK_NS
 #define FA_TICK_TIGHT_NS NSEC_PER_MSEC
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
