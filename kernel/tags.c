@@ -98,13 +98,18 @@ static struct fl_queue *fl_tags_queue(struct fl_queue *queue)
 	return fl_flow_queue(queue->flow, fl_tags_index(to_fl_kdev(dev), queue->hwq->index));
 }
 
-/* Poll until @granted, for requests of the submitter's own. */
-static void fl_tags_poll(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx,
-			 struct completion *granted, struct fl_long_wait *wait)
+/* Poll until @granted, for requests of the submitter's own: they may be on any queue that is polled. */
+static void fl_tags_poll(struct fl_kdev *kdev, struct completion *granted, struct fl_long_wait *wait)
 {
-	schedule_timeout_uninterruptible(1); /* flushes the plug, which may hold some of them */
+	struct blk_mq_hw_ctx *hctx;
+	unsigned long i;
+
+	if (wait_for_completion_io_timeout(granted, 1)) /* flushes the plug, which may hold some of them */
+		return;
 	while (!try_wait_for_completion(granted) && !fl_wait_over(kdev, wait)) {
-		hctx->queue->mq_ops->poll(hctx, NULL);
+		queue_for_each_hw_ctx(kdev->q, hctx, i)
+			if (hctx->type == HCTX_TYPE_POLL)
+				kdev->q->mq_ops->poll(hctx, NULL);
 		cond_resched();
 	}
 }
@@ -119,7 +124,7 @@ static u64 fl_tags_wait(struct fl_kdev *kdev, struct blk_mq_hw_ctx *hctx,
 	struct fl_long_wait wait = { .since = ktime_get_ns() };
 
 	if (hctx->type == HCTX_TYPE_POLL)
-		fl_tags_poll(kdev, hctx, granted, &wait);
+		fl_tags_poll(kdev, granted, &wait);
 	else /* by and by, so that a low weight is not taken for a hung task */
 		while (!wait_for_completion_io_timeout(granted, HZ) && !fl_wait_over(kdev, &wait))
 			;
