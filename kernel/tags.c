@@ -27,7 +27,7 @@
  * count moves, too.
  *
  * The sleep is uninterruptible, like the wait for a tag, and for the same reason: it
- * waits only for earlier requests, and these end, at the latest by the driver's timeout.
+ * waits only for requests in the drive, and these end, at the latest by the driver's timeout.
  * The sleeper holds no tag, and its plug is flushed before it sleeps. Nor does a fatal signal
  * end it: a bio cannot be given back here, and if it went, a tenant would gain a request with
  * each of its own processes that it kills.
@@ -186,7 +186,7 @@ void fl_tags_request_sent(struct request *rq)
 }
 EXPORT_SYMBOL_GPL(fl_tags_request_sent);
 
-/* These two return for how long the bio's submitter slept, ns. */
+/* This and fl_tags_admit() return for how long the bio's submitter slept, ns. */
 static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
 {
 	struct fl_sleeper sleeper = {
@@ -210,6 +210,17 @@ static u64 fl_tags_sleep(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 	return fl_tags_wait(kdev, hctx, &sleeper.granted);
 }
 
+/* @admission, for which fl_admitted() came, may go now; so may everything if the scheduler has failed. */
+static bool fl_tags_in_time(struct fl_kdev *kdev, struct fl_admission *admission)
+{
+	bool in_time;
+
+	rcu_read_lock();
+	in_time = !fl_asks(kdev) || fl_queue_sent(admission);
+	rcu_read_unlock();
+	return in_time;
+}
+
 static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_hw_ctx *hctx)
 {
 	struct fl_waiting_bio waiting = {
@@ -219,10 +230,13 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};
+	struct fl_kdev *kdev = to_fl_kdev(queue->hwq->dev);
 	u64 waited = 0;
 
 	if (!fl_tags_ask(queue, &waiting.admission, 0))
-		waited = fl_tags_wait(to_fl_kdev(queue->hwq->dev), hctx, &waiting.admitted);
+		do
+			waited += fl_tags_wait(kdev, hctx, &waiting.admitted);
+		while (!fl_tags_in_time(kdev, &waiting.admission));
 	fl_tags_go(queue);
 	return waited;
 }

@@ -41,7 +41,7 @@
  *   dev->lock  the slow path: the flow list, weights, activation, refills.
  *              Irq-safe. May be taken with one hwq->lock held, never the
  *              other way round.
- *   complete() and tick() run with no lock held, in any context.
+ *   complete(), leave(), sent() and tick() run with no lock held, in any context.
  */
 #ifndef FAIRLANE_H
 #define FAIRLANE_H
@@ -159,6 +159,7 @@ struct fl_admission {
 	bool must; /* it cannot wait */
 	bool held; /* it is counted in queue->held; set by the host */
 	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
+	u64 let_go; /* not 0: fl_admitted() came, and it is not sent yet. The scheduler's, but for the beginning */
 };
 
 /*
@@ -211,6 +212,12 @@ struct fl_sched {
 	 * this and leave(), or what follows after them.
 	 */
 	bool (*admit)(struct fl_queue *queue, struct fl_admission *admission);
+	/*
+	 * @admission, for which fl_admitted() came, is about to go to the drive: its submitter has woken up.
+	 * False: too late, it waits again; fl_admitted() comes, maybe before this returns. No lock. NULL: it
+	 * is never too late.
+	 */
+	bool (*sent)(struct fl_admission *admission);
 	/*
 	 * What was admitted at @cost is done, @ns after it was sent; 0: that is not known, or
 	 * it was not sent after all. No lock, any context.
@@ -345,12 +352,21 @@ static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a
 	a->cost -= min_t(u64, a->cost, before);
 	a->must = a->must || !queue->up;
 	a->more = grown;
+	a->let_go = 0;
 	spin_lock(&hwq->lock);
 	WRITE_ONCE(queue->requests[a->op], queue->requests[a->op] + !grown);
 	__fl_queue_account(queue, a->op, a->bytes - grown, a->cost);
 	now = hwq->dev->sched->admit(queue, a);
 	spin_unlock(&hwq->lock);
 	return now;
+}
+
+/* @a, for which fl_admitted() came, may go now. False: it waits again. */
+static inline bool fl_queue_sent(struct fl_admission *a)
+{
+	const struct fl_sched *sched = a->queue->hwq->dev->sched;
+
+	return !a->let_go || !sched->sent || sched->sent(a);
 }
 
 /* The root sends @bytes for @queue's flow: see charge(). For the host, once for each such request. */

@@ -47,6 +47,7 @@ struct queue {
 	atomic_t calls; /* of serve(), since it was idle: the first one serves for all */
 	atomic_t in_drive; /* raised by who serves, lowered by fairlane_done() */
 	spinlock_t lock; /* for what follows; no other is taken under it */
+	struct list_head let_go; /* struct request.ready, of which the scheduler is to hear that they wake up */
 	struct list_head ready[FL_NR_CLASSES]; /* admitted or routed, without a place in the drive */
 	unsigned int credits[FL_NR_CLASSES]; /* of this round of the library's own arbitration */
 } ____cacheline_aligned_in_smp;
@@ -135,6 +136,28 @@ static struct request *next_ready(struct queue *q)
 	return r;
 }
 
+static void make_ready(struct queue *q, struct request *r, enum fl_class class)
+{
+	spin_lock(&q->lock);
+	list_add_tail(&r->ready, &q->ready[class]);
+	spin_unlock(&q->lock);
+}
+
+/* Those on @q that were let go wake up: here, at once. By who serves @q, so nobody else takes one off. */
+static void wake_up(struct queue *q)
+{
+	struct request *r;
+
+	while (!list_empty(&q->let_go)) {
+		spin_lock(&q->lock);
+		r = list_first_entry(&q->let_go, struct request, ready);
+		list_del_init(&r->ready);
+		spin_unlock(&q->lock);
+		if (fl_sent(&r->admission))
+			make_ready(q, r, FL_HIGH);
+	}
+}
+
 static struct request *next_staged(struct queue *q)
 {
 	struct fl_req *rq = fl_next(q->drive->dev, q->index);
@@ -170,18 +193,12 @@ static void serve(struct queue *q)
 		return;
 	do {
 		seen = atomic_read(&q->calls);
+		wake_up(q);
 		while ((r = take(q))) {
 			r->went_ns = fl_now_ns();
 			engine->go(engine->ctx, to_public(r));
 		}
 	} while (!atomic_try_cmpxchg(&q->calls, &seen, 0));
-}
-
-static void make_ready(struct queue *q, struct request *r, enum fl_class class)
-{
-	spin_lock(&q->lock);
-	list_add_tail(&r->ready, &q->ready[class]);
-	spin_unlock(&q->lock);
 }
 
 /* Have fairlane_tick() called soon: by the library's own thread, or the engine. */
@@ -251,7 +268,9 @@ static void host_admitted(void *ctx, struct fl_admission *admission)
 	struct fairlane_drive *drive = ctx;
 	struct queue *q = &drive->queues[admission->queue->hwq->index];
 
-	make_ready(q, container_of(admission, struct request, admission), FL_HIGH);
+	spin_lock(&q->lock);
+	list_add_tail(&container_of(admission, struct request, admission)->ready, &q->let_go);
+	spin_unlock(&q->lock);
 	run_later(q);
 }
 
@@ -599,6 +618,7 @@ static void init_queues(struct fairlane_drive *drive, unsigned int nr)
 		q->drive = drive;
 		q->index = i;
 		spin_lock_init(&q->lock);
+		INIT_LIST_HEAD(&q->let_go);
 		for (c = 0; c < FL_NR_CLASSES; c++)
 			INIT_LIST_HEAD(&q->ready[c]);
 	}

@@ -319,6 +319,11 @@ bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *adm
 	return fl_queue_admit(queue, admission, 0);
 }
 
+bool fl_sent(struct fl_admission *admission)
+{
+	return fl_queue_sent(admission);
+}
+
 void fl_leave(struct fl_admission *admission, u64 ns)
 {
 	struct fl_queue *queue = admission->queue;

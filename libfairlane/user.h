@@ -20,6 +20,7 @@
  *
  *	if (fl_admit(web, 0, &rq->admission))    else wait for host callback admitted()
  *		send(rq);                        to the drive
+ *	fl_sent(&rq->admission)                  when it goes, if it waited; false: wait again
  *	fl_leave(&rq->admission, ns);            when the drive is done, after so long
  *
  * Any number of threads may call these at once, for any hardware queue. The
@@ -111,6 +112,12 @@ void fl_requeue(struct fl_req *rq);
  * wait, and host callback admitted() comes, maybe before this returns.
  */
 bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);
+/*
+ * @admission, for which callback admitted() came, is about to go to the drive. False: that took too long, it waits
+ * again, and admitted() comes, maybe before this returns. Before fl_leave(), and not from a callback. True, and
+ * without effect, for one that may go anyway.
+ */
+bool fl_sent(struct fl_admission *admission);
 /*
  * The drive is done with what was admitted, @ns after it was sent; or, with 0, it does not get it
  * after all, or the engine does not know how long that took.

@@ -145,12 +145,17 @@ static unsigned int insert(struct bench *b)
 /* What the drive takes at once, of a scheduler that does not stage: all is with it. */
 static unsigned int take_sent(struct bench *b, struct fl_req **out)
 {
-	unsigned int n = min_t(unsigned int, b->nr_in_drive, BATCH); /* a tick may have let more go */
+	unsigned int n = min_t(unsigned int, b->nr_in_drive, BATCH), i, nr = 0; /* a tick may have let more go */
 
 	b->nr_in_drive -= n;
 	memcpy(out, b->in_drive, n * sizeof(out[0]));
 	memmove(b->in_drive, b->in_drive + n, b->nr_in_drive * sizeof(out[0]));
-	return n;
+	if (!b->dev->sched->admit)
+		return n;
+	for (i = 0; i < n; i++) /* who is too late comes again */
+		if (fl_sent(&container_of(out[i], struct slot, rq)->admission))
+			out[nr++] = out[i];
+	return nr;
 }
 
 /* A batch at most, from all hardware queues, beginning with @first_queue. Returns how many. */

@@ -359,14 +359,16 @@ void sim_admitted(void *ctx, struct fl_admission *admission)
 static bool get_admission(struct sim *sim, struct job *job)
 {
 	struct fl_admission *admission = &job->held->admission;
+	bool again = job->admitted;
 
-	if (!sim->sched->admit || job->admitted)
+	if (!sim->sched->admit)
 		return true;
+	job->admitted = false;
 	admission->op = job->held->rq.op;
 	admission->bytes = job->held->rq.bytes;
 	admission->must = job->held->flow == fl_root(sim->dev);
 	job->state = JOB_BLOCKED;
-	if (!fl_admit(job->held->flow, job->hwq->index, admission))
+	if (again ? !fl_sent(admission) : !fl_admit(job->held->flow, job->hwq->index, admission))
 		return false;
 	job->state = JOB_READY;
 	job->admitted = true;

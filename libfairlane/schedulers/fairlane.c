@@ -4,32 +4,30 @@
  *
  * 1. The idea
  *
- * A drive that is not full serves everybody at once, and needs no scheduler. One that is
- * full serves whoever has most in it, and what is in it is what the next one waits for. So
- * all that a scheduler has to do is to keep a full drive from becoming fuller, and to say
- * who is next.
+ * A drive that is not full serves everybody at once, and needs no scheduler. One that is full serves whoever has most
+ * in it, and what is in it is what the next one waits for. So all that a scheduler has to do is to keep a full drive
+ * from becoming fuller, and to say who is next.
  *
  *	submitters       admit()                       the drive
  *	A  ----------->  room, and not ahead: go  -->  [ budget ]
  *	B  ----------->  else wait; as requests end,
  *	C  ----------->  the one furthest behind goes
  *
- * While nobody is behind (behind.h), a request costs an addition at its hardware queue when it
- * is sent, and one when it is done. There is no elevator in the path, and tenants that the
- * drive serves alike anyway pay for nothing.
+ * While nobody is behind (behind.h), a request costs an addition at its hardware queue when it is sent, and one when it
+ * is done. There is no elevator in the path, and tenants that the drive serves alike anyway pay for nothing.
  *
  * 2. Who is next: virtual time, level by level
  *
- * Siblings in the cgroup tree share what their parent has. Each has a virtual time: the cost (prices.h) of
- * what it and all below it have sent, divided by its weight; charged when it is sent, at each level up to
- * the root. So a tenant gains nothing by sub-cgroups, and what weights say holds from the first request
- * on: no rate and no share has to be computed, or learned.
+ * Siblings in the cgroup tree share what their parent has. Each has a virtual time: the cost (prices.h) of what it and
+ * all below it have sent, divided by its weight; charged when it is sent, at each level up to the root. So a tenant
+ * gains nothing by sub-cgroups, and what weights say holds from the first request on: no rate and no share has to be
+ * computed, or learned.
  *
- * The virtual time of a group of siblings is the least among those that want more than they get: that wait, or
- * were let go a moment ago and may be about to come back. For a submitter has to wake up before it sends its next
- * request; without that moment, whoever happens to wait would be served instead. A moment is twice as long as it
- * takes those that come back. Who wants less than its share holds nobody back for longer; who sends one at a time,
- * only until it is back.
+ * The virtual time of a group of siblings is the least among those that want more than they get: that wait, or were let
+ * go a moment ago and may be about to come back. For a submitter has to wake up before it sends its next request;
+ * without that moment, whoever happens to wait would be served instead. A moment is twice as long as it takes those
+ * that come back. Who wants less than its share holds nobody back for longer; who sends one at a time, only until it is
+ * back. Who wakes up late finds its place taken: in-drive.h.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless the drive is half empty
  *		with it. So that does not run dry for the sake of somebody who does not come back.
@@ -38,17 +36,17 @@
  *		much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
- * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many
- * requests as it used up of the last one: a deep queue sleeps once in eight requests. What it does not
- * come back for in a moment is for others of it that wait; what is left after 16 ms is given back.
+ * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many requests as
+ * it used up of the last one: a deep queue sleeps once in eight requests. What it does not come back for in a moment
+ * is for others of it that wait; what is left after 16 ms is given back.
  *
  * 3. The budget: as much in the drive as is of use
  *
- * More than that only waits in the drive instead of here, where it waits in the right order.
- * knee.h finds how much it is, and follows it. It is less for two kinds of flows:
+ * More than that only waits in the drive instead of here, where it waits in the right order. knee.h finds how much it
+ * is, and follows it. It is less for two kinds of flows:
  *
- *	behind	though all that it wants is in the drive, where others are in its way. behind.h says with
- *		how much there it would get its due: the knee's ceiling
+ *	behind	though all that it wants is in the drive, where others are in its way. behind.h says with how much there
+ *		it would get its due: the knee's ceiling
  *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: they press
  *
  * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
@@ -85,7 +83,6 @@
 #define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
 #define FA_PARTS 4 /* of a flood, from one hardware queue each; at most 8 times as many */
 #define FA_FADES_NS (NSEC_PER_SEC / 16) /* what was in the drive counts for so long */
-#define FA_SPARE 16 /* of the tags one of so many is to be left */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
 /* Pressing: for each late request so much, against one for each in time; and of who is behind, per tick. */
@@ -128,14 +125,6 @@ struct fa_flow {
 struct fa_hwq {
 	struct fl_hwq hwq;
 	struct fl_in_drive in;
-	atomic64_t judged; /* of flows with a target; by completions, too: in time, and late << 32 */
-};
-
-/* One look at what all hardware queues did; see in-drive.h. */
-struct fa_count {
-	struct fl_in_drive_sums in;
-	u64 judged; /* see fa_hwq */
-	u64 tags; /* of the hardware queues in use */
 };
 
 struct fa_dev {
@@ -145,13 +134,14 @@ struct fa_dev {
 	s64 limit; /* the budget now; by ticks. A stale read is the one before */
 	u64 part; /* when a hardware queue has sent so much, a tick comes; by ticks. A stale read: too soon, or late */
 	struct fa_flow *root; /* does not change */
-	atomic64_t room ____cacheline_aligned_in_smp; /* while tight: limit, less what is in the drive */
+	atomic64_t room ____cacheline_aligned_in_smp; /* while tight: limit, less what is in the drive, has a place there, or credit */
 	atomic64_t credits; /* of all flows; a part of what room is without */
 	atomic_t nr_waiting; /* admissions; written under dev->lock */
+	atomic64_t discards; /* what they cost beyond what they count for in the drive; since the last tick */
 
 	/* Under dev->lock. */
 	u64 waits ____cacheline_aligned_in_smp; /* admissions that had to */
-	u64 limited; /* and for how many there was credit, too */
+	u64 limited, last_limited; /* and for how many there was credit, too; at the last tick */
 	u64 full_ns, done_ns; /* when the drive was last full, and did something, as ticks see it */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
@@ -159,11 +149,11 @@ struct fa_dev {
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
 	struct fl_flood flood;
+	struct fl_waking waking;
 	s64 owed; /* cost of the root's that are done: others may go for it without room */
 	s64 press, filled; /* 0 .. FA_PRESS_MAX; cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
-	struct fa_count last; /* of the last tick */
-	u64 last_limited;
+	struct fl_in_drive_sums last; /* of the last tick */
 	struct fl_progress all; /* of all, since ever */
 	u64 begin_ns, again_ns, aged_ns; /* when to search again, how long until then; when flows were aged */
 	u64 budget, middle; /* a tunable, and what is shown of the knee */
@@ -180,9 +170,7 @@ struct fa_dev {
 /* The node above @node, NULL if there is none. */
 static struct fa_node *fa_above(const struct fa_node *node)
 {
-	struct fa_flow *owner = fa_owner(node->among);
-
-	return owner->flow.parent ? &owner->below : NULL;
+	return fa_owner(node->among)->flow.parent ? &fa_owner(node->among)->below : NULL;
 }
 
 /* How far @cost brings one of that weight. */
@@ -211,9 +199,8 @@ static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 /* Would it be half empty, or is it empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 {
-	s64 limit = READ_ONCE(fa->limit);
-
-	return room - (s64)cost > limit / FA_IDLE || room + atomic64_read(&fa->credits) >= limit;
+	return room - (s64)cost > READ_ONCE(fa->limit) / FA_IDLE ||
+	       room + atomic64_read(&fa->credits) >= READ_ONCE(fa->limit);
 }
 
 /* Does anybody of @group want more than it gets? A stale answer: as of fa_group.vt. */
@@ -276,8 +263,7 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 
 	if (atomic64_read(&f->credit) >= (s64)cost || spare < (s64)cost)
 		return;
-	f->credit_requests = min_t(u32, 2 * f->credit_requests + 1, FA_CREDIT_REQUESTS);
-	f->credit_requests = min_t(u64, f->credit_requests, div64_u64(spare, cost));
+	f->credit_requests = min_t(u64, min_t(u32, 2 * f->credit_requests + 1, FA_CREDIT_REQUESTS), div64_u64(spare, cost));
 	more = cost * f->credit_requests;
 	if (list_empty(&f->credited)) {
 		if (fa->nr_credited == FA_CREDIT_FLOWS)
@@ -341,15 +327,13 @@ static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
 {
 	struct fa_flow *f = fa->root;
 	struct fa_node *node;
-	s64 lead;
 
 	*ahead = false;
 	for (;;) {
 		node = fa_first(fa, &f->group);
 		if (!node)
 			return NULL;
-		lead = atomic64_read(&node->vt) - atomic64_read(&f->group.vt);
-		*ahead = *ahead || lead > fa_lead(fa, &f->group);
+		*ahead = *ahead || atomic64_read(&node->vt) - atomic64_read(&f->group.vt) > fa_lead(fa, &f->group);
 		if (node == &f->own)
 			return f;
 		f = container_of(node, struct fa_flow, below);
@@ -381,6 +365,12 @@ static void fa_is_not_late(struct fa_dev *fa, struct fa_node *node)
 	}
 }
 
+/* What @a counts for in the drive. */
+static u64 fa_counts(const struct fl_admission *a)
+{
+	return fl_in_drive_cost(a->op, a->cost, a->more);
+}
+
 /* A request of @f was let go. Those on its way of whom no other waits may be about to come back. */
 static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 {
@@ -388,12 +378,10 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 	struct fa_node *node;
 
 	for (node = &f->own; node && !more; node = fa_above(node)) {
-		struct fa_group *group = node->among;
-
-		fl_heap_remove(&group->waiting, &node->waiting);
+		fl_heap_remove(&node->among->waiting, &node->waiting);
 		node->went_ns = fa->now_ns;
-		fa_put(&group->late, &node->late, node);
-		more = group->waiting.first;
+		fa_put(&node->among->late, &node->late, node);
+		more = node->among->waiting.first;
 	}
 }
 
@@ -405,14 +393,13 @@ static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
 	list_del_init(&a->node);
 	f->behind.waiting--;
 	atomic_dec(&fa->nr_waiting);
-	fl_in_drive_let_go(&to_fa_hwq(a->queue->hwq)->in, a->cost);
+	a->let_go = fl_waking_let_go(&fa->waking, fa_counts(a));
 	fl_admitted(a);
 }
 
 /*
- * Credit that nobody came back for in a moment is for those of its flow that wait. What is left of
- * it in the end is given back; so is that of others, if together they are too much for a budget
- * that has fallen.
+ * Credit that nobody came back for in a moment is for those of its flow that wait. What is left of it in the end is
+ * given back; so is that of others, if together they are too much for a budget that has fallen.
  */
 static void fa_look_at_credits(struct fa_dev *fa)
 {
@@ -443,23 +430,24 @@ static bool fa_release(struct fa_dev *fa)
 	for (i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
 		s64 room = atomic64_read(&fa->room);
 		struct fa_flow *f;
+		u64 cost, counts;
 		bool ahead;
-		u64 cost;
 
 		if (fa->tight && room <= 0 && !fa->owed)
 			return false;
 		f = fa_next(fa, &ahead);
 		cost = fa_head(f)->cost;
-		if (fa->tight && room <= 0 && fa->owed < min_t(s64, cost, fa->limit))
+		counts = fa_counts(fa_head(f));
+		if (fa->tight && room <= 0 && fa->owed < min_t(s64, counts, fa->limit))
 			return false;
 		if (fa->tight && ahead && !fa_spare(fa, room, cost))
 			return false;
-		atomic64_add(-(s64)cost, &fa->room);
+		atomic64_add(-(s64)counts, &fa->room);
 		fa_charge(fa, &f->own, cost);
 		fa_let_go(fa, f);
 		if (fa->tight && room > 0)
 			fa_give_credit(fa, f, cost);
-		fa->owed = room > 0 ? 0 : max_t(s64, fa->owed - cost, 0);
+		fa->owed = room > 0 ? 0 : max_t(s64, fa->owed - counts, 0);
 		fa_went(fa, f);
 	}
 	return atomic_read(&fa->nr_waiting);
@@ -491,6 +479,15 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	return room > 0 && (!ahead || fa_spare(fa, room, cost));
 }
 
+static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a, bool as_first)
+{
+	list_add(&a->node, as_first ? &f->waiting : f->waiting.prev);
+	f->behind.waiting++;
+	atomic_inc(&fa->nr_waiting);
+	fa_begin_waiting(fa, &f->own);
+	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
+}
+
 /* Does a request of @f wait? Who sends one at a time is not waited for: it is not late, and may be behind. */
 static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a)
 {
@@ -506,13 +503,9 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		goes = fa_goes(fa, f, a->cost);
 	}
 	if (!goes) {
-		list_add_tail(&a->node, &f->waiting);
-		f->behind.waiting++;
-		atomic_inc(&fa->nr_waiting);
 		fa->waits++;
 		fa->limited++;
-		fa_begin_waiting(fa, &f->own);
-		smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
+		fa_wait(fa, f, a, false);
 	}
 	fa_release(fa); /* virtual times may have moved, too */
 	spin_unlock_irqrestore(&fa->dev.lock, flags);
@@ -521,41 +514,22 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 
 /* ---- The budget; under dev->lock --------------------------------------- */
 
-static void fa_count(struct fa_dev *fa, struct fa_count *count)
-{
-	unsigned int i;
-
-	fl_in_drive_sum(&fa->dev, offsetof(struct fa_hwq, in), &count->in);
-	count->tags = 0;
-	count->judged = 0;
-	for (i = 0; i < fa->dev.nr_hwqs; i++) {
-		count->tags += READ_ONCE(fa->dev.hwqs[i]->tags);
-		count->judged += atomic64_read(&to_fa_hwq(fa->dev.hwqs[i])->judged);
-	}
-}
-
-/* A few that are very expensive, as discards of a GiB, may be done soon: what do those in the drive cost? */
-static u64 fa_cheap(const struct fl_in_drive_sums *in)
-{
-	return min_t(u64, in->cost, in->requests * FA_FIRST * FL_COST_ONE);
-}
-
 /* Is the drive to be kept from becoming fuller? */
-static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
+static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 {
 	bool several = fa->dev.nr_active > 1, again = fa->tick_ns >= fa->begin_ns, begins, full;
 	struct fl_behind_all behind = {};
 	bool waited = fa->tight && fa->limited != fa->last_limited;
-	bool flooded = now->in.requests > FA_LEAST && fa_cheap(&now->in) > fl_flood_limit(&fa->flood);
-	u64 judged = now->judged - fa->last.judged, late = judged >> 32, least = 2 * FA_LEAST * now->in.mean;
-	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->in.cost, FA_FIRST * now->in.mean));
+	bool flooded = now->requests > FA_LEAST && fl_in_drive_cheap(now) > fl_flood_limit(&fa->flood);
+	u64 judged = now->judged - fa->last.judged, late = judged >> 32, least = 2 * FA_LEAST * now->mean;
+	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->cost, FA_FIRST * now->mean));
 
-	if (memcmp(now->in.done, fa->last.in.done, sizeof(now->in.done)) || !fa->last.in.requests)
+	if (memcmp(now->done, fa->last.done, sizeof(now->done)) || !fa->last.requests)
 		fa->done_ns = fa->tick_ns;
 	if ((fa->tight && fa->knee.searching) ||
 	    ((flooded || waited || (fa->tight && atomic_read(&fa->nr_waiting))) && fa->tick_ns - fa->done_ns < FA_STALL_NS))
 		fa->full_ns = fa->tick_ns;
-	begins = !fa->tight && several && now->in.requests > FA_LEAST && again && fl_knee_may_search(&fa->knee);
+	begins = !fa->tight && several && now->requests > FA_LEAST && again && fl_knee_may_search(&fa->knee);
 	if (fa->tight || begins)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					       fa->since_ns, fa->tick_ns, fa->tight);
@@ -576,45 +550,37 @@ static bool fa_decide(struct fa_dev *fa, const struct fa_count *now)
 	if (begins) {
 		fa->since_ns = fa->tick_ns + 1;
 		if (!fa->tight) /* with as much as there is, so that nobody waits at first; but not with thousands */
-			level = min_t(s64, level, FA_FIRST * now->in.mean);
-		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->in.cost);
+			level = min_t(s64, level, FA_FIRST * now->mean);
+		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
 	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
 	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
 	if (full && several && !fa->tight && !begins) {
-		fl_knee_resume(&fa->knee, now->in.cost);
-		fl_flood_begins(&fa->flood, now->in.cost);
+		fl_knee_resume(&fa->knee, now->cost);
+		fl_flood_begins(&fa->flood, now->cost);
 	}
 	return full && several;
 }
 
-/* What the drive would have if almost all tags were taken, for requests like those that it has. */
-static s64 fa_all_tags(const struct fa_count *now)
-{
-	if (!now->in.requests || !now->tags)
-		return FL_KNEE_MOST;
-	return mul_u64_u64_div_u64(now->in.cost, max_t(u64, now->tags - now->tags / FA_SPARE, 1), now->in.requests);
-}
-
 /* What was done since the last tick, and so how much is of use in the drive. */
-static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns, u64 busy_ns)
+static void fa_follow(struct fa_dev *fa, const struct fl_in_drive_sums *now, u64 ns, u64 busy_ns)
 {
-	u64 reads = now->in.done[0] - fa->last.in.done[0], others = now->in.done[1] - fa->last.in.done[1];
+	u64 reads = now->done[0] - fa->last.done[0], others = now->done[1] - fa->last.done[1];
 	struct fl_knee_look look = {
 		.ns = ns, .busy_ns = busy_ns,
 		.done = { fl_counted_cost(reads), fl_counted_cost(others), fl_counted_requests(reads + others) },
-		.sent = fl_counted_requests(now->in.sent - fa->last.in.sent),
+		.sent = fl_counted_requests(now->sent - fa->last.sent),
 		.limited = fa->limited - fa->last_limited,
 	};
 
 	if (!fa->tight) {
-		fl_knee_without(&fa->knee, &look, now->in.cost);
+		fl_knee_without(&fa->knee, &look, now->cost);
 		return;
 	}
 	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX,
-		     clamp_t(s64, FA_LEAST * now->in.mean, 1, FA_FIRST * FL_COST_ONE));
+		     clamp_t(s64, FA_LEAST * now->mean, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
 		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
 }
@@ -622,17 +588,17 @@ static void fa_follow(struct fa_dev *fa, const struct fa_count *now, u64 ns, u64
 static void fa_look(struct fa_dev *fa)
 {
 	u64 now_ns = fl_now_ns(), ns = now_ns - fa->tick_ns, busy_ns, sent, done, parts;
-	struct fa_count now;
+	struct fl_in_drive_sums now;
 	s64 budget = READ_ONCE(fa->budget), room;
 
 	fa->now_ns = now_ns;
 	fa_look_at_credits(fa);
-	fa_count(fa, &now);
-	sent = now.in.sent - fa->last.in.sent;
-	fa->all.cost += fl_counted_cost(sent);
+	fl_in_drive_sum(&fa->dev, offsetof(struct fa_hwq, in), &now);
+	sent = now.sent - fa->last.sent;
+	fa->all.cost += fl_counted_cost(sent) + atomic64_xchg(&fa->discards, 0);
 	fa->all.requests += fl_counted_requests(sent);
-	done = now.in.done[0] - fa->last.in.done[0] + now.in.done[1] - fa->last.in.done[1];
-	busy_ns = fa->last.in.requests ? ns : done ? min_t(u64, ns, FA_TICK_NS) : 0;
+	done = now.done[0] - fa->last.done[0] + now.done[1] - fa->last.done[1];
+	busy_ns = fa->last.requests ? ns : done ? min_t(u64, ns, FA_TICK_NS) : 0;
 	fl_flood_done(&fa->flood, fl_counted_cost(done), busy_ns);
 	fa_follow(fa, &now, ns, busy_ns);
 	if (fl_knee_was_in_vain(&fa->knee)) { /* nobody has to wait */
@@ -641,15 +607,16 @@ static void fa_look(struct fa_dev *fa)
 	}
 	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);
-	fa->filled = max_t(s64, fa->filled, fa_cheap(&now.in));
+	fa->filled = max_t(s64, fa->filled, fl_in_drive_cheap(&now));
 	fa->tick_ns = now_ns;
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now));
 	fa->last = now;
 	fa->last_limited = fa->limited;
-	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fa_all_tags(&now)));
-	room = fa->limit - (s64)now.in.cost - atomic64_read(&fa->credits);
-	if (!budget && now.in.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
+	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fl_in_drive_all_tags(&now)));
+	room = fa->limit - (s64)now.cost - atomic64_read(&fa->credits);
+	if (!budget && now.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
 		room = max_t(s64, room, fa->limit / 2);
+	room -= fl_waking_tick(&fa->waking);
 	atomic64_set(&fa->room, room);
 	fa->owed = fa->tight && room <= 0 ? min_t(s64, fa->owed, fa->limit) : 0;
 	parts = clamp_t(u64, fa->dev.nr_hwqs, FA_PARTS, 8 * FA_PARTS);
@@ -680,7 +647,10 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	struct fa_flow *f = to_fa_flow(queue->flow);
 	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
+	u64 counts = fa_counts(a);
 
+	if (unlikely(counts != a->cost))
+		atomic64_add(a->cost - counts, &fa->discards);
 	if (fl_flow_touch(queue))
 		fl_flow_activate(queue->flow);
 	if (unlikely(fl_in_drive_look(&hwq->in, READ_ONCE(fa->part)))) /* the next tick may be too late */
@@ -688,11 +658,38 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
 		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
 			return false; /* if it was let go already, its submitter was told */
-		atomic64_add(-(s64)a->cost, &fa->room);
+		atomic64_add(-(s64)counts, &fa->room);
 		fa_charge(fa, &f->own, a->cost);
 	}
-	fl_in_drive_sent(&hwq->in, a->cost, a->more);
+	fl_in_drive_sent(&hwq->in, counts, a->more);
 	return true;
+}
+
+/* Who is late goes if there is nearly room. Else it waits again, and pays again for a place; for FA_STALL_NS at most. */
+static bool fa_sent(struct fl_admission *a)
+{
+	struct fa_dev *fa = to_fa_dev(a->queue->hwq->dev);
+	struct fa_flow *f = to_fa_flow(a->queue->flow);
+	u64 counts = fa_counts(a);
+	unsigned long flags;
+	bool late, goes;
+
+	spin_lock_irqsave(&fa->dev.lock, flags);
+	fa->now_ns = fl_now_ns();
+	late = !fl_waking_sent(&fa->waking, a->let_go, counts);
+	goes = !late || !fa->tight || atomic64_read(&fa->room) > -fa->limit / FA_LEAD ||
+	       fa->now_ns - a->since_ns > FA_STALL_NS;
+	a->let_go = 0;
+	if (goes) {
+		fl_in_drive_woken(&to_fa_hwq(a->queue->hwq)->in, counts);
+		atomic64_add(late ? -(s64)counts : 0, &fa->room);
+	} else {
+		fl_heap_remove(&f->group.late, &f->own.late); /* it is no measure of a moment */
+		fa_wait(fa, f, a, true);
+		fa_release(fa);
+	}
+	spin_unlock_irqrestore(&fa->dev.lock, flags);
+	return goes;
 }
 
 static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
@@ -702,9 +699,10 @@ static void fa_leave(struct fl_queue *queue, enum fl_op op, u64 cost, u64 ns)
 	u64 target_ns = ns ? fl_flow_target_ns(queue->flow) : 0;
 	unsigned long flags;
 
+	cost = fl_in_drive_cost(op, cost, false);
 	fl_in_drive_done(&hwq->in, op, cost);
 	if (target_ns)
-		atomic64_add(ns > target_ns ? 1ull << 32 : 1, &hwq->judged);
+		fl_in_drive_judge(&hwq->in, ns <= target_ns);
 	if (likely(!READ_ONCE(fa->tight)))
 		return;
 	atomic64_add(cost, &fa->room);
@@ -793,6 +791,7 @@ const struct fl_sched fl_fairlane = {
 	.init_flow = fa_init_flow,
 	.exit_flow = fa_exit_flow,
 	.admit = fa_admit,
+	.sent = fa_sent,
 	.leave = fa_leave,
 	.charge = fa_charge_ahead,
 	.tick = fa_tick,

@@ -4,13 +4,13 @@
 
 #include <stdlib.h>
 
-enum kind { DONE, ARRIVE, TICK, RUN };
+enum kind { DONE, ARRIVE, SEND, TICK, RUN };
 
 struct event {
 	u64 at, seq; /* seq: ties go in order of creation */
 	enum kind kind;
 	unsigned int hwq;
-	struct fl_req *rq; /* DONE, ARRIVE */
+	struct fl_req *rq; /* DONE, ARRIVE, SEND */
 };
 
 struct heap {
@@ -98,12 +98,22 @@ static void set_weights(void *ctx, unsigned int high, unsigned int medium, unsig
 	d->weight[FL_LOW] = low;
 }
 
+static void go(struct drive *d, struct request *r)
+{
+	list_add_tail(fl_req_node(&r->rq), &d->classes[FL_HIGH][r->hwq]);
+}
+
 static void admitted(void *ctx, struct fl_admission *admission)
 {
 	struct request *r = container_of(admission, struct request, admission);
-	struct drive *d = ctx;
 
-	list_add_tail(fl_req_node(&r->rq), &d->classes[FL_HIGH][r->hwq]);
+	if (!r->tenant->wakes_ns)
+		go(ctx, r);
+	else
+		push(ctx, (struct event){ .at = now_ns + r->tenant->wakes_ns,
+					  .kind = SEND,
+					  .hwq = r->hwq,
+					  .rq = &r->rq });
 }
 
 void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_hwqs,
@@ -237,8 +247,12 @@ static void fetch_all(struct drive *d)
 
 	for (i = 0; i < d->nr_hwqs; i++)
 		all += d->in_flight[i];
-	for (; all < d->nr_hwqs * d->slots && (r = fetch(d)); all++)
+	while (all < d->nr_hwqs * d->slots && (r = fetch(d))) {
+		if (d->dev->sched->admit && !fl_sent(&r->admission))
+			continue;
 		start(d, &r->rq, r->hwq);
+		all++;
+	}
 }
 
 static bool gives_back(struct fl_req *rq)
@@ -274,7 +288,7 @@ static void admit(struct drive *d, struct request *r, struct fl_flow *flow)
 {
 	r->admission = (struct fl_admission){ .op = r->rq.op, .bytes = r->rq.bytes };
 	if (fl_admit(flow, r->hwq, &r->admission))
-		admitted(d, &r->admission);
+		go(d, r);
 }
 
 static void arrive(struct drive *d, struct fl_req *rq)
@@ -349,6 +363,9 @@ void drive_run(struct drive *d, u64 ns)
 			continue;
 		case ARRIVE:
 			arrive(d, ev.rq);
+			break;
+		case SEND:
+			go(d, container_of(ev.rq, struct request, rq));
 			break;
 		case DONE:
 			done(d, &ev);

@@ -27,6 +27,7 @@ struct tenant {
 	struct fl_flow *below; /* each of its requests, one at a time, is of a new cgroup there, */
 	struct fl_flow **pool; /* or of the next of these */
 	unsigned int pooled;
+	u64 wakes_ns; /* it takes so long to send one that was let go */
 	u64 think_ns; /* between a completion and the request that it allows */
 	u64 start_ns, stop_ns; /* stop 0: never */
 	u64 done, done_bytes; /* so far */

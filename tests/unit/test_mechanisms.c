@@ -495,7 +495,7 @@ static void test_what_is_in_the_drive_is_counted_wherever_it_is_done(void)
 
 	fl_in_drive_sent(&at[0].in, 4096, false);
 	fl_in_drive_sent(&at[0].in, 1000, true); /* that one grows */
-	fl_in_drive_let_go(&at[0].in, 512);
+	fl_in_drive_woken(&at[0].in, 512);
 	fl_in_drive_sum(&dev, offsetof(struct counting, in), &sums);
 	CHECK(sums.cost == 4096 + 1000 + 512 && sums.requests == 2, "%lu of %lu", sums.cost, sums.requests);
 	fl_in_drive_done(&at[1].in, FL_READ, 5096);
@@ -507,6 +507,20 @@ static void test_what_is_in_the_drive_is_counted_wherever_it_is_done(void)
 	CHECK(!sums.cost && !sums.requests, "%lu of %lu", sums.cost, sums.requests);
 	CHECK(fl_in_drive_look(&at[0].in, 5095), "that much was sent");
 	CHECK(!fl_in_drive_look(&at[0].in, 0), "none since");
+}
+
+static void test_who_was_let_go_has_its_place_for_one_to_two_ticks(void)
+{
+	struct fl_waking waking = {};
+	u64 first = fl_waking_let_go(&waking, 100), second = fl_waking_let_go(&waking, 20), third;
+
+	CHECK(fl_waking_tick(&waking) == 120, "both");
+	third = fl_waking_let_go(&waking, 3);
+	CHECK(fl_waking_sent(&waking, second, 20), "it is in time");
+	CHECK(fl_waking_sent(&waking, third, 3), "it is, too");
+	CHECK(!fl_waking_tick(&waking), "the first has waited for long enough");
+	CHECK(!fl_waking_sent(&waking, first, 100), "it is late");
+	CHECK(!fl_waking_tick(&waking), "nobody waits");
 }
 
 static void test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second(void)
@@ -540,6 +554,8 @@ static const struct test tests[] = {
 	  test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second },
 	{ "what is in the drive is counted wherever it is done",
 	  test_what_is_in_the_drive_is_counted_wherever_it_is_done },
+	{ "who was let go has its place for one to two ticks",
+	  test_who_was_let_go_has_its_place_for_one_to_two_ticks },
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
 	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },

@@ -159,41 +159,11 @@ static void test_times_that_wrap_are_nobodys_loss(void)
 	}
 }
 
-/* What fills the drive is not done for half a minute. Every 60 ms another one comes, and finds it full. */
-static void test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing(void)
-{
-	struct tenant *writer, *reader[60];
-	unsigned int i;
-	u64 done = 0;
-
-	drive_init(&d, &fl_fairlane, 2, 1024, 100 * NSEC_PER_USEC);
-	d.write_ns = 30 * NSEC_PER_SEC;
-	writer = drive_tenant(&d, NULL, 100, 64);
-	writer->writes_pct = 100;
-	writer->bytes = 1 << 20;
-	for (i = 0; i < ARRAY_SIZE(reader); i++) {
-		reader[i] = drive_tenant(&d, NULL, 100, 0);
-		reader[i]->depth[0] = 1;
-		reader[i]->start_ns = (i + 1) * 60 * MSEC;
-	}
-	drive_start(&d);
-	drive_run(&d, NSEC_PER_SEC);
-	for (i = 0; i < ARRAY_SIZE(reader); i++)
-		done += reader[i]->done;
-	CHECK(done < 5, "the drive is not full: %lu", done);
-	drive_run(&d, 2500 * MSEC);
-	for (i = 0; i < 30; i++)
-		CHECK(reader[i]->done, "%u", i);
-	drive_exit(&d);
-}
-
 static const struct test tests[] = {
 	{ "each request from another cgroup is no gain", test_each_request_from_another_cgroup_is_no_gain },
 	{ "who begins beside others of its tenant gets its part at once",
 	  test_who_begins_beside_others_of_its_tenant_gets_its_part_at_once },
 	{ "times that wrap are nobody's loss", test_times_that_wrap_are_nobodys_loss },
-	{ "newcomers go after two seconds in which a full drive did nothing",
-	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
 	{}
 };
 

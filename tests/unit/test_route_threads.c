@@ -81,10 +81,14 @@ static void send(struct request *r, unsigned int hwq, struct fl_flow *flow)
 
 static void finish(struct request *r)
 {
-	if (dev->sched->admit)
+	if (dev->sched->admit) {
+		__atomic_store_n(&r->state, SENT, __ATOMIC_RELEASE);
+		if (!fl_sent(&r->admission))
+			return;
 		fl_leave(&r->admission, 1000);
-	else
+	} else {
 		fl_done(&r->rq);
+	}
 	atomic64_inc(&done);
 	__atomic_store_n(&r->state, FREE, __ATOMIC_RELEASE);
 }

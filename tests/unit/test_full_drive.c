@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* What a tenant can do to others while the drive is full, under fairlane; on a drive in virtual time. */
+#include "drive.h"
+#include "test.h"
+
+static struct drive d;
+
+/* What fills the drive is not done for half a minute. Every 60 ms another one comes, and finds it full. */
+static void test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing(void)
+{
+	struct tenant *writer, *reader[60];
+	unsigned int i;
+	u64 done = 0;
+
+	drive_init(&d, &fl_fairlane, 2, 1024, 100 * NSEC_PER_USEC);
+	d.write_ns = 30 * NSEC_PER_SEC;
+	writer = drive_tenant(&d, NULL, 100, 64);
+	writer->writes_pct = 100;
+	writer->bytes = 1 << 20;
+	for (i = 0; i < ARRAY_SIZE(reader); i++) {
+		reader[i] = drive_tenant(&d, NULL, 100, 0);
+		reader[i]->depth[0] = 1;
+		reader[i]->start_ns = (i + 1) * 60 * MSEC;
+	}
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	for (i = 0; i < ARRAY_SIZE(reader); i++)
+		done += reader[i]->done;
+	CHECK(done < 5, "the drive is not full: %lu", done);
+	drive_run(&d, 2500 * MSEC);
+	for (i = 0; i < 30; i++)
+		CHECK(reader[i]->done, "%u", i);
+	drive_exit(&d);
+}
+
+/* A drive that takes 10 us for each 4 KiB, with a tenant that always wants more. */
+static struct tenant *steady(void)
+{
+	struct tenant *t;
+
+	drive_init(&d, &fl_fairlane, 2, 1024, 10 * NSEC_PER_USEC);
+	d.serial = true;
+	d.per_page = true;
+	t = drive_tenant(&d, NULL, 100, 64);
+	t->bytes = 16384;
+	return t;
+}
+
+/*
+ * Its threads are let go, and have no CPU for 100 ms: so it is with a small limit on CPU time. What they would fill is
+ * not in the drive. One cgroup, and eight of them that have no CPU at other times each. Half of the drive is due.
+ */
+static void test_who_has_no_cpu_keeps_no_places_in_the_drive(void)
+{
+	unsigned int cgroups, i;
+
+	for (cgroups = 1; cgroups <= 8; cgroups *= 8) {
+		struct tenant *t = steady();
+		struct fl_flow *above = fl_flow_create(d.dev, NULL, 100);
+
+		for (i = 0; i < cgroups; i++) {
+			struct tenant *throttled = drive_tenant(&d, above, 100, 16);
+
+			throttled->bytes = 1 << 17;
+			throttled->wakes_ns = (100 - 3 * i) * MSEC;
+			throttled->start_ns = 500 * MSEC;
+		}
+		drive_start(&d);
+		drive_run(&d, NSEC_PER_SEC);
+		drive_mark(&d);
+		drive_run(&d, 4 * NSEC_PER_SEC);
+		CHECK((t->done - t->mark) / 4.0 > 0.55 * 25000, "%u: %g of 25,000 requests/s", cgroups,
+		      (t->done - t->mark) / 4.0);
+		drive_exit(&d);
+	}
+}
+
+/* Of 2 GiB each, which a drive may do in a moment: they cost as much as a second of reads, and take the place of four. */
+static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
+{
+	struct tenant *t = steady(), *one;
+	struct fl_admission discards[4];
+	struct fl_flow *discarder;
+	unsigned int i;
+	u64 done;
+
+	one = drive_tenant(&d, NULL, 100, 0);
+	one->depth[0] = 16;
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	discarder = fl_flow_create(d.dev, NULL, 100);
+	for (i = 0; i < ARRAY_SIZE(discards); i++) {
+		discards[i] = (struct fl_admission){ .op = FL_DISCARD, .bytes = 2047u << 20, .must = true };
+		CHECK(fl_admit(discarder, 0, &discards[i]), "it cannot wait");
+	}
+	done = t->done + one->done;
+	drive_run(&d, 100 * MSEC);
+	done = t->done + one->done - done;
+	CHECK(done > 2000, "%lu requests in 100 ms", done);
+	for (i = 0; i < ARRAY_SIZE(discards); i++)
+		fl_leave(&discards[i], 0);
+	drive_mark(&d); /* nor is there more room when it is done */
+	drive_run(&d, 100 * MSEC);
+	CHECK(one->done - one->mark > 2000, "%lu of the one with few requests, of 5,000", one->done - one->mark);
+	drive_exit(&d);
+}
+
+static const struct test tests[] = {
+	{ "newcomers go after two seconds in which a full drive did nothing",
+	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
+	{ "who has no CPU keeps no places in the drive", test_who_has_no_cpu_keeps_no_places_in_the_drive },
+	{ "a discard in the drive takes no more room than a read",
+	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
+	{}
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, argc, argv);
+}
