@@ -43,13 +43,9 @@
  *   three quarters of that, of each kind (else the load is another one), it is in vain, and the caller lets go. That
  *   is asked in the search that begins while nobody waits: by and by the drive becomes slower or faster by itself.
  *
- * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 1/2, but only while the
- * drive does five sixths of the most that it can. No slope says that: where the knee is sharp, a half is at nearly all
- * of it, and where the curve bends slowly, at a half. The most is that of the last search, of before it if there was
- * no level, and of whatever was more since. For who presses on, it is searched now and then, from above.
- *
- * Above a ceiling, with more than which in the drive somebody does not get its share, enough is 5/16. The ceiling
- * is a little below that, and rises slowly, since who was that may have gone.
+ * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
+ * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
+ * little below that, and rises slowly, since who was that may have gone.
  *
  * The caller's lock protects it.
  */
@@ -61,9 +57,7 @@
 #define FL_KNEE_ONE 1024 /* slopes, and how far levels are apart, are in these units */
 #define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
 #define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
-#define FL_KNEE_ENOUGH_PRESSED (FL_KNEE_ONE / 2)
-#define FL_KNEE_ENOUGH_UNSURE (5 * FL_KNEE_ONE / 16) /* above the ceiling; and pressed, but the most is not known */
-#define FL_KNEE_LOSS 6 /* who presses may take one in so many of the most */
+#define FL_KNEE_ENOUGH_PRESSED (5 * FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
@@ -103,7 +97,6 @@ struct fl_knee {
 	bool guess; /* it is from before anybody was kept waiting */
 	s64 before; /* what was in the drive when a search began: its first window lasts until that is done */
 	s64 grown; /* the level grows to what it is to be by no more than is done */
-	s64 most; /* that it has done since before the last search; cost per second, 0: not known */
 	s64 got; /* what somebody got of its due when the level was lowered last; 0: that is long ago */
 	bool searching, again; /* its pair is measured once more */
 	bool up, settled; /* of this window: its level; what was in the drive before is done */
@@ -111,7 +104,6 @@ struct fl_knee {
 	bool have[2]; /* of this pair: which of them */
 	bool in_vain; /* the last level was */
 	u64 rate[2][FL_KNEE_KINDS]; /* per second */
-	s64 low; /* sum of pairs: what it does at the lower level, cost per second */
 	s64 n, sum[FL_KNEE_KINDS], noise[FL_KNEE_KINDS], last[FL_KNEE_KINDS]; /* of pairs: how many; slopes; variance of, and the last gain */
 	int way; /* the last step */
 	u64 random;
@@ -132,7 +124,6 @@ static inline s64 fl_knee_level(const struct fl_knee *k)
 static inline void __fl_knee_forget(struct fl_knee *k)
 {
 	k->n = 0;
-	k->low = 0;
 	memset(k->sum, 0, sizeof(k->sum));
 	k->have[0] = false;
 	k->have[1] = false;
@@ -156,20 +147,10 @@ static inline void fl_knee_resume(struct fl_knee *k, s64 in_drive)
 	k->before = in_drive;
 }
 
-/* Is it known what the drive does without a level, so that one can be judged? Chance is less than a tenth of it. */
-static inline bool fl_knee_can_judge(const struct fl_knee *k)
-{
-	return k->without.done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS / 4 && k->without.ns >= FL_KNEE_WINDOW_MIN_NS;
-}
-
 /* Search from @level on, or from the ceiling, if that is less: @way -1: down, 0: down or up. @in_drive: as above. */
 static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_drive)
 {
-	k->grown = way < 0 ? min_t(s64, k->grown, level) : level;
-	k->most = 0;
-	if (fl_knee_can_judge(k))
-		k->most = mul_u64_u64_div_u64(k->without.done[FL_KNEE_READS] + k->without.done[FL_KNEE_OTHERS],
-					      NSEC_PER_SEC, k->without.ns);
+	k->grown = level;
 	if (way < 0) /* since long there is a level, and what the drive does without one may have changed */
 		k->without = (struct fl_knee_without){};
 	if (k->ceiling < level) {
@@ -226,13 +207,6 @@ static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 least, s64 leve
 	return true;
 }
 
-/* @somebody does not get its share with what is in the drive now. */
-static inline void fl_knee_too_much(struct fl_knee *k, bool somebody)
-{
-	if (somebody)
-		k->ceiling = min_t(s64, k->ceiling, k->middle);
-}
-
 /*
  * The same when nobody was kept waiting yet, and so nobody knows how much more each has to send, or whether
  * all have begun.
@@ -278,6 +252,12 @@ static inline void fl_knee_without(struct fl_knee *k, const struct fl_knee_look 
 		w->done[i] = (w->done[i] >> shift) + look->done[i];
 }
 
+/* Is it known what the drive does without a level, so that one can be judged? Chance is less than a tenth of it. */
+static inline bool fl_knee_can_judge(const struct fl_knee *k)
+{
+	return k->without.done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS / 4 && k->without.ns >= FL_KNEE_WINDOW_MIN_NS;
+}
+
 /* May a search begin? Not before it can be judged, unless that takes long: then it is the drive that is slow. */
 static inline bool fl_knee_may_search(const struct fl_knee *k)
 {
@@ -319,18 +299,10 @@ static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 	return true;
 }
 
-/* Does the drive do enough of the most at the lower level, over these pairs? */
-static inline bool __fl_knee_does(const struct fl_knee *k)
-{
-	return k->n * (k->most - k->most / FL_KNEE_LOSS) <= k->low;
-}
-
-/* How much use more in the drive has to be of; @enough: if the drive does enough. Above the ceiling of more. */
+/* Above the ceiling more has to be of more use. */
 static inline s64 __fl_knee_enough(const struct fl_knee *k, s64 upper, s64 enough)
 {
-	if (enough > FL_KNEE_ENOUGH && k->most && !__fl_knee_does(k))
-		enough = FL_KNEE_ENOUGH;
-	return upper > k->ceiling ? max_t(s64, enough, FL_KNEE_ENOUGH_UNSURE) : enough;
+	return upper > k->ceiling ? FL_KNEE_ENOUGH_PRESSED : enough;
 }
 
 /* By how much the upper window of a pair did more of one kind than the lower one. */
@@ -352,7 +324,6 @@ static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 	int i;
 
 	k->n++;
-	k->low += k->rate[0][FL_KNEE_READS] + k->rate[0][FL_KNEE_OTHERS];
 	for (i = 0; i < FL_KNEE_KINDS; i++) {
 		s64 gain = __fl_knee_gain(k, i), change = gain - k->last[i], mean;
 
@@ -418,7 +389,6 @@ static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 
 	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;
-	k->most = max_t(s64, k->most, div64_s64(k->low, k->n));
 	if (slope > FL_KNEE_PLAIN && way == k->way && k->spread == FL_KNEE_SPREAD_MAX)
 		k->middle *= 2; /* it is far above */
 	else if (way > 0)
@@ -443,8 +413,6 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 	}
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
-	if (k->searching)
-		k->most = max_t(s64, k->most, k->rate[k->up][FL_KNEE_READS] + k->rate[k->up][FL_KNEE_OTHERS]);
 	k->have[k->up] = k->up || __fl_knee_holds(k);
 	if (!k->have[k->up]) {
 		fl_knee_search_over(k);
@@ -472,8 +440,7 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, s64 press, s64 press_max,
 				s64 least)
 {
-	s64 pressed = k->most ? FL_KNEE_ENOUGH_PRESSED : FL_KNEE_ENOUGH_UNSURE;
-	s64 enough = FL_KNEE_ENOUGH + div64_s64((pressed - FL_KNEE_ENOUGH) * press, press_max);
+	s64 enough = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press, press_max);
 	struct fl_knee_look *w = &k->window;
 	s64 done, enough_done;
 	int i;

@@ -30,10 +30,10 @@
  * back. Who wakes up late finds its place taken: in-drive.h.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless more than a quarter of the
- *		budget is left with it. So no more runs dry for the sake of somebody who is slow to come back.
- *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth, or
- *		by more if it has a latency target. Nobody is further behind than its part of the budget: who
- *		comes back late makes up for that much, and who wanted less saves no more.
+ *		budget is left with it. So a drive does not run dry for somebody who is slow to come back.
+ *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth; if
+ *		it has a latency target, by whatever it is behind. Nobody is further behind than its part of the
+ *		budget: who comes back late makes up for that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many requests as
@@ -79,8 +79,7 @@
 #define FA_BATCH 32 /* so many are let go, or put elsewhere in a heap, before interrupts are allowed again */
 
 /* The budget: see 3. */
-#define FA_FIRST 256 /* requests at most, when somebody is behind: else as many as there are. Before, there is no budget */
-#define FA_ABOVE 4 /* times as much, when somebody has pressed on: the drive may have changed */
+#define FA_FIRST 256 /* requests, when somebody is behind; until then, or a flood, there is no budget */
 #define FA_LEAST 4 /* requests like those in the drive: below this, levels cannot be told apart */
 #define FA_PARTS 4 /* of a flood, from one hardware queue each; at most 8 times as many */
 #define FA_FADES_NS (NSEC_PER_SEC / 16) /* what was in the drive counts for so long */
@@ -456,7 +455,7 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? If there is room; one behind at each level may with a little less, or has a target. */
+/* May a request of @f go at once? If there is room. One behind at each level may without: a little, or for its target. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
@@ -541,7 +540,6 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
-		fl_knee_too_much(&fa->knee, behind.fits);
 		if (waited && fa->press <= 0 && again)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
 		begins = fa->press >= FA_PRESS_MAX && again;
@@ -551,7 +549,8 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	}
 	if (begins) {
 		fa->since_ns = fa->tick_ns + 1;
-		level = fa->tight ? FA_ABOVE * level : min_t(s64, level, FA_FIRST * now->mean);
+		if (!fa->tight) /* with as much as there is, so that nobody waits at first; but not with thousands */
+			level = min_t(s64, level, FA_FIRST * now->mean);
 		fl_knee_search(&fa->knee, level, fa->tight ? -1 : 0, now->cost);
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
