@@ -20,8 +20,8 @@ CLAIMS = {
     for what in scenario_file.load_all(path)
 }
 FAILS: dict[str, str] = {
-    "a-tenant-short-of-cpu-time-holds-nobody-up": "0.54: half of the budget is kept for who is about to come back. With a "
-    "third it is 0.93, but a host whose CPU time nearly all of a request is has 0.593 of none's total, where 0.6 is due",
+    "a-tenant-short-of-cpu-time-holds-nobody-up": "0.54: half of the budget is kept for who is about to come back. "
+    "With a third it is 0.93, but a host on which most of a request is CPU time has 0.593 of none, where 0.6 is due",
 }
 
 
