@@ -25,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
     backend.check_place()
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    what = bench.prepare(parts, names, backend, args.quick, args.out, _prices(args, backend, names))
+    what = bench.prepare(parts, names, backend, args.quick, args.out, _prices(args, backend, names), args.unit)
     told = terminal.console(stderr=True)
     todo = len(what.todo)
     done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
@@ -33,6 +33,9 @@ def main(args: argparse.Namespace) -> int:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
         if not carried_on("isol-bench", args.out, partial(bench.run, what)):
             return INTERRUPTED
+    elif what.only:
+        file = what.store.path(what.only.id)
+        told.print(f"{what.only.id} is done; delete {file} to run it again", markup=False, soft_wrap=True)
     found = bench.finish(what)
     page = bench_page.write(what, found)
     if args.json:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import shlex
@@ -63,11 +64,16 @@ class Bench:
     backend: Backend
     units: list[Unit]
     store: Store
+    only: Unit | None = None  # is to be run, and what it is set from or judged by
 
     @cached_property
     def todo(self) -> list[Unit]:
         """What had not run when this was first asked."""
-        return [unit for unit in self.units if not self.store.ran(unit)]
+        asked = self.units
+        if self.only:
+            wanted = (self.only.id, self.only.baseline, self.only.alone)
+            asked = [unit for unit in asked if unit.id in wanted]
+        return [unit for unit in asked if not self.store.ran(unit)]
 
     @property
     def command(self) -> str:
@@ -88,8 +94,12 @@ def prepare(
     quick: bool,
     out: Path,
     prices: str | None = None,
+    only: str | None = None,
 ) -> Bench:
-    """Check what was asked for and open the run folder; nothing is started yet. prices: a price list's name or file."""
+    """Check what was asked for and open the run folder; nothing is started yet.
+
+    prices: a price list's name or file. only: the ID of the one unit that is to be run.
+    """
     suite.check_parts(parts)
     costs = price_lists.load(prices) if prices else None
     if names is not None:
@@ -114,7 +124,11 @@ def prepare(
         code=schedulers.code(),
         commit=schedulers.commit(),
     )
-    bench = Bench(plan, backend, units, Store(out))
+    by_id = {unit.id: unit for unit in units}
+    if only and only not in by_id:
+        near = " or ".join(difflib.get_close_matches(only, by_id, 3, 0.3))
+        raise FairlaneError(f"--unit: this run has no unit {only!r}; did you mean {near or next(iter(by_id))}?")
+    bench = Bench(plan, backend, units, Store(out), by_id[only] if only else None)
     _open(bench)
     return bench
 
@@ -221,12 +235,16 @@ def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
     except FairlaneError as error:
         if bench.backend.repeatable:  # which goes on with the others, and says how to run each that failed alone
             raise
-        raise FairlaneError(f"{error}; what is done is kept, and the same command goes on with this unit") from error
+        unit = next(iter(told.left))
+        raise FairlaneError(
+            f"{error}; what is done is kept. The same command goes on with this unit; with --unit {unit} it runs this one"
+            " alone"
+        ) from error
 
 
 def _check_same(bench: Bench, now: Mapping[str, Any]) -> None:
     """Refuse to go on where that would mix kernels, accelerators or drives; what older results do not say is alike."""
-    done = next((unit for unit in bench.units if unit not in bench.todo), None)
+    done = next((unit for unit in bench.units if bench.store.ran(unit)), None)
     if done is None:
         return
     found = bench.store.load(done.id)

@@ -134,9 +134,9 @@ class Tuned:
         left as they are: the shorter the period, the closer shares are kept."""
         return self.model.scaled(self.speed * part), Qos({})
 
-    def by_qos(self) -> tuple[Model, Qos]:
-        """100 % is the speed that was found; vrate may leave it where the load is another."""
-        return self.model.scaled(self.speed), Qos(self.targets_us or {}, QOS_LOW, QOS_HIGH)
+    def by_qos(self, least: float = QOS_LOW) -> tuple[Model, Qos]:
+        """100 % is the speed that was found; vrate may leave it where the load is another, down to @least."""
+        return self.model.scaled(self.speed), Qos(self.targets_us or {}, least, QOS_HIGH)
 
 
 SLACK_QOS = Qos({})

@@ -38,6 +38,7 @@ class Tuning:
     target_of_alone: float | None = None  # the same, relative to its median latency when it is alone
     classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
     speed: float = 1.0  # io.cost: the part of the speed that was found for the drive
+    least_vrate: float = io_cost.QOS_LOW  # io.cost-qos: percent of that speed
 
 
 BY_WEIGHT = Tuning()

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import errno
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -123,7 +124,12 @@ class IoPrioClass(MqDeadline):
         return {"io.prio.class": classes}
 
     def priorities(self, first: str) -> list[Priority]:
-        pairs = ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST))
+        return self._pairs(first, ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST)))
+
+    def published_priorities(self, first: str) -> list[Priority]:
+        return self._pairs(first, product((CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST), repeat=2))
+
+    def _pairs(self, first: str, pairs: Iterable[tuple[str, str]]) -> list[Priority]:
         return [Priority(" over ".join(pair), tuning=Tuning(first=first, classes=pair)) for pair in pairs]
 
     def burst(self, first: str, _weight: int, _others: float) -> Priority:
@@ -211,14 +217,15 @@ class IoCostQos(IoCost):
     needs = ("io_cost", "io_cost_targets")
     settles = True
 
-    def tuned(self, found: io_cost.Tuned, _tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
-        return found.by_qos()
+    def tuned(self, found: io_cost.Tuned, tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
+        return found.by_qos(tuning.least_vrate)
 
     def priorities(self, first: str) -> list[Priority]:
         return ByWeight.priorities(self, first)
 
-    def published_priorities(self, first: str) -> list[Priority]:
-        return ByWeight.priorities(self, first)
+    def published_priorities(self, _first: str) -> list[Priority]:
+        pairs = product((95, 75, 50, 25, 10), (1, 25, 100, 1000, 2000, 5000, 10000))
+        return [Priority(f"weight {w}, from {v} %", w, Tuning(least_vrate=v)) for v, w in pairs]
 
 
 class Ours(ByWeight):

@@ -68,6 +68,7 @@ def test_by_qos_vrate_follows_latencies_around_the_speed_that_was_found() -> Non
     model, qos = TUNED.by_qos()
     assert model == MODEL.scaled(0.5)
     assert qos.line == "enable=1 ctrl=user rpct=99.00 rlat=1200 wpct=99.00 wlat=800 min=50.00 max=150.00"
+    assert TUNED.by_qos(10)[1].line.endswith(" min=10.00 max=150.00")
 
 
 def test_without_writes_there_is_no_target_for_them() -> None:

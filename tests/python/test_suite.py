@@ -115,9 +115,17 @@ def test_the_full_size_asks_all_that_the_paper_does_and_quick_stays_quick() -> N
     assert {unit.x for unit in full if unit.experiment == "latency" and unit.part == "d1"} == {2**n for n in range(9)}
     assert {unit.repeat for unit in full} == set(range(5))
     tried = {
-        knob: len(suite.settings(knob, suite.ALL_PUBLISHED)) for knob in ("io.max", "io.latency", "io.cost", "bfq")
+        knob: len({setting.name for setting in suite.settings(knob, suite.ALL_PUBLISHED)})
+        for knob in ("io.max", "io.latency", "io.cost", "io.cost-qos", "io.prio.class", "bfq")
     }
-    assert tried == {"io.max": 29, "io.latency": 45, "io.cost": 33, "bfq": 45}, "as many as the authors"
+    assert tried == {
+        "io.max": 29,
+        "io.latency": 45,
+        "io.cost": 33,
+        "io.cost-qos": 35,
+        "io.prio.class": 9,
+        "bfq": 45,
+    }, "as many as the authors"
 
 
 def test_a_mix_of_reads_and_writes_is_priced_by_that_mix() -> None:
@@ -661,12 +669,32 @@ def test_a_unit_that_fails_is_named_and_what_is_done_is_kept(
         return works(*args)
 
     monkeypatch.setattr(host, "_measured", fails)
+    unit = what.units[3].id
     told = (
-        f"{what.units[3].id}: fio failed with exit code 1; what is done is kept, and the same command goes on with this"
+        f"{unit}: fio failed with exit code 1; what is done is kept. The same command goes on with this unit; with"
+        f" --unit {unit} it runs this one alone"
     )
-    with pytest.raises(FairlaneError, match=f"^{re.escape(told)} unit$"):
+    with pytest.raises(FairlaneError, match=f"^{re.escape(told)}$"):
         bench.run(what, lambda _now: None)
     assert [what.store.done(unit) for unit in what.units[:5]] == [True, True, True, False, False]
+
+
+def test_one_unit_runs_alone_with_what_it_is_set_from_and_judged_by(
+    tmp_path: Path, seen: list[Job], identity: object
+) -> None:
+    every = on_host(tmp_path, "d3", "io.latency").units
+    asked = next(unit for unit in every if unit.knob == "io.latency" and unit.repeat == 1)
+
+    def alone() -> bench.Bench:
+        return bench.prepare(["d3"], ["io.latency"], Host("x"), True, tmp_path, only=asked.id)
+
+    bench.run(alone(), lambda _now: None)
+    assert {job.id for job in seen} == {asked.id, asked.baseline, asked.alone}
+    assert alone().todo == [], "it is done"
+    rest = on_host(tmp_path, "d3", "io.latency")
+    assert len(rest.todo) == len(every) - 3, "the whole run goes on with the others"
+    with pytest.raises(FairlaneError, match="^--unit: this run has no unit 'd3-latency.io.latencie'; did you mean d3-"):
+        bench.prepare(["d3"], ["io.latency"], Host("x"), True, tmp_path, only="d3-latency.io.latencie")
 
 
 def test_a_drive_is_renewed_after_what_wrote_to_it_and_only_then(tmp_path: Path, seen: list[Job]) -> None:

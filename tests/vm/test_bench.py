@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,23 @@ def test_every_knob_runs_on_the_lab_kernel(
     verdict = json.loads((tmp_path / "verdict.json").read_text())["verdict"]
     assert [row["knob"] for row in verdict] == KNOBS
     assert {row["knob"] for row in verdict if row["mark"] == "?"} == lacking
+
+
+@pytest.mark.long
+def test_what_only_the_full_size_asks_runs_in_a_vm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = replace(TINY, nested_apps=(2,), drives=((2, 1),), unsaturated=(2,), ratios=(1000,))
+    monkeypatch.setattr(suite, "scale", lambda _quick, _backend: full)
+    assert cli.main(["bench", "--suite", "d1,d2,d4", "--knobs", "bfq,fairlane", "--out", str(tmp_path)]) == 0
+    what = bench.load(tmp_path)
+    found = bench.results(what)
+    extras = {unit.id for unit in what.units if unit.experiment.endswith(("-one", "-nested", "drives", "to1", "rated"))}
+    assert {unit.split(".")[0] for unit in extras} == {
+        *(f"d1-{kind}-{cgroups}-2" for kind in ("latency", "bandwidth") for cgroups in ("one", "nested")),
+        "d1-drives-2",
+        "d2-unsaturated-2",
+        *(f"d4-{kind}-1000to1-0" for kind in suite.CRITICAL),
+    }
+    runs = [run for unit in extras for run in found[unit].runs]
+    assert len(runs) == len(extras) and all(run.bytes_per_s for run in runs)
+    memory = [run.counters["kernel_bytes"] for unit in extras if "nested" in unit for run in found[unit].runs]
+    assert memory and all(each > 0 for each in memory), "what cgroups take of the kernel's memory"

@@ -30,6 +30,7 @@ SETTINGS = {
     "kyber": 1 + 2,
     "bfq": 1 + 1 + 4,
     "io.max": 1 + 4,
+    **{name: 1 + 4 for name in ("fairlane", "kyber-fairness", "mqflashfq", "flashfq", "mqfq")},
 }
 IO_COST = 1 + 2 + 4
 LAB = {"io.latency": 1 + 4, "io.prio.class": 1 + 3 + 4}
