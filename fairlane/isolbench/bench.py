@@ -237,8 +237,8 @@ def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
             raise
         unit = next(iter(told.left))
         raise FairlaneError(
-            f"{error}; what is done is kept. The same command goes on with this unit; with --unit {unit} it runs this one"
-            " alone"
+            f"{error}; what is done is kept. The same command goes on with this unit; with --unit {unit} it runs this"
+            " one alone"
         ) from error
 
 

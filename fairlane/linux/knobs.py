@@ -127,7 +127,8 @@ class IoPrioClass(MqDeadline):
         return self._pairs(first, ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST)))
 
     def published_priorities(self, first: str) -> list[Priority]:
-        return self._pairs(first, product((CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST), repeat=2))
+        classes = (CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST)
+        return self._pairs(first, product(classes, classes))
 
     def _pairs(self, first: str, pairs: Iterable[tuple[str, str]]) -> list[Priority]:
         return [Priority(" over ".join(pair), tuning=Tuning(first=first, classes=pair)) for pair in pairs]

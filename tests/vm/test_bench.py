@@ -55,6 +55,6 @@ def test_what_only_the_full_size_asks_runs_in_a_vm(tmp_path: Path, monkeypatch: 
         *(f"d4-{kind}-1000to1-0" for kind in suite.CRITICAL),
     }
     runs = [run for unit in extras for run in found[unit].runs]
-    assert len(runs) == len(extras) and all(run.bytes_per_s for run in runs)
+    assert len(runs) == len(extras) and all(run.total_bytes_per_s for run in runs)
     memory = [run.counters["kernel_bytes"] for unit in extras if "nested" in unit for run in found[unit].runs]
     assert memory and all(each > 0 for each in memory), "what cgroups take of the kernel's memory"
