@@ -47,6 +47,11 @@
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
  * little below that, and rises slowly, since who was that may have gone.
  *
+ * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does nine
+ * tenths of the most that it can. No slope says that: where the knee is sharp, 5/16 is at nearly all of it, and where
+ * the curve bends slowly, at two thirds. The most is what it did in the search that began while nobody waited, or
+ * whatever was more since. Where it does less than that, and more in it is of no use, the most is less by now.
+ *
  * The caller's lock protects it.
  */
 #ifndef FAIRLANE_KNEE_H
@@ -58,6 +63,8 @@
 #define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
 #define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
 #define FL_KNEE_ENOUGH_PRESSED (5 * FL_KNEE_ONE / 16)
+#define FL_KNEE_LOSS 10 /* who is late may take one in so many of the most */
+#define FL_KNEE_LESS 16 /* by one in so many the most is less, step by step */
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
@@ -94,6 +101,9 @@ struct fl_knee {
 	struct fl_knee_without without;
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
+	s64 rises; /* a part of what it is to rise by */
+	s64 fair, timely; /* of how much use more has to be, as who is behind, or late, presses */
+	u64 most; /* that it does; requests per second */
 	bool guess; /* it is from before anybody was kept waiting */
 	s64 before; /* what was in the drive when a search began: its first window lasts until that is done */
 	s64 grown; /* the level grows to what it is to be by no more than is done */
@@ -104,6 +114,7 @@ struct fl_knee {
 	bool have[2]; /* of this pair: which of them */
 	bool in_vain; /* the last level was */
 	u64 rate[2][FL_KNEE_KINDS]; /* per second */
+	u64 low; /* of pairs: sum of the requests per second at the lower level */
 	s64 n, sum[FL_KNEE_KINDS], noise[FL_KNEE_KINDS], last[FL_KNEE_KINDS]; /* of pairs: how many; slopes; variance of, and the last gain */
 	int way; /* the last step */
 	u64 random;
@@ -124,6 +135,7 @@ static inline s64 fl_knee_level(const struct fl_knee *k)
 static inline void __fl_knee_forget(struct fl_knee *k)
 {
 	k->n = 0;
+	k->low = 0;
 	memset(k->sum, 0, sizeof(k->sum));
 	k->have[0] = false;
 	k->have[1] = false;
@@ -153,6 +165,8 @@ static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_
 	k->grown = level;
 	if (way < 0) /* since long there is a level, and what the drive does without one may have changed */
 		k->without = (struct fl_knee_without){};
+	else
+		k->most = 0;
 	if (k->ceiling < level) {
 		level = k->ceiling;
 		way = 0;
@@ -299,10 +313,34 @@ static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 	return true;
 }
 
-/* Above the ceiling more has to be of more use. */
-static inline s64 __fl_knee_enough(const struct fl_knee *k, s64 upper, s64 enough)
+/* Does the drive do enough of the most at the lower level, over these pairs? */
+static inline bool __fl_knee_does(const struct fl_knee *k)
 {
-	return upper > k->ceiling ? FL_KNEE_ENOUGH_PRESSED : enough;
+	return k->low >= (u64)k->n * (k->most - div_u64(k->most, FL_KNEE_LOSS));
+}
+
+/*
+ * Where between the levels is what is looked for, -ONE .. ONE? Where it does enough of the most; or the nearer to one
+ * of them, the further the slope is from @least.
+ */
+static inline s64 __fl_knee_between(const struct fl_knee *k, s64 slope, s64 least, bool does)
+{
+	s64 low = k->rate[0][FL_KNEE_REQUESTS_DONE], high = k->rate[1][FL_KNEE_REQUESTS_DONE];
+	s64 enough = k->most - div_u64(k->most, FL_KNEE_LOSS);
+
+	if (k->timely == FL_KNEE_ENOUGH || k->fair > FL_KNEE_ENOUGH || does || high <= low)
+		return div64_s64(clamp_t(s64, slope - least, -least, least) * FL_KNEE_ONE, least);
+	return clamp_t(s64, div64_s64((enough - low) * 2 * FL_KNEE_ONE, high - low) - FL_KNEE_ONE, -FL_KNEE_ONE,
+		       FL_KNEE_ONE);
+}
+
+/* Of how much use does more have to be, at least @enough? Above the ceiling of more. */
+static inline s64 __fl_knee_enough(const struct fl_knee *k, s64 enough)
+{
+	enough = max_t(s64, enough, k->fair);
+	if (__fl_knee_does(k))
+		enough = max_t(s64, enough, k->timely);
+	return __fl_knee_upper(k) > k->ceiling ? max_t(s64, enough, FL_KNEE_ENOUGH_PRESSED) : enough;
 }
 
 /* By how much the upper window of a pair did more of one kind than the lower one. */
@@ -324,6 +362,7 @@ static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 	int i;
 
 	k->n++;
+	k->low += k->rate[0][FL_KNEE_REQUESTS_DONE];
 	for (i = 0; i < FL_KNEE_KINDS; i++) {
 		s64 gain = __fl_knee_gain(k, i), change = gain - k->last[i], mean;
 
@@ -345,26 +384,27 @@ static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 /*
  * A pair of a search. On the way down the most of all levels stays: many small losses would be a
  * large one. Where it turns, and does so once more when the pair is measured again - the drive may have
- * been faster, or slower, then - what is looked for is between its levels: the nearer to one of them, the
- * further the slope is from what is enough.
+ * been faster, or slower, then - what is looked for is between its levels.
  */
-static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
+static inline void __fl_knee_search_on(struct fl_knee *k)
 {
-	s64 error2 = 0, slope = __fl_knee_slope(k, &error2), upper = __fl_knee_upper(k);
-	s64 least = __fl_knee_enough(k, upper, max_t(s64, enough, FL_KNEE_ENOUGH_SEARCH));
-	int way = slope > least ? 1 : -1;
-	bool turns = way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN);
-	int i;
+	s64 error2 = 0, slope = __fl_knee_slope(k, &error2), upper = __fl_knee_upper(k), least;
+	bool turns, does;
+	int way, i;
 
+	k->most = max_t(u64, k->most, k->rate[1][FL_KNEE_REQUESTS_DONE]);
+	does = __fl_knee_does(k);
+	least = __fl_knee_enough(k, FL_KNEE_ENOUGH_SEARCH);
+	way = slope > least ? 1 : -1;
+	turns = way == -k->way || (way > 0 && !k->way && slope < FL_KNEE_PLAIN);
 	__fl_knee_forget(k);
-	if (way > 0 && slope <= __fl_knee_enough(k, 2 * upper, 0)) { /* as much as there may be */
+	if (way > 0 && 2 * upper > k->ceiling && slope <= FL_KNEE_ENOUGH_PRESSED) { /* as much as there may be */
 		k->middle = upper - upper / FL_KNEE_MARGIN;
 		fl_knee_search_over(k);
 		return;
 	}
 	if (turns && k->again && k->way) {
-		k->middle += div64_s64(k->middle * k->spread / FL_KNEE_ONE * clamp_t(s64, slope - least, -least, least),
-				       least);
+		k->middle += k->middle * k->spread / FL_KNEE_ONE * __fl_knee_between(k, slope, least, does) / FL_KNEE_ONE;
 		fl_knee_search_over(k);
 		return;
 	}
@@ -382,13 +422,17 @@ static inline void __fl_knee_search_on(struct fl_knee *k, s64 enough)
 }
 
 /* One step, if it is known where to. */
-static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
+static inline void __fl_knee_step(struct fl_knee *k)
 {
-	s64 error2 = 0, slope = __fl_knee_slope(k, &error2) - __fl_knee_enough(k, __fl_knee_upper(k), enough);
-	int way = slope > 0 ? 1 : -1;
+	s64 error2 = 0, slope = __fl_knee_slope(k, &error2);
+	bool less = slope <= FL_KNEE_ENOUGH && !__fl_knee_does(k);
+	int way;
 
+	slope -= __fl_knee_enough(k, FL_KNEE_ENOUGH);
+	way = slope > 0 ? 1 : -1;
 	if (k->n < FL_KNEE_PAIRS_MIN || (k->n < FL_KNEE_PAIRS_MAX && slope * slope < (slope > 0 ? 1 : 4) * error2))
 		return;
+	k->most = less ? k->most - div_u64(k->most, FL_KNEE_LESS) : max_t(u64, k->most, div_u64(k->low, k->n));
 	if (slope > FL_KNEE_PLAIN && way == k->way && k->spread == FL_KNEE_SPREAD_MAX)
 		k->middle *= 2; /* it is far above */
 	else if (way > 0)
@@ -401,7 +445,7 @@ static inline void __fl_knee_step(struct fl_knee *k, s64 enough)
 	__fl_knee_forget(k);
 }
 
-static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
+static inline void __fl_knee_window_over(struct fl_knee *k)
 {
 	const struct fl_knee_look *w = &k->window;
 	int i;
@@ -420,9 +464,9 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 		k->up = !k->up;
 		return;
 	} else if (k->searching) {
-		__fl_knee_search_on(k, enough);
+		__fl_knee_search_on(k);
 	} else {
-		__fl_knee_step(k, enough);
+		__fl_knee_step(k);
 	}
 	if (k->searching)
 		return;
@@ -434,17 +478,18 @@ static inline void __fl_knee_window_over(struct fl_knee *k, s64 enough)
 }
 
 /*
- * What the drive did since the last look. @press, 0 .. @press_max: how much somebody presses
- * for less in it. @least: less than that in the drive is never of use.
+ * What the drive did since the last look. @behind and @late, 0 .. @press_max: how much somebody presses for less in
+ * it, who gets less than its due, or is late. @least: less than that in the drive is never of use.
  */
-static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, s64 press, s64 press_max,
-				s64 least)
+static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, s64 behind, s64 late,
+				s64 press_max, s64 least)
 {
-	s64 enough = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * press, press_max);
 	struct fl_knee_look *w = &k->window;
 	s64 done, enough_done;
 	int i;
 
+	k->fair = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * behind, press_max);
+	k->timely = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * late, press_max);
 	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
 	w->ns += look->ns;
 	w->busy_ns += look->busy_ns;
@@ -452,7 +497,9 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 		w->done[i] += look->done[i];
 	w->sent += look->sent;
 	w->limited += look->limited;
-	k->ceiling = min_t(s64, k->ceiling + k->ceiling / FL_KNEE_RISE * look->sent / FL_KNEE_RISE_REQUESTS, FL_KNEE_MOST);
+	k->rises += k->ceiling / FL_KNEE_RISE * (s64)look->sent;
+	k->ceiling = min_t(s64, k->ceiling + k->rises / FL_KNEE_RISE_REQUESTS, FL_KNEE_MOST);
+	k->rises %= FL_KNEE_RISE_REQUESTS;
 	if (k->middle < least && k->searching)
 		fl_knee_search_over(k);
 	k->middle = clamp_t(s64, k->middle, least, FL_KNEE_MOST);
@@ -469,7 +516,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || (w->sent < FL_KNEE_REQUESTS && done < enough_done)))
 		return;
 	if (k->settled)
-		__fl_knee_window_over(k, enough);
+		__fl_knee_window_over(k);
 	__fl_knee_begin_window(k, !k->settled);
 }
 

@@ -85,9 +85,9 @@
 #define FA_FADES_NS (NSEC_PER_SEC / 16) /* what was in the drive counts for so long */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
-/* Pressing: for each late request so much, against one for each in time; and of who is behind, per tick. */
-#define FA_TIMELY 99
-#define FA_PRESS_MAX (8 * FA_TIMELY)
+/* Pressing: for each request in time, and 99 times that for a late one; for who is behind, and how it eases, per tick. */
+#define FA_PRESS_TIMELY 32
+#define FA_PRESS_MAX (8 * 99 * FA_PRESS_TIMELY)
 #define FA_PRESS_BEHIND (FA_PRESS_MAX / 4)
 #define FA_PRESS_EASE (FA_PRESS_MAX / 64)
 
@@ -151,7 +151,7 @@ struct fa_dev {
 	struct fl_flood flood;
 	struct fl_waking waking;
 	s64 owed; /* cost of the root's that are done: others may go for it without room */
-	s64 press, filled; /* 0 .. FA_PRESS_MAX; cost that was in the drive of late */
+	s64 behind, late, filled; /* who presses, 0 .. FA_PRESS_MAX; cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
 	struct fl_in_drive_sums last; /* of the last tick */
 	struct fl_progress all; /* of all, since ever */
@@ -183,9 +183,7 @@ static u32 fa_weight(const struct fa_node *node)
 {
 	const struct fa_flow *owner = fa_owner(node->among);
 
-	if (node == &owner->own)
-		return FL_WEIGHT_DEFAULT;
-	return READ_ONCE(container_of(node, struct fa_flow, below)->flow.weight);
+	return node == &owner->own ? FL_WEIGHT_DEFAULT : READ_ONCE(container_of(node, struct fa_flow, below)->flow.weight);
 }
 
 /* How far one of @group may be ahead; behind, FA_LEAD times as far. */
@@ -522,6 +520,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	bool waited = fa->tight && fa->limited != fa->last_limited;
 	bool flooded = now->requests > FA_LEAST && fl_in_drive_cheap(now) > fl_flood_limit(&fa->flood);
 	u64 judged = now->judged - fa->last.judged, late = judged >> 32, least = 2 * FA_LEAST * now->mean;
+	u64 sent = fl_counted_requests(now->sent - fa->last.sent);
 	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->cost, FA_FIRST * now->mean));
 
 	if (memcmp(now->done, fa->last.done, sizeof(now->done)) || !fa->last.requests)
@@ -534,15 +533,16 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					       fa->since_ns, fa->tick_ns, fa->tight);
 	begins = begins && (late || behind.fits);
-	fa->press += (s64)FA_TIMELY * late - (u32)judged + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE);
+	fa->behind = clamp_t(s64, fa->behind + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE), 0, FA_PRESS_MAX);
+	fa->late += FA_PRESS_TIMELY * (99 * (s64)late - (u32)judged) - clamp_t(s64, sent, 1, FA_PRESS_EASE);
 	if (fa->tight && fa->knee.searching) {
 		if (fl_knee_lower(&fa->knee, behind.fits, least, behind.wait))
 			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
-		if (waited && fa->press <= 0 && again)
+		if (waited && fa->behind <= 0 && fa->late <= 0 && again)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
-		begins = fa->press >= FA_PRESS_MAX && again;
+		begins = max_t(s64, fa->behind, fa->late) >= FA_PRESS_MAX && again;
 	} else if (begins) {
 		fl_knee_guess(&fa->knee, behind.fits, least, level);
 		fa->full_ns = fa->tick_ns;
@@ -555,7 +555,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
-	fa->press = clamp_t(s64, fa->press, 0, FA_PRESS_MAX);
+	fa->late = clamp_t(s64, fa->late, 0, FA_PRESS_MAX);
 	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
 	if (full && several && !fa->tight && !begins) {
 		fl_knee_resume(&fa->knee, now->cost);
@@ -579,10 +579,10 @@ static void fa_follow(struct fa_dev *fa, const struct fl_in_drive_sums *now, u64
 		fl_knee_without(&fa->knee, &look, now->cost);
 		return;
 	}
-	fl_knee_look(&fa->knee, &look, fa->press, FA_PRESS_MAX,
+	fl_knee_look(&fa->knee, &look, fa->behind, fa->late, FA_PRESS_MAX,
 		     clamp_t(s64, FA_LEAST * now->mean, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
-		fa->press = 0, fa->since_ns = fa->tick_ns + ns + 1;
+		fa->behind = 0, fa->late = 0, fa->since_ns = fa->tick_ns + ns + 1;
 }
 
 static void fa_look(struct fa_dev *fa)

@@ -15,6 +15,10 @@
 static struct fl_knee k;
 static u64 rng;
 static double part_done, speed; /* of what the drive does now: noise */
+static double capacity; /* requests per second */
+static double bends; /* 0: the curve does, at once; else slowly, and half of it is done with so many in the drive */
+static s64 late; /* 0 or 1 */
+static double did; /* of the capacity, over the last time */
 
 static void begin(s64 requests, u64 seed)
 {
@@ -22,6 +26,9 @@ static void begin(s64 requests, u64 seed)
 	rng = seeded(seed);
 	part_done = 0;
 	speed = 1;
+	capacity = CAPACITY;
+	bends = 0;
+	late = 0;
 	fl_knee_unknown(&k);
 	fl_knee_search(&k, requests * ONE, 0, 0);
 }
@@ -29,20 +36,23 @@ static void begin(s64 requests, u64 seed)
 /* There is always more to do than the level. Every 5 ms the drive is slower or faster, @noise: sigma. */
 static double mean_level_over(u64 ns, double noise)
 {
-	double sum = 0;
+	double sum = 0, part;
 	u64 at;
 
+	did = 0;
 	for (at = 0; at < ns; at += LOOK_NS) {
 		double level = (double)fl_knee_level(&k) / ONE;
 		struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS };
 
 		if (at % (5 * NSEC_PER_MSEC) == 0)
 			speed = 1 + next_noise(&rng, noise * sqrt(3));
-		part_done += CAPACITY * speed * fmin(level / KNEE, 1) * LOOK_NS / NSEC_PER_SEC;
+		part = bends ? level / (level + bends) : fmin(level / KNEE, 1);
+		did += part * LOOK_NS / (double)ns;
+		part_done += capacity * speed * part * LOOK_NS / NSEC_PER_SEC;
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
 		look.done[FL_KNEE_READS] = (u64)part_done * ONE;
 		part_done -= (u64)part_done;
-		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
+		fl_knee_look(&k, &look, 0, late, 1, 4 * ONE);
 		sum += level;
 	}
 	return sum / ((double)ns / LOOK_NS);
@@ -103,7 +113,7 @@ static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 	without(KNEE, whole);
 	CHECK(fl_knee_can_judge(&k), "it is known");
 	for (at = 0; !k.in_vain && at < NSEC_PER_SEC; at += LOOK_NS)
-		fl_knee_look(&k, &look, 0, 1, 4 * ONE);
+		fl_knee_look(&k, &look, 0, 0, 1, 4 * ONE);
 	CHECK(at < 30 * NSEC_PER_MSEC, "%lu ms", (unsigned long)(at / NSEC_PER_MSEC));
 	CHECK(fl_knee_was_in_vain(&k), "it is told");
 	CHECK(!fl_knee_was_in_vain(&k) && !fl_knee_can_judge(&k), "once, and it is learned anew");
@@ -124,7 +134,42 @@ static void test_no_budget_of_a_drive_that_is_full_is_in_vain(void)
 		}
 }
 
+/* However the curve bends; and when the drive has become slower by itself, or fast again. */
+static void test_who_is_late_takes_about_a_tenth_of_the_total(void)
+{
+	static const double curves[] = { 0, 4, KNEE / 4, KNEE }, speeds[] = { 1, 0.4, 1 };
+	unsigned int i, j, seed;
+
+	for (i = 0; i < ARRAY_SIZE(curves); i++) {
+		double kept[ARRAY_SIZE(speeds)] = {};
+
+		for (seed = 1; seed <= SEEDS; seed++) {
+			double usual, most;
+
+			begin(4 * KNEE, seed);
+			bends = curves[i];
+			mean_level_over(10 * NSEC_PER_SEC, 0.05);
+			usual = mean_level_over(10 * NSEC_PER_SEC, 0.05);
+			most = did;
+			late = 1;
+			for (j = 0; j < ARRAY_SIZE(speeds); j++) {
+				double level;
+
+				capacity = CAPACITY * speeds[j];
+				mean_level_over(5 * NSEC_PER_SEC, 0.05);
+				level = mean_level_over(15 * NSEC_PER_SEC, 0.05);
+				kept[j] += did / most / SEEDS;
+				CHECK(speeds[j] < 1 || level < (bends ? 0.9 : 1.1) * usual, "curve %g, seed %u: %g in it, not %g",
+				      curves[i], seed, level, usual);
+			}
+		}
+		for (j = 0; j < ARRAY_SIZE(speeds); j++)
+			CHECK(kept[j] > 0.8, "curve %g, at %g: %g", curves[i], speeds[j], kept[j]);
+	}
+}
+
 static const struct test tests[] = {
+	{ "who is late takes about a tenth of the total", test_who_is_late_takes_about_a_tenth_of_the_total },
 	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
 	{ "where it is holding back that costs, nobody is held back",
