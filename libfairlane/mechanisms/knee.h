@@ -47,8 +47,8 @@
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
  * little below that, and rises slowly, since who was that may have gone.
  *
- * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does nine
- * tenths of the most that it can. No slope says that: where the knee is sharp, 5/16 is at nearly all of it, and where
+ * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does seven
+ * eighths of the most that it can. No slope says that: where the knee is sharp, 5/16 is at nearly all of it, and where
  * the curve bends slowly, at two thirds. The most is what it did in the search that began while nobody waited, or
  * whatever was more since. Where it does less than that, and more in it is of no use, the most is less by now.
  *
@@ -63,7 +63,7 @@
 #define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
 #define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
 #define FL_KNEE_ENOUGH_PRESSED (5 * FL_KNEE_ONE / 16)
-#define FL_KNEE_LOSS 10 /* who is late may take one in so many of the most */
+#define FL_KNEE_LOSS 8 /* who is late may take one in so many of the most */
 #define FL_KNEE_LESS 16 /* by one in so many the most is less, step by step */
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)

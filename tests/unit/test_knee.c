@@ -135,7 +135,7 @@ static void test_no_budget_of_a_drive_that_is_full_is_in_vain(void)
 }
 
 /* However the curve bends; and when the drive has become slower by itself, or fast again. */
-static void test_who_is_late_takes_about_a_tenth_of_the_total(void)
+static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
 {
 	static const double curves[] = { 0, 4, KNEE / 4, KNEE }, speeds[] = { 1, 0.4, 1 };
 	unsigned int i, j, seed;
@@ -169,7 +169,7 @@ static void test_who_is_late_takes_about_a_tenth_of_the_total(void)
 }
 
 static const struct test tests[] = {
-	{ "who is late takes about a tenth of the total", test_who_is_late_takes_about_a_tenth_of_the_total },
+	{ "who is late takes about an eighth of the total", test_who_is_late_takes_about_an_eighth_of_the_total },
 	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
 	{ "where it is holding back that costs, nobody is held back",
