@@ -217,12 +217,10 @@ class IoCostQos(IoCost):
 
     needs = ("io_cost", "io_cost_targets")
     settles = True
+    priorities = ByWeight.priorities
 
     def tuned(self, found: io_cost.Tuned, tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
         return found.by_qos(tuning.least_vrate)
-
-    def priorities(self, first: str) -> list[Priority]:
-        return ByWeight.priorities(self, first)
 
     def published_priorities(self, _first: str) -> list[Priority]:
         pairs = product((95, 75, 50, 25, 10), (1, 25, 100, 1000, 2000, 5000, 10000))
