@@ -177,7 +177,7 @@ def _bench(command: Add) -> None:
     sub.add_argument("--on", default="vm", metavar="vm[:PROFILE]|host:DEV|sim[:PROFILE]", help=BENCH_ON)
     sub.add_argument("--quick", action="store_true", help="minutes, and not the paper's size")
     sub.add_argument("--prices", metavar="FILE", help=BENCH_PRICES)
-    sub.add_argument("--unit", metavar="ID", help="run that one alone, and what it is set from or judged by")
+    sub.add_argument("--unit", metavar="ID", help="run that one alone, with its `none` and its tenant alone")
     sub.add_argument("--cluster", metavar="ADDRESS", help=f"with --on sim: {CLUSTER}")
     sub.add_argument("--out", type=_path, default=Path("out/bench"), metavar="DIR", help="default: %(default)s")
     sub.add_argument("--json", action="store_true", help="print the verdict as JSON")

@@ -28,7 +28,8 @@ def main(args: argparse.Namespace) -> int:
     what = bench.prepare(parts, names, backend, args.quick, args.out, _prices(args, backend, names), args.unit)
     told = terminal.console(stderr=True)
     todo = len(what.todo)
-    done = f"{len(what.units) - todo} of {len(what.units)} units are done; " if todo < len(what.units) else ""
+    asked = len(what.asked)
+    done = f"{asked - todo} of {asked} units are done; " if todo < asked else ""
     if todo:
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
         if not carried_on("isol-bench", args.out, partial(bench.run, what)):

@@ -64,16 +64,18 @@ class Bench:
     backend: Backend
     units: list[Unit]
     store: Store
-    only: Unit | None = None  # is to be run, and what it is set from or judged by
+    only: Unit | None = None  # is to be run
+
+    @property
+    def asked(self) -> list[Unit]:
+        """All, or the one that is to be run, with its `none` and its tenant alone."""
+        wanted = self.only and (self.only.id, self.only.baseline, self.only.alone)
+        return [unit for unit in self.units if unit.id in wanted] if wanted else self.units
 
     @cached_property
     def todo(self) -> list[Unit]:
         """What had not run when this was first asked."""
-        asked = self.units
-        if self.only:
-            wanted = (self.only.id, self.only.baseline, self.only.alone)
-            asked = [unit for unit in asked if unit.id in wanted]
-        return [unit for unit in asked if not self.store.ran(unit)]
+        return [unit for unit in self.asked if not self.store.ran(unit)]
 
     @property
     def command(self) -> str:
@@ -235,7 +237,9 @@ def run(bench: Bench, progress: Callable[[Progress], None]) -> None:
     except FairlaneError as error:
         if bench.backend.repeatable:  # which goes on with the others, and says how to run each that failed alone
             raise
-        unit = next(iter(told.left))
+        unit = next(iter(told.left), None)
+        if unit is None:
+            raise
         raise FairlaneError(
             f"{error}; what is done is kept. The same command goes on with this unit; with --unit {unit} it runs this"
             " one alone"
@@ -263,7 +267,7 @@ class _Told:
     """What is said of the progress: which of all units is being run, and when it will be over."""
 
     def __init__(self, bench: Bench, progress: Callable[[Progress], None]) -> None:
-        self.total = len(bench.units)
+        self.total = len(bench.asked)
         self.left = {unit.id: bench.backend.job_s(job(bench, unit)) for unit in bench.todo}
         self.asked = len(self.left)
         self.progress = progress

@@ -14,8 +14,7 @@ from fairlane.experiment.figures import jain
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import limit
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, CRITICAL, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
-from fairlane.linux.knob import BY_WEIGHT
-from fairlane.linux.knobs import HEAVY
+from fairlane.linux.knobs import CLASSES, HEAVY
 
 TAIL_NOISE = 1.15  # where none's own P99 differs by more from repeat to repeat, no knob's says anything
 MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
@@ -155,8 +154,7 @@ class Evidence:
     def points(self, knob: str, experiment: str) -> list[Tradeoff]:
         found = []
         for unit, run in self.of("d3", knob, experiment):
-            asked = unit.tuning != BY_WEIGHT or len({t.weight for t in unit.scenario.tenants}) > 1
-            found += self._point(experiment, unit.setting, run, asked)
+            found += self._point(experiment, unit.setting, run, _asks(unit))
         return found
 
     def limit_points(self, experiment: str) -> list[Tradeoff]:
@@ -274,6 +272,16 @@ def _moved(run: Run, start: float, stop: float) -> float | None:
     parts = [tenant.moved(start, stop) for tenant in run.tenants]
     known = [part for part in parts if part is not None]
     return float(sum(known)) if len(known) == len(parts) else None
+
+
+def _asks(unit: Unit) -> bool:
+    """Whether the unit's setting asks for priority."""
+    if unit.tuning.classes:
+        own, others = map(CLASSES.index, unit.tuning.classes)
+        return own > others
+    weights = [tenant.weight for tenant in unit.scenario.tenants if tenant.name != PRIO]
+    prio = next(tenant.weight for tenant in unit.scenario.tenants if tenant.name == PRIO)
+    return unit.tuning.first is not None or prio > max(weights)
 
 
 def _rate(tenant: Tenant, start: float, stop: float, alone: Run) -> float | None:

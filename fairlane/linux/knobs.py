@@ -21,7 +21,7 @@ from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning, targe
 from fairlane.proc import shielded
 
 BFQ_WEIGHT_MAX = 1000
-CLASS_FIRST, CLASS_MIDDLE, CLASS_LAST = "none-to-rt", "restrict-to-be", "idle"  # in io.prio.class
+CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "none-to-rt"  # in io.prio.class
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
@@ -127,8 +127,7 @@ class IoPrioClass(MqDeadline):
         return self._pairs(first, ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST)))
 
     def published_priorities(self, first: str) -> list[Priority]:
-        classes = (CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST)
-        return self._pairs(first, product(classes, classes))
+        return self._pairs(first, product(CLASSES, CLASSES))
 
     def _pairs(self, first: str, pairs: Iterable[tuple[str, str]]) -> list[Priority]:
         return [Priority(" over ".join(pair), tuning=Tuning(first=first, classes=pair)) for pair in pairs]

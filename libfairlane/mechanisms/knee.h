@@ -49,8 +49,9 @@
  *
  * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does seven
  * eighths of the most that it can. No slope says that: where the knee is sharp, 5/16 is at nearly all of it, and where
- * the curve bends slowly, at two thirds. The most is what it did in the search that began while nobody waited, or
- * whatever was more since. Where it does less than that, and more in it is of no use, the most is less by now.
+ * the curve bends slowly, at two thirds. The most is what it did in the last search that nobody pressed for, from the
+ * ceiling, if there is one; or whatever was more since. Where it does less, and more in it is of no use, the most
+ * becomes less.
  *
  * The caller's lock protects it.
  */

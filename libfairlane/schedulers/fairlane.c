@@ -49,7 +49,7 @@
  *		it would get its due: the knee's ceiling
  *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: they press
  *
- * Both have a limit, the knee's: nobody starves the others. And a target gives no share: who is ahead waits.
+ * Both have a limit, the knee's: so nobody starves the others. And a target gives no share: who is ahead waits.
  *
  * Ticks look at all that, the sooner the more is sent. In a flood (flood.h) the budget holds though nobody is behind
  * yet: a burst of thousands of large requests. dev->lock is taken by ticks, and where somebody waits.
@@ -85,7 +85,7 @@
 #define FA_FADES_NS (NSEC_PER_SEC / 16) /* what was in the drive counts for so long */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
-/* Pressing: for each request in time, and 99 times that for a late one; for who is behind, and how it eases, per tick. */
+/* Pressing: for one in time, 99 times that for a late one; behind, per tick; easing, per tick, and of late as is sent. */
 #define FA_PRESS_TIMELY 32
 #define FA_PRESS_MAX (8 * 99 * FA_PRESS_TIMELY)
 #define FA_PRESS_BEHIND (FA_PRESS_MAX / 4)

@@ -128,6 +128,16 @@ def test_the_full_size_asks_all_that_the_paper_does_and_quick_stays_quick() -> N
     }, "as many as the authors"
 
 
+def test_a_setting_asks_for_priority_if_the_first_tenant_is_to_have_more_than_the_others() -> None:
+    full = [unit for unit in units(quick=False) if unit.part == "d3" and unit.experiment == "latency"]
+    asks = {(unit.knob, unit.setting): suite_figures._asks(unit) for unit in full if unit.repeat == 0}
+    assert not asks["io.cost-qos", "weight 25, from 75 %"] and not asks["io.cost-qos", "weight 100, from 75 %"]
+    assert asks["io.cost-qos", "weight 1000, from 95 %"]
+    classes = [setting for (knob, setting), does in asks.items() if knob == "io.prio.class" and does]
+    assert classes == ["restrict-to-be over idle", "none-to-rt over idle", "none-to-rt over restrict-to-be"]
+    assert not asks["none", "as it is"] and asks["io.max", "others at 97%"] and not asks["fairlane", "weight 100"]
+
+
 def test_a_mix_of_reads_and_writes_is_priced_by_that_mix() -> None:
     found = units(quick=False)
     for unit in (unit for unit in found if unit.part == "d2" and unit.experiment.startswith("mixed")):
