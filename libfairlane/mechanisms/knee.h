@@ -314,10 +314,16 @@ static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 	return true;
 }
 
+/* So much is enough of the most, for who is late. */
+static inline u64 __fl_knee_enough_done(const struct fl_knee *k)
+{
+	return k->most - div_u64(k->most, FL_KNEE_LOSS);
+}
+
 /* Does the drive do enough of the most at the lower level, over these pairs? */
 static inline bool __fl_knee_does(const struct fl_knee *k)
 {
-	return k->low >= (u64)k->n * (k->most - div_u64(k->most, FL_KNEE_LOSS));
+	return k->low >= (u64)k->n * __fl_knee_enough_done(k);
 }
 
 /*
@@ -327,7 +333,7 @@ static inline bool __fl_knee_does(const struct fl_knee *k)
 static inline s64 __fl_knee_between(const struct fl_knee *k, s64 slope, s64 least, bool does)
 {
 	s64 low = k->rate[0][FL_KNEE_REQUESTS_DONE], high = k->rate[1][FL_KNEE_REQUESTS_DONE];
-	s64 enough = k->most - div_u64(k->most, FL_KNEE_LOSS);
+	s64 enough = __fl_knee_enough_done(k);
 
 	if (k->timely == FL_KNEE_ENOUGH || k->fair > FL_KNEE_ENOUGH || does || high <= low)
 		return div64_s64(clamp_t(s64, slope - least, -least, least) * FL_KNEE_ONE, least);

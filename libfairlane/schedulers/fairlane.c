@@ -535,6 +535,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	begins = begins && (late || behind.fits);
 	fa->behind = clamp_t(s64, fa->behind + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE), 0, FA_PRESS_MAX);
 	fa->late += FA_PRESS_TIMELY * (99 * (s64)late - (u32)judged) - clamp_t(s64, sent, 1, FA_PRESS_EASE);
+	fa->late = clamp_t(s64, fa->late, 0, FA_PRESS_MAX);
 	if (fa->tight && fa->knee.searching) {
 		if (fl_knee_lower(&fa->knee, behind.fits, least, behind.wait))
 			fa->since_ns = fa->tick_ns + 1;
@@ -555,7 +556,6 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 		fa->again_ns = min_t(u64, 4 * fa->again_ns, FA_AGAIN_MAX_NS);
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	}
-	fa->late = clamp_t(s64, fa->late, 0, FA_PRESS_MAX);
 	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
 	if (full && several && !fa->tight && !begins) {
 		fl_knee_resume(&fa->knee, now->cost);

@@ -689,7 +689,7 @@ def test_a_unit_that_fails_is_named_and_what_is_done_is_kept(
     assert [what.store.done(unit) for unit in what.units[:5]] == [True, True, True, False, False]
 
 
-def test_one_unit_runs_alone_with_what_it_is_set_from_and_judged_by(
+def test_one_unit_runs_alone_with_its_none_and_its_tenant_alone(
     tmp_path: Path, seen: list[Job], identity: object
 ) -> None:
     every = on_host(tmp_path, "d3", "io.latency").units
