@@ -61,4 +61,12 @@ static inline void fl_heap_remove(struct fl_heap *heap, struct fl_heap_entry *en
 	entry->in = false;
 }
 
+/* Put @entry, which is in @heap or in none, to where @key belongs. */
+static inline void fl_heap_put(struct fl_heap *heap, struct fl_heap_entry *entry, u64 key)
+{
+	fl_heap_remove(heap, entry);
+	entry->key = key;
+	fl_heap_add(heap, entry);
+}
+
 #endif

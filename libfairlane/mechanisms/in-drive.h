@@ -67,6 +67,12 @@ static inline u64 fl_in_drive_cost(enum fl_op op, u64 cost, bool more)
 	return likely(op != FL_DISCARD) ? cost : more ? 0 : FL_COST_ONE;
 }
 
+/* The same, of @a. */
+static inline u64 fl_in_drive_counts(const struct fl_admission *a)
+{
+	return fl_in_drive_cost(a->op, a->cost, a->more);
+}
+
 /* @cost was let go. Returns when, for fl_waking_sent(); not 0. */
 static inline u64 fl_waking_let_go(struct fl_waking *waking, u64 cost)
 {

@@ -58,6 +58,7 @@
 #ifndef FAIRLANE_KNEE_H
 #define FAIRLANE_KNEE_H
 
+#include "pressing.h"
 #include "prices.h"
 
 #define FL_KNEE_ONE 1024 /* slopes, and how far levels are apart, are in these units */
@@ -484,19 +485,25 @@ static inline void __fl_knee_window_over(struct fl_knee *k)
 	k->up = k->random >> 63;
 }
 
+/* Of how much use more has to be, as somebody presses. */
+static inline s64 __fl_knee_pressed(s64 pressing)
+{
+	return FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * pressing, FL_PRESS_MAX);
+}
+
 /*
- * What the drive did since the last look. @behind and @late, 0 .. @press_max: how much somebody presses for less in
- * it, who gets less than its due, or is late. @least: less than that in the drive is never of use.
+ * What the drive did since the last look, and who presses for less in it. @least: less than that in the drive is never
+ * of use.
  */
-static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, s64 behind, s64 late,
-				s64 press_max, s64 least)
+static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *look, const struct fl_pressing *pressing,
+				s64 least)
 {
 	struct fl_knee_look *w = &k->window;
 	s64 done, enough_done;
 	int i;
 
-	k->fair = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * behind, press_max);
-	k->timely = FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * late, press_max);
+	k->fair = __fl_knee_pressed(pressing->behind);
+	k->timely = __fl_knee_pressed(pressing->late);
 	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
 	w->ns += look->ns;
 	w->busy_ns += look->busy_ns;

@@ -20,8 +20,7 @@
  *
  * Siblings in the cgroup tree share what their parent has. Each has a virtual time: the cost (prices.h) of what it and
  * all below it have sent, divided by its weight; charged when it is sent, at each level up to the root. So a tenant
- * gains nothing by sub-cgroups, and what weights say holds from the first request on: no rate and no share has to be
- * computed, or learned.
+ * gains nothing by sub-cgroups, and weights hold from the first request on: no rate and no share has to be learned.
  *
  * The virtual time of a group of siblings is the least among those that want more than they get: that wait, or were let
  * go a moment ago and may be about to come back. For a submitter has to wake up before it sends its next request;
@@ -47,7 +46,7 @@
  *
  *	behind	though all that it wants is in the drive, where others are in its way. behind.h says with how much there
  *		it would get its due: the knee's ceiling
- *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: they press
+ *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: pressing.h
  *
  * Both have a limit, the knee's: so nobody starves the others. And a target gives no share: who is ahead waits.
  *
@@ -60,6 +59,7 @@
 #include "../mechanisms/heap.h"
 #include "../mechanisms/in-drive.h"
 #include "../mechanisms/knee.h"
+#include "../mechanisms/pressing.h"
 
 #define FA_TICK_NS FL_BEHIND_TICK_NS
 #define FA_TICK_TIGHT_NS NSEC_PER_MSEC
@@ -85,11 +85,6 @@
 #define FA_FADES_NS (NSEC_PER_SEC / 16) /* what was in the drive counts for so long */
 #define FA_AGAIN_MIN_NS (NSEC_PER_SEC / 16)
 #define FA_AGAIN_MAX_NS (16ull * NSEC_PER_SEC)
-/* Pressing: for one in time, 99 times that for a late one; behind, per tick; easing, per tick, and of late as is sent. */
-#define FA_PRESS_TIMELY 32
-#define FA_PRESS_MAX (8 * 99 * FA_PRESS_TIMELY)
-#define FA_PRESS_BEHIND (FA_PRESS_MAX / 4)
-#define FA_PRESS_EASE (FA_PRESS_MAX / 64)
 
 /* Siblings: the flows below one, and its own requests. Under dev->lock but for vt. */
 struct fa_group {
@@ -151,7 +146,8 @@ struct fa_dev {
 	struct fl_flood flood;
 	struct fl_waking waking;
 	s64 owed; /* cost of the root's that are done: others may go for it without room */
-	s64 behind, late, filled; /* who presses, 0 .. FA_PRESS_MAX; cost that was in the drive of late */
+	struct fl_pressing pressing;
+	s64 filled; /* cost that was in the drive of late */
 	u64 since_ns; /* who is behind since then counts */
 	struct fl_in_drive_sums last; /* of the last tick */
 	struct fl_progress all; /* of all, since ever */
@@ -184,6 +180,12 @@ static u32 fa_weight(const struct fa_node *node)
 	const struct fa_flow *owner = fa_owner(node->among);
 
 	return node == &owner->own ? FL_WEIGHT_DEFAULT : READ_ONCE(container_of(node, struct fa_flow, below)->flow.weight);
+}
+
+/* How far @node is ahead of its siblings; below 0: behind. */
+static s64 fa_ahead(const struct fa_node *node)
+{
+	return atomic64_read(&node->vt) - atomic64_read(&node->among->vt);
 }
 
 /* How far one of @group may be ahead; behind, FA_LEAD times as far. */
@@ -279,14 +281,6 @@ static void fa_give_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 
 /* ---- Those that wait; under dev->lock --------------------------------- */
 
-/* To where its virtual time is now, in @heap, one of its group's. */
-static void fa_put(struct fl_heap *heap, struct fl_heap_entry *entry, const struct fa_node *node)
-{
-	fl_heap_remove(heap, entry);
-	entry->key = atomic64_read(&node->vt);
-	fl_heap_add(heap, entry);
-}
-
 /* The one furthest behind of @group that waits, or is @late; or nearly, if too many virtual times have moved on. */
 static struct fa_node *fa_first_of(struct fa_dev *fa, struct fa_group *group, bool late)
 {
@@ -302,7 +296,7 @@ static struct fa_node *fa_first_of(struct fa_dev *fa, struct fa_group *group, bo
 		else if (i == FA_BATCH || entry->key == (u64)atomic64_read(&node->vt))
 			return node;
 		else
-			fa_put(heap, entry, node);
+			fl_heap_put(heap, entry, atomic64_read(&node->vt));
 	}
 	return NULL;
 }
@@ -331,7 +325,7 @@ static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
 		node = fa_first(fa, &f->group);
 		if (!node)
 			return NULL;
-		*ahead = *ahead || atomic64_read(&node->vt) - atomic64_read(&f->group.vt) > fa_lead(fa, &f->group);
+		*ahead = *ahead || fa_ahead(node) > fa_lead(fa, &f->group);
 		if (node == &f->own)
 			return f;
 		f = container_of(node, struct fa_flow, below);
@@ -347,7 +341,7 @@ static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
 		fa->moment_ns += (2 * took_ns - (s64)fa->moment_ns) / 16;
 	for (; node && !node->waiting.in; node = fa_above(node)) {
 		fl_heap_remove(&node->among->late, &node->late);
-		fa_put(&node->among->waiting, &node->waiting, node);
+		fl_heap_put(&node->among->waiting, &node->waiting, atomic64_read(&node->vt));
 	}
 }
 
@@ -363,12 +357,6 @@ static void fa_is_not_late(struct fa_dev *fa, struct fa_node *node)
 	}
 }
 
-/* What @a counts for in the drive. */
-static u64 fa_counts(const struct fl_admission *a)
-{
-	return fl_in_drive_cost(a->op, a->cost, a->more);
-}
-
 /* A request of @f was let go. Those on its way of whom no other waits may be about to come back. */
 static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 {
@@ -378,7 +366,7 @@ static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 	for (node = &f->own; node && !more; node = fa_above(node)) {
 		fl_heap_remove(&node->among->waiting, &node->waiting);
 		node->went_ns = fa->now_ns;
-		fa_put(&node->among->late, &node->late, node);
+		fl_heap_put(&node->among->late, &node->late, atomic64_read(&node->vt));
 		more = node->among->waiting.first;
 	}
 }
@@ -391,7 +379,7 @@ static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
 	list_del_init(&a->node);
 	f->behind.waiting--;
 	atomic_dec(&fa->nr_waiting);
-	a->let_go = fl_waking_let_go(&fa->waking, fa_counts(a));
+	a->let_go = fl_waking_let_go(&fa->waking, fl_in_drive_counts(a));
 	fl_admitted(a);
 }
 
@@ -435,7 +423,7 @@ static bool fa_release(struct fa_dev *fa)
 			return false;
 		f = fa_next(fa, &ahead);
 		cost = fa_head(f)->cost;
-		counts = fa_counts(fa_head(f));
+		counts = fl_in_drive_counts(fa_head(f));
 		if (fa->tight && room <= 0 && fa->owed < min_t(s64, counts, fa->limit))
 			return false;
 		if (fa->tight && ahead && !fa_spare(fa, room, cost))
@@ -463,14 +451,14 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	if (!list_empty(&f->waiting))
 		return false;
 	for (node = &f->own; node; node = fa_above(node)) {
-		s64 lag = atomic64_read(&node->among->vt) - atomic64_read(&node->vt), lead;
+		s64 by = fa_ahead(node), lead;
 
 		if (!fa_wanted(node->among)) /* nobody to be ahead of, or behind */
 			continue;
 		lead = fa_lead(fa, node->among);
 		wanted = true;
-		behind = behind && 2 * lag > lead;
-		ahead = ahead || -lag > lead;
+		behind = behind && -2 * by > lead;
+		ahead = ahead || by > lead;
 	}
 	if (wanted && behind && (room > -READ_ONCE(fa->limit) / FA_LEAD || fl_flow_target_ns(&f->flow)))
 		return true;
@@ -519,8 +507,8 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	struct fl_behind_all behind = {};
 	bool waited = fa->tight && fa->limited != fa->last_limited;
 	bool flooded = now->requests > FA_LEAST && fl_in_drive_cheap(now) > fl_flood_limit(&fa->flood);
-	u64 judged = now->judged - fa->last.judged, late = judged >> 32, least = 2 * FA_LEAST * now->mean;
-	u64 sent = fl_counted_requests(now->sent - fa->last.sent);
+	u64 judged = now->judged - fa->last.judged, least = 2 * FA_LEAST * now->mean;
+	u32 timely = judged, late = judged >> 32;
 	s64 level = fa->tight ? fa->limit : min_t(s64, fa->filled, max_t(s64, now->cost, FA_FIRST * now->mean));
 
 	if (memcmp(now->done, fa->last.done, sizeof(now->done)) || !fa->last.requests)
@@ -533,17 +521,15 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 		behind = fl_somebody_is_behind(&fa->dev, offsetof(struct fa_flow, behind), fa->all, level,
 					       fa->since_ns, fa->tick_ns, fa->tight);
 	begins = begins && (late || behind.fits);
-	fa->behind = clamp_t(s64, fa->behind + (behind.fits ? FA_PRESS_BEHIND : -FA_PRESS_EASE), 0, FA_PRESS_MAX);
-	fa->late += FA_PRESS_TIMELY * (99 * (s64)late - (u32)judged) - clamp_t(s64, sent, 1, FA_PRESS_EASE);
-	fa->late = clamp_t(s64, fa->late, 0, FA_PRESS_MAX);
+	fl_press(&fa->pressing, behind.fits, timely, late, fl_counted_requests(now->sent - fa->last.sent));
 	if (fa->tight && fa->knee.searching) {
 		if (fl_knee_lower(&fa->knee, behind.fits, least, behind.wait))
 			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
-		if (waited && fa->behind <= 0 && fa->late <= 0 && again)
+		if (waited && fl_nobody_presses(&fa->pressing) && again)
 			fa->again_ns = FA_AGAIN_MIN_NS; /* it is of use, and enough */
-		begins = max_t(s64, fa->behind, fa->late) >= FA_PRESS_MAX && again;
+		begins = fl_presses_most(&fa->pressing) && again;
 	} else if (begins) {
 		fl_knee_guess(&fa->knee, behind.fits, least, level);
 		fa->full_ns = fa->tick_ns;
@@ -579,10 +565,10 @@ static void fa_follow(struct fa_dev *fa, const struct fl_in_drive_sums *now, u64
 		fl_knee_without(&fa->knee, &look, now->cost);
 		return;
 	}
-	fl_knee_look(&fa->knee, &look, fa->behind, fa->late, FA_PRESS_MAX,
+	fl_knee_look(&fa->knee, &look, &fa->pressing,
 		     clamp_t(s64, FA_LEAST * now->mean, 1, FA_FIRST * FL_COST_ONE));
 	if (fa->knee.searching && !fa->knee.window.ns && !fa->knee.settled) /* what another level did is over */
-		fa->behind = 0, fa->late = 0, fa->since_ns = fa->tick_ns + ns + 1;
+		fa->pressing = (struct fl_pressing){}, fa->since_ns = fa->tick_ns + ns + 1;
 }
 
 static void fa_look(struct fa_dev *fa)
@@ -647,7 +633,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	struct fa_dev *fa = to_fa_dev(queue->hwq->dev);
 	struct fa_flow *f = to_fa_flow(queue->flow);
 	struct fa_hwq *hwq = to_fa_hwq(queue->hwq);
-	u64 counts = fa_counts(a);
+	u64 counts = fl_in_drive_counts(a);
 
 	if (unlikely(counts != a->cost))
 		atomic64_add(a->cost - counts, &fa->discards);
@@ -670,7 +656,7 @@ static bool fa_sent(struct fl_admission *a)
 {
 	struct fa_dev *fa = to_fa_dev(a->queue->hwq->dev);
 	struct fa_flow *f = to_fa_flow(a->queue->flow);
-	u64 counts = fa_counts(a);
+	u64 counts = fl_in_drive_counts(a);
 	unsigned long flags;
 	bool late, goes;
 

@@ -17,7 +17,7 @@ static u64 rng;
 static double part_done, speed; /* of what the drive does now: noise */
 static double capacity; /* requests per second */
 static double bends; /* 0: the curve does, at once; else slowly, and half of it is done with so many in the drive */
-static s64 late; /* 0 or 1 */
+static struct fl_pressing pressing;
 static double did; /* of the capacity, over the last time */
 
 static void begin(s64 requests, u64 seed)
@@ -28,7 +28,7 @@ static void begin(s64 requests, u64 seed)
 	speed = 1;
 	capacity = CAPACITY;
 	bends = 0;
-	late = 0;
+	pressing = (struct fl_pressing){};
 	fl_knee_unknown(&k);
 	fl_knee_search(&k, requests * ONE, 0, 0);
 }
@@ -52,7 +52,7 @@ static double mean_level_over(u64 ns, double noise)
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
 		look.done[FL_KNEE_READS] = (u64)part_done * ONE;
 		part_done -= (u64)part_done;
-		fl_knee_look(&k, &look, 0, late, 1, 4 * ONE);
+		fl_knee_look(&k, &look, &pressing, 4 * ONE);
 		sum += level;
 	}
 	return sum / ((double)ns / LOOK_NS);
@@ -113,7 +113,7 @@ static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 	without(KNEE, whole);
 	CHECK(fl_knee_can_judge(&k), "it is known");
 	for (at = 0; !k.in_vain && at < NSEC_PER_SEC; at += LOOK_NS)
-		fl_knee_look(&k, &look, 0, 0, 1, 4 * ONE);
+		fl_knee_look(&k, &look, &pressing, 4 * ONE);
 	CHECK(at < 30 * NSEC_PER_MSEC, "%lu ms", (unsigned long)(at / NSEC_PER_MSEC));
 	CHECK(fl_knee_was_in_vain(&k), "it is told");
 	CHECK(!fl_knee_was_in_vain(&k) && !fl_knee_can_judge(&k), "once, and it is learned anew");
@@ -151,7 +151,7 @@ static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
 			mean_level_over(10 * NSEC_PER_SEC, 0.05);
 			usual = mean_level_over(10 * NSEC_PER_SEC, 0.05);
 			most = did;
-			late = 1;
+			pressing.late = FL_PRESS_MAX;
 			for (j = 0; j < ARRAY_SIZE(speeds); j++) {
 				double level;
 
