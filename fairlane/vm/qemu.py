@@ -181,6 +181,9 @@ def _command(
         "log_buf_len=4M",
     ]  # on a serial line the chatter costs seconds; what kills a kernel is shown
     if accelerator == "tcg":
+        # QEMU 7.2 computes the flags of cmpxchg16b, which Linux's allocator uses, from stale state: an interrupt then
+        # saves an operand's bits as flags, and the return from it is a double fault. Without it Linux does as well.
+        qemu_opts = [*qemu_opts, "-cpu", "max,-cx16"]
         # Left alone, the kernel distrusts TCG's TSC and reads the HPET, at half as much again per I/O. TCG derives the
         # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
         command.append("--disable-kvm")
