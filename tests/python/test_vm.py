@@ -69,7 +69,7 @@ def test_no_cpu_that_is_emulated_has_the_instruction_that_qemu_gets_wrong(
     fake_vm: Path, accelerator: str, offered: bool
 ) -> None:
     # Found as "Oops: double fault" in kmem_cache_alloc(), one boot in hundreds, with a pointer's low half as EFLAGS.
-    script(fake_vm, f"echo '{UP}'; echo \"$@\"; echo '{{\"status\": 0, \"bad_dmesg\": []}}' > {fake_vm}/{STATUS}")
+    script(fake_vm, f'echo \'{UP}\'; echo "$@"; echo \'{{"status": 0, "bad_dmesg": []}}\' > {fake_vm}/{STATUS}')
     said: list[str] = []
     qemu.run(["x"], KERNEL, fake_vm, timeout_s=30, accelerator=accelerator, on_line=said.append)
     assert ("--qemu-opts -cpu max,-cx16" not in said[0]) == offered
