@@ -43,15 +43,15 @@
  *   three quarters of that, of each kind (else the load is another one), it is in vain, and the caller lets go. That
  *   is asked in the search that begins while nobody waits: by and by the drive becomes slower or faster by itself.
  *
- * "Enough" is a slope of 1/16. Somebody may press for less in the drive; then it is up to 5/16. So it is
+ * "Enough" is a slope of 1/16. Somebody may press for less in the drive. Who is behind may do so up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
  * little below that, and rises slowly, since who was that may have gone.
  *
- * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does seven
- * eighths of the most that it can. No slope says that: where the knee is sharp, 5/16 is at nearly all of it, and where
- * the curve bends slowly, at two thirds. The most is what it did in the last search that nobody pressed for, from the
- * ceiling, if there is one; or whatever was more since. Where it does less, and more in it is of no use, the most
- * becomes less.
+ * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does all but
+ * so many percent of the most that it can (loss), up to a slope of a fortieth for each. No slope alone says what that
+ * costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve bends slowly, at two thirds. The most
+ * is what it did in the last search that nobody pressed for, from the ceiling, if there is one; or whatever was more
+ * since. Where it does less, and more in it is of no use, the most becomes less.
  *
  * The caller's lock protects it.
  */
@@ -65,7 +65,7 @@
 #define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
 #define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
 #define FL_KNEE_ENOUGH_PRESSED (5 * FL_KNEE_ONE / 16)
-#define FL_KNEE_LOSS 8 /* who is late may take one in so many of the most */
+#define FL_KNEE_ENOUGH_LATE (FL_KNEE_ONE / 40) /* for each percent of the most */
 #define FL_KNEE_LESS 16 /* by one in so many the most is less, step by step */
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
@@ -105,6 +105,7 @@ struct fl_knee {
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	s64 rises; /* a part of what it is to rise by */
 	s64 fair, timely; /* of how much use more has to be, as who is behind, or late, presses */
+	u32 loss; /* percent of the most that who is late may take; the caller's */
 	u64 most; /* that it does; requests per second */
 	bool guess; /* it is from before anybody was kept waiting */
 	s64 before; /* what was in the drive when a search began: its first window lasts until that is done */
@@ -234,13 +235,13 @@ static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 least, s64 lev
 }
 
 /*
- * The same in a search. One that began without knowing begins again at the ceiling. True if it does.
+ * The same in a search. One that began without knowing begins again at the ceiling. True if it does. @level: then
+ * somebody was behind; since then it may have grown.
  * @all_wait: all are kept waiting, so it would be no help to anybody; a guess was wrong, and too little is
  * in the drive to search from.
  */
-static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, s64 least, bool all_wait)
+static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, s64 least, s64 level, bool all_wait)
 {
-	s64 level = fl_knee_level(k);
 	bool known = level > k->ceiling;
 
 	if (all_wait && k->guess) {
@@ -318,7 +319,7 @@ static inline bool __fl_knee_in_vain(const struct fl_knee *k)
 /* So much is enough of the most, for who is late. */
 static inline u64 __fl_knee_enough_done(const struct fl_knee *k)
 {
-	return k->most - div_u64(k->most, FL_KNEE_LOSS);
+	return mul_u64_u64_div_u64(k->most, 100 - k->loss, 100);
 }
 
 /* Does the drive do enough of the most at the lower level, over these pairs? */
@@ -485,10 +486,10 @@ static inline void __fl_knee_window_over(struct fl_knee *k)
 	k->up = k->random >> 63;
 }
 
-/* Of how much use more has to be, as somebody presses. */
-static inline s64 __fl_knee_pressed(s64 pressing)
+/* Of how much use more has to be, as somebody presses; @most: if it cannot press more. */
+static inline s64 __fl_knee_pressed(s64 pressing, s64 most)
 {
-	return FL_KNEE_ENOUGH + div64_s64((FL_KNEE_ENOUGH_PRESSED - FL_KNEE_ENOUGH) * pressing, FL_PRESS_MAX);
+	return FL_KNEE_ENOUGH + div64_s64((most - FL_KNEE_ENOUGH) * pressing, FL_PRESS_MAX);
 }
 
 /*
@@ -502,8 +503,8 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	s64 done, enough_done;
 	int i;
 
-	k->fair = __fl_knee_pressed(pressing->behind);
-	k->timely = __fl_knee_pressed(pressing->late);
+	k->fair = __fl_knee_pressed(pressing->behind, FL_KNEE_ENOUGH_PRESSED);
+	k->timely = __fl_knee_pressed(pressing->late, clamp_t(s64, k->loss * FL_KNEE_ENOUGH_LATE, FL_KNEE_ENOUGH, FL_KNEE_ONE));
 	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
 	w->ns += look->ns;
 	w->busy_ns += look->busy_ns;

@@ -152,7 +152,7 @@ struct fa_dev {
 	struct fl_in_drive_sums last; /* of the last tick */
 	struct fl_progress all; /* of all, since ever */
 	u64 begin_ns, again_ns, aged_ns; /* when to search again, how long until then; when flows were aged */
-	u64 budget, middle; /* a tunable, and what is shown of the knee */
+	u64 budget, latency_loss, middle; /* tunables, and what is shown of the knee */
 };
 
 #define to_fa_dev(_dev) container_of(_dev, struct fa_dev, dev)
@@ -523,7 +523,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	begins = begins && (late || behind.fits);
 	fl_press(&fa->pressing, behind.fits, timely, late, fl_counted_requests(now->sent - fa->last.sent));
 	if (fa->tight && fa->knee.searching) {
-		if (fl_knee_lower(&fa->knee, behind.fits, least, behind.wait))
+		if (fl_knee_lower(&fa->knee, behind.fits, least, level, behind.wait))
 			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
@@ -544,7 +544,12 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	}
 	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
 	if (full && several && !fa->tight && !begins) {
-		fl_knee_resume(&fa->knee, now->cost);
+		if ((s64)now->cost > 2 * fl_knee_level(&fa->knee)) { /* far more than when it was found */
+			fl_knee_unknown(&fa->knee);
+			fl_knee_search(&fa->knee, min_t(s64, level, FA_FIRST * now->mean), 0, now->cost);
+		} else {
+			fl_knee_resume(&fa->knee, now->cost);
+		}
 		fl_flood_begins(&fa->flood, now->cost);
 	}
 	return full && several;
@@ -561,6 +566,7 @@ static void fa_follow(struct fa_dev *fa, const struct fl_in_drive_sums *now, u64
 		.limited = fa->limited - fa->last_limited,
 	};
 
+	fa->knee.loss = READ_ONCE(fa->latency_loss);
 	if (!fa->tight) {
 		fl_knee_without(&fa->knee, &look, now->cost);
 		return;
@@ -762,6 +768,8 @@ static void fa_exit_flow(struct fl_flow *flow)
 static const struct fl_var fa_vars[] = {
 	FL_TUNABLE(struct fa_dev, budget, "requests", 0, 1 << 20, 0,
 		   "reference requests in the drive at most; 0: as many as are of use"),
+	FL_TUNABLE(struct fa_dev, latency_loss, "percent", 0, 90, 12,
+		   "of the drive's throughput that latency targets may cost at most"),
 	FL_COUNTER(struct fa_dev, middle, middle, "requests", "reference requests that are of use in the drive"),
 	FL_COUNTER(struct fa_dev, waits, waits, "requests", "that had to wait"),
 	{}

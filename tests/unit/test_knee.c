@@ -28,6 +28,7 @@ static void begin(s64 requests, u64 seed)
 	speed = 1;
 	capacity = CAPACITY;
 	bends = 0;
+	k.loss = 12;
 	pressing = (struct fl_pressing){};
 	fl_knee_unknown(&k);
 	fl_knee_search(&k, requests * ONE, 0, 0);
@@ -135,7 +136,7 @@ static void test_no_budget_of_a_drive_that_is_full_is_in_vain(void)
 }
 
 /* However the curve bends; and when the drive has become slower by itself, or fast again. */
-static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
+static void late_ones_take(u32 percent)
 {
 	static const double curves[] = { 0, 4, KNEE / 4, KNEE }, speeds[] = { 1, 0.4, 1 };
 	unsigned int i, j, seed;
@@ -147,6 +148,7 @@ static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
 			double usual, most;
 
 			begin(4 * KNEE, seed);
+			k.loss = percent;
 			bends = curves[i];
 			mean_level_over(10 * NSEC_PER_SEC, 0.05);
 			usual = mean_level_over(10 * NSEC_PER_SEC, 0.05);
@@ -164,12 +166,27 @@ static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
 			}
 		}
 		for (j = 0; j < ARRAY_SIZE(speeds); j++)
-			CHECK(kept[j] > 0.8, "curve %g, at %g: %g", curves[i], speeds[j], kept[j]);
+			CHECK(kept[j] > (92.0 - percent) / 100, "%u %%, curve %g, at %g: %g", percent, curves[i], speeds[j],
+			      kept[j]);
+		if (bends > 4) /* else a little less does much less, or the least that there may be does more */
+			CHECK(kept[0] < (115.0 - percent) / 100, "%u %%, curve %g: %g", percent, curves[i], kept[0]);
 	}
+}
+
+static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
+{
+	late_ones_take(12);
+}
+
+static void test_who_is_late_may_be_let_take_more(void)
+{
+	late_ones_take(40);
+	late_ones_take(80);
 }
 
 static const struct test tests[] = {
 	{ "who is late takes about an eighth of the total", test_who_is_late_takes_about_an_eighth_of_the_total },
+	{ "who is late may be let take more", test_who_is_late_may_be_let_take_more },
 	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
 	{ "where it is holding back that costs, nobody is held back",
