@@ -37,6 +37,7 @@ LIGHT = 100  # the weight of tenants without priority; HEAVY is that of one with
 BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
 SIM_CORES = 16  # of a simulated host
+SIM_CORES_FOR_ALL = 32  # in d3 and d4, so that none of their tasks shares its core, as none does in the limit's
 CONTROL_PERIODS = 5  # of a knob, before it is measured
 FULL_S = 0.1  # of the drive's own time: by then writes have filled its buffer, and are as slow as they will be
 ALL_PUBLISHED = 0  # settings: as many as the paper's authors tried
@@ -209,7 +210,7 @@ def _scenario(part: str, experiment: str, tenants: Sequence[TenantSpec], how: Sc
         tenants=tuple(tenants),
         seconds=how.seconds,
         warmup=how.warmup,
-        cores=SIM_CORES,
+        cores=SIM_CORES_FOR_ALL if part in ("d3", "d4") else SIM_CORES,
         prices=price_lists.load(drive.name) if drive.name in price_lists.names() else None,
     )
 
@@ -364,7 +365,9 @@ def _prioritised(name: str, setting: Priority, first: Unit, tenants: Sequence[Te
         first,
         knob=name,
         setting=setting.name,
-        scenario=replace(first.scenario, tenants=tuple(tenants)),
+        scenario=replace(
+            first.scenario, tenants=tuple(tenants), tunables={name: dict(setting.tunables)} if setting.tunables else {}
+        ),
         tuning=setting.tuning,
         baseline=None if name == BASELINE else first.id,
     )

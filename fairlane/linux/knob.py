@@ -105,6 +105,7 @@ class Priority:
     name: str
     weight: int | None = None  # of that tenant; None: that of the others
     tuning: Tuning = BY_WEIGHT
+    tunables: Mapping[str, int] = field(default_factory=dict)  # of the scheduler
 
 
 AS_IT_IS = Priority("as it is")

@@ -250,7 +250,7 @@ class Ours(ByWeight):
 
 
 class OursRqQos(Ours):
-    """It knows latency targets: as many times what the first tenant has when it is alone."""
+    """It knows latency targets: here what the first tenant has when it is alone."""
 
     no_elevator = True
     latencies = True
@@ -258,14 +258,15 @@ class OursRqQos(Ours):
     drive_period_s = 0.02  # a search takes a few of these, the longer the dearer what is in the drive
 
     def priorities(self, first: str) -> list[Priority]:
-        by_weight = [Priority(f"weight {weight}", weight) for weight in (LIGHT, HEAVY, HEAVIEST)]
-        return by_weight + [self._target(first, HEAVY, times) for times in (3.0, 1.5, 1.0)]
+        by_weight = [Priority(f"weight {weight}", weight) for weight in (LIGHT, HEAVY)]
+        return by_weight + [self._target(first, HEAVY, loss) for loss in (12, 40, 60, 80)]
 
     def burst(self, first: str, weight: int, _others: float) -> Priority:
-        return self._target(first, weight, 1.0)
+        return self._target(first, weight)
 
-    def _target(self, first: str, weight: int, times: float) -> Priority:
-        return Priority(f"weight {weight}, {times:g} x alone", weight, Tuning(first=first, target_of_alone=times))
+    def _target(self, first: str, weight: int, loss: int = 12) -> Priority:  # 12: as it is by default
+        tuning = Tuning(first=first, target_of_alone=1.0)
+        return Priority(f"weight {weight}, {loss} % for its target", weight, tuning, {"latency_loss": loss})
 
 
 class OursRouting(Ours):

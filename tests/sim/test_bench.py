@@ -161,7 +161,7 @@ def test_a_target_is_what_the_first_tenant_had_when_it_was_alone_in_this_start_o
 
     check()
     asked = [unit.tuning.target_of_alone for unit in what.units if unit.knob == "fairlane"]
-    assert asked == [None, None, 1.0] * 2 + [1.0] * 4, "d3 from no priority to the most, and every burst"
+    assert asked == [None, 1.0, 1.0] * 2 + [1.0] * 4, "d3 from no priority to the most, and every burst"
     for unit in what.units:
         if unit.tuning.target_of_alone:
             what.store.path(unit.id).unlink()
@@ -182,7 +182,8 @@ def test_what_is_set_from_a_run_that_fails_is_left_out_and_all_else_is_run(
     assert run(tmp_path, "--suite", "d3", "--knobs", "fairlane") != 0
     what = bench.load(tmp_path)
     missing = [(unit.experiment, unit.setting) for unit in what.units if not what.store.ran(unit)]
-    assert missing == [("alone", "randread-4KiB-1x1"), ("latency", "weight 1000, 1 x alone")]
+    with_target = [("latency", f"weight 1000, {loss} % for its target") for loss in (12, 80)]
+    assert missing == [("alone", "randread-4KiB-1x1"), *with_target]
 
 
 LONG = pytest.mark.long
