@@ -14,7 +14,7 @@ from statistics import fmean, median, pstdev
 from fairlane import schedulers
 from fairlane.experiment.figures import fairness_index, share_error
 from fairlane.experiment.model import COST_FIGURES, Expect, Scenario, below, shares
-from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant, disturbed
+from fairlane.experiment.results import Outcome, Part, Results, Run, Tenant, disturbed, short_of_cpu
 
 OF_SHARES = ("fairness_index", "share_error", "cost_fairness_index", "cost_share_error")
 
@@ -70,7 +70,7 @@ def conclude(
             f"Nothing was completed with {', '.join(nothing)}: give more seconds, a smaller bs, or a faster drive"
             " (time_scale)."
         )
-    results.notes += disturbed(results.runs)
+    results.notes += disturbed(results.runs) + short_of_cpu(results)
     results.version, results.command = schedulers.version(), command
     results.save(file)
 

@@ -22,6 +22,7 @@ SCHEMA = 1
 PLAN = "plan.json"  # of a run of the suite, in its folder
 OTHERS = "others_cpus"  # the counter of a run in a VM: how many of the host's CPUs were busy with other things
 MUCH = 0.25  # of them: less does not matter
+CPU_FULL = 0.75  # of the time of emulated CPUs: with more, who is to go on waits for a CPU now and then
 LATENCIES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 
 
@@ -181,6 +182,22 @@ def disturbed(runs: Sequence[Run]) -> list[str]:
     return [
         f"In {len(others)} of {len(runs)} runs, other processes kept up to {max(others):.1f} of this machine's CPUs"
         " busy. A VM needs them all, so figures may be off: run this again on an idle machine."
+    ]
+
+
+def short_of_cpu(results: Results) -> list[str]:
+    """A sentence, if the emulated CPUs had hardly time left: then the drive need not have been the bottleneck."""
+    cpus = results.machine.get("cpus")
+    if results.accel != "tcg" or not cpus:
+        return []
+    used = [(run.knob, run.total_iops * (run.cpu_ns_per_io or 0.0) / 1e9 / cpus) for run in results.runs]
+    full = [(knob, part) for knob, part in used if part > CPU_FULL]
+    if not full:
+        return []
+    return [
+        f"Under {', '.join(dict.fromkeys(knob for knob, _ in full))} the emulated CPUs were busy for up to"
+        f" {max(part for _, part in full):.0%} of the time. There they may be the bottleneck, and not the drive, so"
+        " shares and totals say little: give the drive a larger time_scale, or run this on a faster machine."
     ]
 
 

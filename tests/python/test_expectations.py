@@ -53,6 +53,17 @@ def test_a_host_that_had_other_things_to_do_is_told(tmp_path: Path) -> None:
     assert note.startswith("In 1 of 2 runs, other processes kept up to 1.3 of this machine's CPUs busy.")
 
 
+@pytest.mark.parametrize(("accel", "busy", "told"), [("tcg", 0.8, True), ("tcg", 0.7, False), ("kvm", 0.8, False)])
+def test_an_emulated_cpu_that_had_no_time_left_is_told(accel: str, busy: float, told: bool, tmp_path: Path) -> None:
+    runs = [run("none", (1.0, 1.0)), run("kyber", (1.0, 1.0))]
+    for one, part in zip(runs, (0.1, busy), strict=True):
+        one.cpu_ns_per_io = part * 2e9 / one.total_iops
+    results = Results("x", "vm", 1, "0", accel=accel, machine={"cpus": 2}, runs=runs)
+    expectations.conclude(Scenario("x", NULL, TENANTS, seconds=2), results, ["none"], "again", tmp_path / "r.json")
+    said = [note.split(" of the time.")[0] for note in results.notes]
+    assert said == (["Under kyber the emulated CPUs were busy for up to 80%"] if told else [])
+
+
 def test_a_ratio_is_taken_within_each_repeat() -> None:
     runs = [run("kyber", (10.0, 0.0), 0), run("kyber", (50.0, 0.0), 1), run("kyber", (19.0, 0.0), 2)]
     bases = [run("none", (20.0, 0.0), 2), run("none", (10.0, 0.0), 0), run("none", (50.0, 0.0), 1)]
