@@ -21,8 +21,8 @@
  * which doubles while it moves one way and halves when it turns.
  *
  * - A window lasts until the drive has done the level's worth, and enough requests for chance
- *   to be small; in a search fewer where little is in the drive, as twice as much is plainly more
- *   then. It begins after one that does not count, in which what was in the drive before is done.
+ *   to be small; fewer where little is in the drive, as a little more is plainly more then, and a slow drive
+ *   would take long. It begins after one that does not count, in which what was in the drive before is done.
  * - What a drive does by itself (it flushes, it collects garbage) is noise. Which level is
  *   first is chosen at random, pair by pair. The middle moves down when the mean of some pairs
  *   is off by more than twice its standard error, up when by more than once, and either way after
@@ -48,10 +48,10 @@
  * little below that, and rises slowly, since who was that may have gone.
  *
  * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does all but
- * so many percent of the most that it can (loss), up to a slope of a fortieth for each. No slope alone says what that
- * costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve bends slowly, at two thirds. The most
- * is what it did in the last search that nobody pressed for, from the ceiling, if there is one; or whatever was more
- * since. Where it does less, and more in it is of no use, the most becomes less.
+ * so many percent of the most that it can (loss), up to a slope of 5/16 for 12 percent, and in proportion. No slope
+ * alone says what that costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve bends slowly, at
+ * two thirds. The most is what it did in the last search that nobody pressed for, from the ceiling, if there is one; or
+ * whatever was more since. Where it does less, and more in it is of no use, the most becomes less.
  *
  * The caller's lock protects it.
  */
@@ -65,14 +65,14 @@
 #define FL_KNEE_ENOUGH (FL_KNEE_ONE / 16)
 #define FL_KNEE_ENOUGH_SEARCH (3 * FL_KNEE_ONE / 32) /* a single pair is not exact */
 #define FL_KNEE_ENOUGH_PRESSED (5 * FL_KNEE_ONE / 16)
-#define FL_KNEE_ENOUGH_LATE (FL_KNEE_ONE / 40) /* for each percent of the most */
+#define FL_KNEE_LOSS 12 /* percent of the most: for these who is late may press as far */
 #define FL_KNEE_LESS 16 /* by one in so many the most is less, step by step */
 #define FL_KNEE_SPREAD_MIN (FL_KNEE_ONE / 16)
 #define FL_KNEE_SPREAD_MAX (FL_KNEE_ONE / 4)
 #define FL_KNEE_SPREAD_SEARCH (FL_KNEE_ONE / 3) /* one level is twice the other */
 #define FL_KNEE_REQUESTS 512
 #define FL_KNEE_MIX (FL_KNEE_ONE / 16) /* by chance 512 requests have so many fewer reads, or fewer others */
-#define FL_KNEE_ROUNDS 16 /* of a search: a window also ends when so many times the level was done */
+#define FL_KNEE_ROUNDS 16 /* a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
 #define FL_KNEE_JUDGE_NS (NSEC_PER_SEC / 16)
@@ -504,7 +504,8 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	int i;
 
 	k->fair = __fl_knee_pressed(pressing->behind, FL_KNEE_ENOUGH_PRESSED);
-	k->timely = __fl_knee_pressed(pressing->late, clamp_t(s64, k->loss * FL_KNEE_ENOUGH_LATE, FL_KNEE_ENOUGH, FL_KNEE_ONE));
+	k->timely = __fl_knee_pressed(pressing->late, clamp_t(s64, FL_KNEE_ENOUGH_PRESSED * k->loss / FL_KNEE_LOSS,
+							      FL_KNEE_ENOUGH, 2 * FL_KNEE_ONE));
 	k->grown = fl_knee_level(k) + look->done[FL_KNEE_READS] + look->done[FL_KNEE_OTHERS];
 	w->ns += look->ns;
 	w->busy_ns += look->busy_ns;
@@ -527,7 +528,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
 	if (done < (k->settled ? fl_knee_level(k) : max_t(s64, __fl_knee_upper(k), k->before)))
 		return;
-	enough_done = k->searching ? FL_KNEE_ROUNDS * fl_knee_level(k) : FL_KNEE_MOST;
+	enough_done = FL_KNEE_ROUNDS * fl_knee_level(k);
 	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || (w->sent < FL_KNEE_REQUESTS && done < enough_done)))
 		return;
 	if (k->settled)

@@ -544,12 +544,9 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	}
 	full = READ_ONCE(fa->budget) || (fa->tick_ns - fa->full_ns < FA_GRACE_NS && !fl_flood_was_none(&fa->flood));
 	if (full && several && !fa->tight && !begins) {
-		if ((s64)now->cost > 2 * fl_knee_level(&fa->knee)) { /* far more than when it was found */
-			fl_knee_unknown(&fa->knee);
-			fl_knee_search(&fa->knee, min_t(s64, level, FA_FIRST * now->mean), 0, now->cost);
-		} else {
-			fl_knee_resume(&fa->knee, now->cost);
-		}
+		fl_knee_resume(&fa->knee, now->cost);
+		if (fa->knee.searching) /* nothing is known yet */
+			fa->since_ns = fa->tick_ns + 1;
 		fl_flood_begins(&fa->flood, now->cost);
 	}
 	return full && several;
@@ -596,6 +593,7 @@ static void fa_look(struct fa_dev *fa)
 	if (fl_knee_was_in_vain(&fa->knee)) { /* nobody has to wait */
 		WRITE_ONCE(fa->tight, false);
 		fa->full_ns = now_ns - FA_GRACE_NS;
+		fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0, 0); /* should it be full, what was found is no measure */
 	}
 	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);

@@ -105,41 +105,12 @@ static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
 	drive_exit(&d);
 }
 
-/*
- * A drive that does 128 at once. Of three tenants that have a few requests in it each, one is behind, and so it is found
- * how few are right for these. They stop; and others begin, with many.
- */
-static void test_a_flood_is_not_held_to_what_was_found_of_a_little(void)
-{
-	struct tenant *few[3], *many[2];
-	unsigned int i;
-
-	drive_init(&d, &fl_fairlane, 2, 64, 64 * MSEC);
-	for (i = 0; i < ARRAY_SIZE(few); i++) {
-		few[i] = drive_tenant(&d, NULL, i ? 100 : 900, 8);
-		few[i]->stop_ns = 4 * NSEC_PER_SEC;
-	}
-	for (i = 0; i < ARRAY_SIZE(many); i++) {
-		many[i] = drive_tenant(&d, NULL, 100, 256);
-		many[i]->start_ns = 6 * NSEC_PER_SEC;
-	}
-	drive_start(&d);
-	drive_run(&d, 5 * NSEC_PER_SEC);
-	CHECK(drive_var(&d, "middle") < 32, "little is of use: %lu", drive_var(&d, "middle"));
-	drive_run(&d, NSEC_PER_SEC);
-	drive_mark(&d);
-	drive_run(&d, 4 * NSEC_PER_SEC);
-	CHECK(drive_iops(&d) > 0.7 * drive_capacity(&d), "%g of %g requests/s", drive_iops(&d), drive_capacity(&d));
-	drive_exit(&d);
-}
-
 static const struct test tests[] = {
 	{ "newcomers go after two seconds in which a full drive did nothing",
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
 	{ "who has no CPU keeps no places in the drive", test_who_has_no_cpu_keeps_no_places_in_the_drive },
 	{ "a discard in the drive takes no more room than a read",
 	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
-	{ "a flood is not held to what was found of a little", test_a_flood_is_not_held_to_what_was_found_of_a_little },
 	{}
 };
 
