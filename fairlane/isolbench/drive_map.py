@@ -74,7 +74,7 @@ class Plan:
             f"map, {name}",
             self.profile,
             tuple(tenants),
-            cores=suite.SIM_CORES,
+            cores=suite.SIM_CORES_FOR_ALL,
             seconds=self.seconds,
             warmup=self.warmup,
         )

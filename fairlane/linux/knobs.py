@@ -25,7 +25,7 @@ CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "non
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
-LIGHT, HEAVY, HEAVIEST = 100, 1000, 10000  # weights of a tenant with priority, beside others of 100: from none on
+LIGHT, HEAVY = 100, 1000  # weights of a tenant with priority, beside others of 100: none, and much
 LATENCY = "io.fairlane.latency"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -183,7 +184,8 @@ def _command(
     if accelerator == "tcg":
         # QEMU 7.2 computes the flags of cmpxchg16b, which Linux's allocator uses, from stale state: an interrupt then
         # saves an operand's bits as flags, and the return from it is a double fault. Without it Linux does as well.
-        qemu_opts = [*qemu_opts, "-cpu", "max,-cx16"]
+        if platform.machine() == "x86_64":
+            qemu_opts = [*qemu_opts, "-cpu", "max,-cx16"]
         # Left alone, the kernel distrusts TCG's TSC and reads the HPET, at half as much again per I/O. TCG derives the
         # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
         command.append("--disable-kvm")

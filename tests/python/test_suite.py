@@ -849,7 +849,7 @@ def test_another_run_is_told_in_the_words_of_the_command_line(
         assert "(it was begun with other sources of how knobs are set)" in differ(
             "sim", "flashfq", "mqfq", part="d3,d4"
         )
-    monkeypatch.setattr(suite, "SIM_CORES", 2)
+    monkeypatch.setattr(suite, "SIM_CORES_FOR_ALL", 2)
     assert "(its units are others: the scenarios" in differ("sim", "flashfq", "mqfq", part="d3,d4")
 
 
