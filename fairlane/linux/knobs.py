@@ -25,7 +25,7 @@ CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "non
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
-LIGHT, HEAVY = 100, 1000  # weights of a tenant with priority, beside others of 100: none, and much
+LIGHT, HEAVY, HEAVIEST = 100, 1000, 10000  # weights of a tenant with priority, beside others of 100: from none on
 LATENCY = "io.fairlane.latency"
 
 
@@ -259,7 +259,7 @@ class OursRqQos(Ours):
 
     def priorities(self, first: str) -> list[Priority]:
         by_weight = [Priority(f"weight {weight}", weight) for weight in (LIGHT, HEAVY)]
-        return by_weight + [self._target(first, HEAVY, loss) for loss in (12, 40, 60, 80)]
+        return by_weight + [self._target(first, HEAVIEST, loss) for loss in (12, 40, 60, 80)]
 
     def burst(self, first: str, weight: int, _others: float) -> Priority:
         return self._target(first, weight)

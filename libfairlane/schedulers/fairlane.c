@@ -48,7 +48,8 @@
  *		it would get its due: the knee's ceiling
  *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: pressing.h
  *
- * Both have a limit, the knee's: so nobody starves the others. And a target gives no share: who is ahead waits.
+ * Both have a limit, the knee's. What targets cost all others is for the operator to say (latency_loss). And a target
+ * gives no share: who is ahead waits.
  *
  * Ticks look at all that, the sooner the more is sent. In a flood (flood.h) the budget holds though nobody is behind
  * yet: a burst of thousands of large requests. dev->lock is taken by ticks, and where somebody waits.

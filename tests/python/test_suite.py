@@ -91,7 +91,7 @@ def test_few_settings_still_span_the_range(knob: str) -> None:
 def test_fairlane_is_asked_for_weights_and_then_for_targets() -> None:
     found = suite.settings("fairlane", suite.ALL_PUBLISHED)
     asked = [(each.weight, each.tuning.target_of_alone, each.tunables.get("latency_loss")) for each in found]
-    targets = [(1000, 1.0, loss) for loss in (12, 40, 60, 80)]
+    targets = [(10000, 1.0, loss) for loss in (12, 40, 60, 80)]
     assert asked == [(100, None, None), (1000, None, None), *targets]
     assert {setting.tuning.first for setting in found if setting.tuning != BY_WEIGHT} == {suite.PRIO}
     with_target = {
