@@ -652,7 +652,7 @@ def test_on_a_host_each_unit_is_kept_as_soon_as_it_is_done(tmp_path: Path, seen:
     targets = [results.config["io.latency"]["target"] for results in latency]
     assert targets == [400, 100, 50] * 2 * 3, "8, 2 and 1 times what the tenant had when it was alone"
     ours = [store.load(unit.id).config["fairlane"]["target"] for unit in todo if unit.knob == "fairlane"]
-    assert ours == [None, None, 50] * 2 * 3, "no priority, weights, and the latency alone"
+    assert ours == [None, 50, 50] * 2 * 3, "no priority, and the latency alone"
     lacking = [store.load(unit.id) for unit in todo if unit.knob == "io.max"]
     assert {tuple(results.unavailable.items()) for results in lacking} == {(("io.max", "this kernel has no io.max"),)}
 
