@@ -48,8 +48,8 @@
  * little below that, and rises slowly, since who was that may have gone.
  *
  * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does all but
- * so many percent of the most that it can (loss), up to a slope of 5/16 for 12 percent, and in proportion. No slope
- * alone says what that costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve bends slowly, at
+ * so many percent of the most that it can (loss), up to a slope of 5/16 for 12 percent, and in proportion from 1/16 to 2.
+ * No slope alone says what that costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve bends slowly, at
  * two thirds. The most is what it did in the last search that nobody pressed for, from the ceiling, if there is one; or
  * whatever was more since. Where it does less, and more in it is of no use, the most becomes less.
  *
@@ -195,11 +195,18 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 }
 
 /* Nobody is known who does not get its share. */
-static inline void fl_knee_unknown(struct fl_knee *k)
+static inline void __fl_knee_unknown(struct fl_knee *k)
 {
 	k->ceiling = FL_KNEE_MOST;
 	k->guess = false;
 	k->got = 0;
+}
+
+/* Nothing is known. Should the drive be full, search from @first on, down or up. */
+static inline void fl_knee_anew(struct fl_knee *k, s64 first)
+{
+	__fl_knee_unknown(k);
+	fl_knee_search(k, first, 0, 0);
 }
 
 /*
@@ -230,7 +237,7 @@ static inline bool fl_knee_fits(struct fl_knee *k, s64 fits, s64 least, s64 leve
  */
 static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 least, s64 level)
 {
-	fl_knee_unknown(k);
+	__fl_knee_unknown(k);
 	k->guess = fl_knee_fits(k, fits, least, level);
 }
 
@@ -245,7 +252,7 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, s64 least, s64 lev
 	bool known = level > k->ceiling;
 
 	if (all_wait && k->guess) {
-		fl_knee_unknown(k);
+		__fl_knee_unknown(k);
 		fl_knee_search(k, 2 * level, 0, level);
 		k->grown = level;
 		return true;
@@ -281,13 +288,13 @@ static inline bool fl_knee_may_search(const struct fl_knee *k)
 	return fl_knee_can_judge(k) || k->without.ns >= FL_KNEE_JUDGE_NS;
 }
 
-/* Was a level in vain? True once. */
-static inline bool fl_knee_was_in_vain(struct fl_knee *k)
+/* Was a level in vain? True once: what was found is no measure, and all begins anew from @first on. */
+static inline bool fl_knee_was_in_vain(struct fl_knee *k, s64 first)
 {
 	if (!k->in_vain)
 		return false;
 	k->in_vain = false;
-	fl_knee_unknown(k);
+	fl_knee_anew(k, first);
 	return true;
 }
 

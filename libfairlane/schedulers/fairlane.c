@@ -591,10 +591,9 @@ static void fa_look(struct fa_dev *fa)
 	busy_ns = fa->last.requests ? ns : done ? min_t(u64, ns, FA_TICK_NS) : 0;
 	fl_flood_done(&fa->flood, fl_counted_cost(done), busy_ns);
 	fa_follow(fa, &now, ns, busy_ns);
-	if (fl_knee_was_in_vain(&fa->knee)) { /* nobody has to wait */
+	if (fl_knee_was_in_vain(&fa->knee, FA_FIRST * FL_COST_ONE)) { /* nobody has to wait */
 		WRITE_ONCE(fa->tight, false);
 		fa->full_ns = now_ns - FA_GRACE_NS;
-		fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0, 0); /* should it be full, what was found is no measure */
 	}
 	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);
@@ -723,8 +722,7 @@ static void fa_init_dev(struct fl_dev *dev)
 	struct fa_dev *fa = to_fa_dev(dev);
 
 	INIT_LIST_HEAD(&fa->credited);
-	fl_knee_unknown(&fa->knee);
-	fl_knee_search(&fa->knee, FA_FIRST * FL_COST_ONE, 0, 0);
+	fl_knee_anew(&fa->knee, FA_FIRST * FL_COST_ONE);
 	fa->again_ns = FA_AGAIN_MIN_NS;
 	fa->moment_ns = FA_MOMENT_FIRST_NS;
 	fa->limit = fl_knee_level(&fa->knee);
@@ -767,7 +765,7 @@ static void fa_exit_flow(struct fl_flow *flow)
 static const struct fl_var fa_vars[] = {
 	FL_TUNABLE(struct fa_dev, budget, "requests", 0, 1 << 20, 0,
 		   "reference requests in the drive at most; 0: as many as are of use"),
-	FL_TUNABLE(struct fa_dev, latency_loss, "percent", 0, 90, 12,
+	FL_TUNABLE(struct fa_dev, latency_loss, "percent", 0, 90, FL_KNEE_LOSS,
 		   "of the drive's throughput that latency targets may cost at most"),
 	FL_COUNTER(struct fa_dev, middle, middle, "requests", "reference requests that are of use in the drive"),
 	FL_COUNTER(struct fa_dev, waits, waits, "requests", "that had to wait"),

@@ -28,10 +28,9 @@ static void begin(s64 requests, u64 seed)
 	speed = 1;
 	capacity = CAPACITY;
 	bends = 0;
-	k.loss = 12;
+	k.loss = FL_KNEE_LOSS;
 	pressing = (struct fl_pressing){};
-	fl_knee_unknown(&k);
-	fl_knee_search(&k, requests * ONE, 0, 0);
+	fl_knee_anew(&k, requests * ONE);
 }
 
 /* There is always more to do than the level. Every 5 ms the drive is slower or faster, @noise: sigma. */
@@ -130,8 +129,9 @@ static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 	for (at = 0; !k.in_vain && at < NSEC_PER_SEC; at += LOOK_NS)
 		fl_knee_look(&k, &look, &pressing, 4 * ONE);
 	CHECK(at < 30 * NSEC_PER_MSEC, "%lu ms", (unsigned long)(at / NSEC_PER_MSEC));
-	CHECK(fl_knee_was_in_vain(&k), "it is told");
-	CHECK(!fl_knee_was_in_vain(&k) && !fl_knee_can_judge(&k), "once, and it is learned anew");
+	CHECK(fl_knee_was_in_vain(&k, 256 * ONE), "it is told");
+	CHECK(!fl_knee_was_in_vain(&k, 256 * ONE) && !fl_knee_can_judge(&k), "once, and it is learned anew");
+	CHECK(k.searching && fl_knee_level(&k) > 255 * ONE, "should the drive be full, not from what was found");
 }
 
 /* As many as are of use were in it before, or many more; and it is noisy. */
@@ -205,7 +205,7 @@ static void test_a_level_that_grew_meanwhile_is_not_lowered_to_what_it_was(void)
 
 static void test_who_is_late_takes_about_an_eighth_of_the_total(void)
 {
-	late_ones_take(12);
+	late_ones_take(FL_KNEE_LOSS);
 }
 
 static void test_who_is_late_may_be_let_take_more(void)
