@@ -13,7 +13,8 @@
  * A drive serves whoever has most in it. So who has all of its requests in the drive, and gets a half of
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
  * gets less than a quarter and has a few requests at a time: nothing that is taken from the drive would give
- * it its due. Whom the scheduler keeps waiting is not behind for want of requests in the drive.
+ * it its due. Whom the scheduler keeps waiting, or who has yet to wake up, is not behind for want of requests in the
+ * drive.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -43,7 +44,7 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 	u64 own; /* its cost */
 	struct fl_progress all;
 	u64 looked_ns; /* when it was last looked at */
-	u32 waiting; /* requests that the scheduler keeps waiting; the scheduler's */
+	u32 waiting; /* requests that the scheduler keeps waiting, or let go, but not sent yet; the scheduler's */
 	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE */
 };
 

@@ -378,7 +378,6 @@ static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
 	struct fl_admission *a = fa_head(f);
 
 	list_del_init(&a->node);
-	f->behind.waiting--;
 	atomic_dec(&fa->nr_waiting);
 	a->let_go = fl_waking_let_go(&fa->waking, fl_in_drive_counts(a));
 	fl_admitted(a);
@@ -524,7 +523,7 @@ static bool fa_decide(struct fa_dev *fa, const struct fl_in_drive_sums *now)
 	begins = begins && (late || behind.fits);
 	fl_press(&fa->pressing, behind.fits, timely, late, fl_counted_requests(now->sent - fa->last.sent));
 	if (fa->tight && fa->knee.searching) {
-		if (fl_knee_lower(&fa->knee, behind.fits, least, level, behind.wait))
+		if (fl_knee_lower(&fa->knee, fl_presses_behind(&fa->pressing) ? behind.fits : 0, least, level, behind.wait))
 			fa->since_ns = fa->tick_ns + 1;
 		fa->begin_ns = fa->tick_ns + fa->again_ns;
 	} else if (fa->tight) {
@@ -670,6 +669,7 @@ static bool fa_sent(struct fl_admission *a)
 	goes = !late || !fa->tight || atomic64_read(&fa->room) > -fa->limit / FA_LEAD ||
 	       fa->now_ns - a->since_ns > FA_STALL_NS;
 	a->let_go = 0;
+	f->behind.waiting--;
 	if (goes) {
 		fl_in_drive_woken(&to_fa_hwq(a->queue->hwq)->in, counts);
 		atomic64_add(late ? -(s64)counts : 0, &fa->room);
