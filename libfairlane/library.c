@@ -547,6 +547,8 @@ int fairlane_tenant_set_weight(struct fairlane_tenant *tenant, unsigned int weig
 
 int fairlane_tenant_set_latency(struct fairlane_tenant *tenant, uint64_t ns)
 {
+	if (tenant == tenant->drive->root)
+		return -EINVAL;
 	fl_flow_latency(tenant->flow, ns);
 	return 0;
 }

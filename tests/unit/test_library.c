@@ -344,6 +344,7 @@ static void test_root(void)
 	CHECK(stat.requests[FAIRLANE_READ] == 1 && stat.wait_ns == 0, "waited %lu ns", stat.wait_ns);
 	CHECK(fairlane_tenant_destroy(tenants[2]) == -EBUSY, "the root stays");
 	CHECK(fairlane_tenant_set_weight(tenants[2], 5) == -EINVAL, "the root has no weight");
+	CHECK(fairlane_tenant_set_latency(tenants[2], 1000) == -EINVAL, "and no target");
 	close_drive();
 }
 
