@@ -48,10 +48,10 @@
  * little below that, and rises slowly, since who was that may have gone.
  *
  * Who presses for its share may do so whatever that costs. Whose requests are late may as long as the drive does all but
- * so many percent of the most that it can (loss), up to a slope of 5/16 for 12 percent, and in proportion from 1/16 to 2.
- * No slope alone says what that costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve bends slowly, at
- * two thirds. The most is what it did in the last search that nobody pressed for, from the ceiling, if there is one; or
- * whatever was more since. Where it does less, and more in it is of no use, the most becomes less.
+ * so many percent of the most that it can (loss), up to a slope of 5/16 for 12 percent, and in proportion from 1/16
+ * to 2. No slope alone says what that costs: where the knee is sharp, 5/16 is at nearly all of it, and where the curve
+ * bends slowly, at two thirds. The most is what it did in the last search that nobody pressed for, from the ceiling, if
+ * there is one; or whatever was more since. Where it does less, and more in it is of no use, the most becomes less.
  *
  * The caller's lock protects it.
  */
@@ -244,8 +244,8 @@ static inline void fl_knee_guess(struct fl_knee *k, s64 fits, s64 least, s64 lev
 /*
  * The same in a search. One that began without knowing begins again at the ceiling. True if it does. @level: then
  * somebody was behind; since then it may have grown.
- * @all_wait: all are kept waiting, so it would be no help to anybody; a guess was wrong, and too little is
- * in the drive to search from.
+ * @all_wait: all are kept waiting, or have yet to wake up, so it would be no help to anybody; a guess was wrong, and
+ * too little is in the drive to search from.
  */
 static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, s64 least, s64 level, bool all_wait)
 {

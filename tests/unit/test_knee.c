@@ -214,11 +214,53 @@ static void test_who_is_late_may_be_let_take_more(void)
 	late_ones_take(80);
 }
 
+/* Of three looks one finds somebody behind, while @sent requests are sent between two. */
+static void one_look_in_three_presses(u64 sent)
+{
+	struct fl_pressing p = {};
+	u64 i, most = 4 * FL_PRESS_REQUESTS / min_t(u64, sent, FL_PRESS_REQUESTS);
+
+	for (i = 0; i < 3 * most; i++) {
+		CHECK(!fl_presses_most(&p), "%lu: not after %lu", sent, i);
+		fl_press(&p, i % 3 == 0, 0, 0, sent);
+	}
+	CHECK(fl_presses_behind(&p) && !fl_presses_most(&p), "%lu: soon", sent);
+	for (i = 0; i < 3 * most; i++)
+		fl_press(&p, i % 3 == 0, 0, 0, sent);
+	CHECK(fl_presses_most(&p) || p.behind > FL_PRESS_MAX / 8 * 7, "%lu: %ld", sent, (long)p.behind);
+}
+
+static void test_who_is_behind_presses_on_a_slow_drive_too(void)
+{
+	one_look_in_three_presses(1000);
+	one_look_in_three_presses(16);
+	one_look_in_three_presses(1);
+}
+
+/* Four looks in a row are enough where much is sent, and 16 requests for a search that goes on; fewer are not. */
+static void test_a_few_requests_lack_is_no_reason_to_search(void)
+{
+	struct fl_pressing p = {};
+	int i;
+
+	for (i = 0; i < 4; i++)
+		fl_press(&p, true, 0, 0, 1000);
+	CHECK(fl_presses_most(&p), "four looks");
+	p = (struct fl_pressing){};
+	for (i = 0; i < 15; i++)
+		fl_press(&p, true, 0, 0, 1);
+	CHECK(!fl_presses_behind(&p), "15 requests");
+	fl_press(&p, true, 0, 0, 1);
+	CHECK(fl_presses_behind(&p) && !fl_presses_most(&p), "16 requests");
+}
+
 static const struct test tests[] = {
 	{ "who is late takes about an eighth of the total", test_who_is_late_takes_about_an_eighth_of_the_total },
 	{ "who is late may be let take more", test_who_is_late_may_be_let_take_more },
 	{ "a level that grew meanwhile is not lowered to what it was",
 	  test_a_level_that_grew_meanwhile_is_not_lowered_to_what_it_was },
+	{ "who is behind presses on a slow drive, too", test_who_is_behind_presses_on_a_slow_drive_too },
+	{ "a few requests' lack is no reason to search", test_a_few_requests_lack_is_no_reason_to_search },
 	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
 	{ "a budget that is far too low rises on a slow drive", test_a_budget_that_is_far_too_low_rises_on_a_slow_drive },
