@@ -138,6 +138,8 @@ class Measuring:
             rank = error <= FAIR, part if error <= FAIR else -error
             if found is None or rank > found[0]:
                 why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
+                if error > FAIR:
+                    why = f"no speed kept shares within {FAIR:.0%}, so {why}"
                 found = rank, replace(tuned, why=f"{why}, at {run.total_iops:,.0f} IOPS"), run
         if found is None:
             raise CannotBeSetError(f"io.cost cannot be set for {what.name}: {run.counters[REFUSED]}")

@@ -197,7 +197,8 @@ def short_of_cpu(results: Results) -> list[str]:
     return [
         f"Under {', '.join(dict.fromkeys(knob for knob, _ in full))} the emulated CPUs were busy for up to"
         f" {max(part for _, part in full):.0%} of the time. There they may be the bottleneck, and not the drive, so"
-        " shares and totals say little: give the drive a larger time_scale, or run this on a faster machine."
+        " shares and totals say little: run a copy of the scenario in which the drive has a larger time_scale, or use"
+        " a faster machine."
     ]
 
 

@@ -221,6 +221,7 @@ def test_the_fastest_fair_speed_is_found_in_four_runs(does: int) -> None:
     tried = Tried(lambda speed: (fairest[speed], 1000.0))
     found, _ = tried.measuring._io_cost_speed(tried.job, WHAT, MODEL, ALONE)
     assert len(tried.order) <= 4 and tried.order[0] == SPEEDS[0]
+    assert ("no speed kept shares" in found.why) == (not any(fairest[each] for each in tried.order))
     part = found.speed / measuring._used(MODEL, WHAT, ALONE, 512)
     assert fairest[min(fairest, key=lambda speed: abs(speed - part))] or not any(fairest[each] for each in tried.order)
     if sorted(fairest.values()) == list(fairest.values()):  # what is slower is fairer
