@@ -44,7 +44,7 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 	u64 own; /* its cost */
 	struct fl_progress all;
 	u64 looked_ns; /* when it was last looked at */
-	u32 waiting; /* requests that the scheduler keeps waiting, or let go, but not sent yet; the scheduler's */
+	u32 waiting; /* requests that wait, or were let go and are not sent yet; the scheduler's */
 	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE */
 };
 

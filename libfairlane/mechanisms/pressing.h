@@ -3,7 +3,7 @@
  * Who presses for less in a drive, and how much: 0, nobody, to FL_PRESS_MAX.
  *
  *	behind	somebody gets less than its share, since too much of others is in its way (behind.h). Four
- *		ticks in a row are the most, and it eases in 64, if 16 requests are sent in each, or more. One with
+ *		ticks in a row press the most, and 64 ease it, if 16 requests are sent in each, or more. One with
  *		fewer counts in proportion: on a slow drive, what somebody lacks for a moment is more often a CPU
  *	late	more than one of a hundred requests of those with a latency target miss it: a late one presses
  *		as 99 in time ease. Eight late ones in a row are enough. Whatever is sent eases it, too, so a late one
