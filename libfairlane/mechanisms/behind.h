@@ -44,8 +44,9 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 	u64 own; /* its cost */
 	struct fl_progress all;
 	u64 looked_ns; /* when it was last looked at */
+	u64 did; /* its cost then */
 	u32 waiting; /* requests that wait, or were let go and are not sent yet; the scheduler's */
-	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE */
+	s64 waits; /* how often it was found to have some when it did something, of FL_BEHIND_ONE */
 };
 
 /* Of all that were looked at. */
@@ -99,7 +100,9 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 	b->looked_ns = now_ns;
 	if (stale)
 		b->waits = 0;
-	b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
+	if (b->waiting || look->did != b->did) /* who does nothing now may want for a CPU, not for the drive */
+		b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
+	b->did = look->did;
 	stale = stale || !look->has || 2 * b->waits > FL_BEHIND_ONE;
 	if (stale || requests > FL_BEHIND_ANEW) {
 		b->own = look->did;

@@ -271,6 +271,39 @@ static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_
 	drive_exit(&d);
 }
 
+/* It waited whenever it was looked at, or it never did. Then it sends nothing while others send 400 requests. */
+static void test_who_waited_and_then_sends_nothing_is_not_behind(void)
+{
+	struct fl_progress sent = {};
+	unsigned int waited, i;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	for (waited = 0; waited < 2; waited++) {
+		struct tenant *t = drive_tenant(&d, NULL, 100, 1);
+		struct fl_queue *q = fl_flow_use(t->flow, 0);
+		struct fl_behind behind = {};
+		struct fl_behind_look look;
+		u64 fits = 0;
+
+		fl_flow_set_busy(t->flow, true);
+		atomic_inc(&q->held);
+		for (i = 0; i < 60; i++) {
+			bool sends = i < 20;
+
+			sent.requests += 10;
+			sent.cost += 10 * FL_COST_ONE;
+			behind.waiting = waited && sends;
+			WRITE_ONCE(q->cost, q->cost + 10 * FL_COST_ONE * sends);
+			fits = fl_is_behind(t->flow, &behind, sent, 64 * FL_COST_ONE, NSEC_PER_SEC,
+					    2 * NSEC_PER_SEC + i * MSEC, true, &look);
+		}
+		CHECK(waited ? !fits : fits, "%u: %lu", waited, fits);
+		atomic_dec(&q->held);
+		fl_flow_set_busy(t->flow, false);
+	}
+	drive_exit(&d);
+}
+
 #define WALKED (3 * FL_QUEUES_AT_A_TIME + 5)
 
 static struct fl_flow *walked[WALKED];
@@ -568,6 +601,8 @@ static const struct test tests[] = {
 	  test_a_flow_is_active_while_it_has_requests },
 	{ "who has half of its due is helped by half in the drive, however long it was counted",
 	  test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_long_it_was_counted },
+	{ "who waited and then sends nothing wants for a CPU, and is not behind",
+	  test_who_waited_and_then_sends_nothing_is_not_behind },
 	{ "a walk looks at each active flow once, whoever becomes inactive by it",
 	  test_a_walk_looks_at_each_active_flow_once },
 	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
