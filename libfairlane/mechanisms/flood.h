@@ -22,16 +22,12 @@ struct fl_flood {
 	u64 guess; /* cost that was taken for one before that was known; 0: none */
 };
 
-/* So much cost the drive does in @ns of having something to do; 0: not known. */
-static inline u64 fl_flood_does(const struct fl_flood *f, u64 ns)
-{
-	return f->busy_ns ? mul_u64_u64_div_u64(f->done, ns, f->busy_ns) : 0;
-}
-
 /* More cost than that in the drive is a flood. */
 static inline u64 fl_flood_limit(const struct fl_flood *f)
 {
-	return max_t(u64, fl_flood_does(f, FL_FLOOD_NS), FL_FLOOD_FIRST);
+	u64 does = f->busy_ns ? mul_u64_u64_div_u64(f->done, FL_FLOOD_NS, f->busy_ns) : 0;
+
+	return max_t(u64, does, FL_FLOOD_FIRST);
 }
 
 /* The drive did @done cost in the last @ns, in which it had something to do. */

@@ -32,7 +32,7 @@
  *		budget is left with it. So a drive does not run dry for somebody who is slow to come back.
  *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth; if
  *		it has a latency target, by whatever it is behind. Nobody is further behind than its part of the
- *		budget, as who wanted less saves no more; or, who waits, of a quarter of a second, as it has no CPU.
+ *		budget: who comes back late makes up for that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many requests as
@@ -74,7 +74,6 @@
 #define FA_CREDIT_NS (16ull * NSEC_PER_MSEC)
 #define FA_MOMENT_FIRST_NS (100ull * NSEC_PER_USEC)
 #define FA_MOMENT_MAX_NS (10ull * NSEC_PER_MSEC)
-#define FA_LATE_NS (NSEC_PER_SEC / 4) /* who waits, or did a moment ago, may be behind by its part of so long */
 /* The drive counts as full while somebody waits, and that long after; but not if it does nothing for so long. */
 #define FA_GRACE_NS (100ull * NSEC_PER_MSEC)
 #define FA_STALL_NS (2 * NSEC_PER_SEC)
@@ -102,8 +101,6 @@ struct fa_node {
 	/* Under dev->lock. */
 	struct fl_heap_entry waiting, late; /* by its virtual time when it was put there */
 	u64 went_ns; /* when it was last let go */
-	u32 wanting; /* requests below it that wait, or were let go and are not sent yet. A stale read: as of late_most */
-	u64 wanted_ns; /* when that last changed; read as that is */
 };
 
 struct fa_flow {
@@ -131,7 +128,6 @@ struct fa_dev {
 	/* Read by each request. */
 	bool tight; /* by ticks. A stale read: a request is not held back; room is off until a tick */
 	s64 limit; /* the budget now; by ticks. A stale read is the one before */
-	s64 late_most; /* cost of FA_LATE_NS; by ticks. A stale read: who is late keeps more, or less */
 	u64 part; /* when a hardware queue has sent so much, a tick comes; by ticks. A stale read: too soon, or late */
 	struct fa_flow *root; /* does not change */
 	atomic64_t room ____cacheline_aligned_in_smp; /* while tight: limit, less what is in the drive, has a place there, or credit */
@@ -145,7 +141,7 @@ struct fa_dev {
 	u64 full_ns, done_ns; /* when the drive was last full, and did something, as ticks see it */
 	struct list_head credited; /* fa_flow.credited, the first to end first */
 	unsigned int nr_credited;
-	u64 tick_ns, now_ns; /* the time of the last tick (read without: late by one), and of whatever was last */
+	u64 tick_ns, now_ns; /* the time of the last tick, and of whatever was last */
 	u64 moment_ns; /* see 2 */
 	struct fl_knee knee;
 	struct fl_flood flood;
@@ -174,10 +170,10 @@ static struct fa_node *fa_above(const struct fa_node *node)
 	return fa_owner(node->among)->flow.parent ? &fa_owner(node->among)->below : NULL;
 }
 
-/* How far @cost brings one of that weight; 0 counts as 1. */
+/* How far @cost brings one of that weight. */
 static u64 fa_advance(u64 cost, u32 weight)
 {
-	return max_t(u64, div64_u64(cost * FL_WEIGHT_MAX, max_t(u32, weight, 1)), 1);
+	return max_t(u64, div64_u64(cost * FL_WEIGHT_MAX, weight), 1);
 }
 
 static u32 fa_weight(const struct fa_node *node)
@@ -193,13 +189,13 @@ static s64 fa_ahead(const struct fa_node *node)
 	return atomic64_read(&node->vt) - atomic64_read(&node->among->vt);
 }
 
-/* How far its part of @cost brings each of @group. */
-static s64 fa_part(const struct fa_group *group, u64 cost)
+/* How far one of @group may be ahead; behind, FA_LEAD times as far. */
+static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 {
-	return fa_advance(cost, READ_ONCE(fa_owner(group)->flow.active_weight));
-}
+	u32 weight = READ_ONCE(fa_owner(group)->flow.active_weight);
 
-#define fa_lead(_fa, _group) fa_part(_group, READ_ONCE((_fa)->limit) / FA_LEAD) /* so far one of it may be ahead */
+	return fa_advance(READ_ONCE(fa->limit) / FA_LEAD, max_t(u32, weight, 1));
+}
 
 /* Would more than half of the budget be left, or is the drive empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
@@ -209,19 +205,20 @@ static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 }
 
 /* Does anybody of @group want more than it gets? A stale answer: as of fa_group.vt. */
-#define fa_wanted(_group) (READ_ONCE((_group)->waiting.first) || READ_ONCE((_group)->late.first))
+static bool fa_wanted(const struct fa_group *group)
+{
+	return READ_ONCE(group->waiting.first) || READ_ONCE(group->late.first);
+}
 
 /* At each level. One too far behind is brought up first; one beside whom nobody waits is not ahead. */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node)) {
 		s64 vt = atomic64_read(&node->vt), among = atomic64_read(&node->among->vt);
-		s64 ago_ns = READ_ONCE(fa->tick_ns) - READ_ONCE(node->wanted_ns);
-		bool late = READ_ONCE(node->wanting) || ago_ns < (s64)FA_MOMENT_MAX_NS;
-		s64 most = fa_part(node->among, READ_ONCE(*(late ? &fa->late_most : &fa->limit)));
+		s64 lead = fa_lead(fa, node->among);
 
-		if (among - vt > most)
-			atomic64_try_cmpxchg(&node->vt, &vt, among - most);
+		if (among - vt > FA_LEAD * lead)
+			atomic64_try_cmpxchg(&node->vt, &vt, among - FA_LEAD * lead);
 		else if (vt - among > 0 && !fa_wanted(node->among))
 			atomic64_try_cmpxchg(&node->among->vt, &among, vt);
 		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
@@ -352,11 +349,12 @@ static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
 /* Nobody waits for @node to come back, nor for those above it that are late for its sake alone. */
 static void fa_is_not_late(struct fa_dev *fa, struct fa_node *node)
 {
-	for (; node; node = fa_above(node)) {
+	bool wanted = false;
+
+	for (; node && !wanted; node = fa_above(node)) {
 		fl_heap_remove(&node->among->late, &node->late);
 		fa_first(fa, node->among);
-		if (fa_wanted(node->among))
-			return;
+		wanted = fa_wanted(node->among);
 	}
 }
 
@@ -385,7 +383,10 @@ static void fa_let_go(struct fa_dev *fa, struct fa_flow *f)
 	fl_admitted(a);
 }
 
-/* Credit that nobody came back for in a moment is for those of its flow that wait. What is left, or too much, is given back. */
+/*
+ * Credit that nobody came back for in a moment is for those of its flow that wait. What is left of it in the end is
+ * given back; so is that of others, if together they are too much for a budget that has fallen.
+ */
 static void fa_look_at_credits(struct fa_dev *fa)
 {
 	struct fa_flow *f, *next;
@@ -409,8 +410,10 @@ static void fa_look_at_credits(struct fa_dev *fa)
  */
 static bool fa_release(struct fa_dev *fa)
 {
+	int i;
+
 	fa->now_ns = fl_now_ns();
-	for (int i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
+	for (i = 0; i < FA_BATCH && atomic_read(&fa->nr_waiting); i++) {
 		s64 room = atomic64_read(&fa->room);
 		struct fa_flow *f;
 		u64 cost, counts;
@@ -448,10 +451,11 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	if (!list_empty(&f->waiting))
 		return false;
 	for (node = &f->own; node; node = fa_above(node)) {
-		s64 by = fa_ahead(node), lead = fa_lead(fa, node->among);
+		s64 by = fa_ahead(node), lead;
 
 		if (!fa_wanted(node->among)) /* nobody to be ahead of, or behind */
 			continue;
+		lead = fa_lead(fa, node->among);
 		wanted = true;
 		behind = behind && -2 * by > lead;
 		ahead = ahead || by > lead;
@@ -461,22 +465,10 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	return room > 0 && (!ahead || fa_spare(fa, room, cost));
 }
 
-/* @change: of the requests of @f that wait, or were let go and are not sent yet. */
-static void fa_wants(struct fa_dev *fa, struct fa_flow *f, int change)
-{
-	struct fa_node *node;
-
-	f->behind.waiting += change;
-	for (node = &f->own; node; node = fa_above(node)) {
-		WRITE_ONCE(node->wanting, node->wanting + change);
-		WRITE_ONCE(node->wanted_ns, fa->now_ns);
-	}
-}
-
 static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a, bool as_first)
 {
 	list_add(&a->node, as_first ? &f->waiting : f->waiting.prev);
-	fa_wants(fa, f, 1);
+	f->behind.waiting++;
 	atomic_inc(&fa->nr_waiting);
 	fa_begin_waiting(fa, &f->own);
 	smp_mb__after_atomic(); /* a completion sees that somebody waits, or we see the room that it gave */
@@ -605,16 +597,16 @@ static void fa_look(struct fa_dev *fa)
 	/* The CPU may be late with more; long ago says nothing. */
 	fa->filled -= mul_u64_u64_div_u64(fa->filled, min_t(u64, ns, FA_FADES_NS), FA_FADES_NS);
 	fa->filled = max_t(s64, fa->filled, fl_in_drive_cheap(&now));
-	WRITE_ONCE(fa->tick_ns, now_ns);
+	fa->tick_ns = now_ns;
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now));
 	fa->last = now;
 	fa->last_limited = fa->limited;
 	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fl_in_drive_all_tags(&now)));
-	WRITE_ONCE(fa->late_most, max_t(s64, fa->limit, fl_flood_does(&fa->flood, FA_LATE_NS)));
 	room = fa->limit - (s64)now.cost - atomic64_read(&fa->credits);
 	if (!budget && now.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
 		room = max_t(s64, room, fa->limit / 2);
-	atomic64_set(&fa->room, room -= fl_waking_tick(&fa->waking));
+	room -= fl_waking_tick(&fa->waking);
+	atomic64_set(&fa->room, room);
 	fa->owed = fa->tight && room <= 0 ? min_t(s64, fa->owed, fa->limit) : 0;
 	parts = clamp_t(u64, fa->dev.nr_hwqs, FA_PARTS, 8 * FA_PARTS);
 	WRITE_ONCE(fa->part, fa->tight ? FL_KNEE_MOST : fl_flood_limit(&fa->flood) / parts);
@@ -677,7 +669,7 @@ static bool fa_sent(struct fl_admission *a)
 	goes = !late || !fa->tight || atomic64_read(&fa->room) > -fa->limit / FA_LEAD ||
 	       fa->now_ns - a->since_ns > FA_STALL_NS;
 	a->let_go = 0;
-	fa_wants(fa, f, -1);
+	f->behind.waiting--;
 	if (goes) {
 		fl_in_drive_woken(&to_fa_hwq(a->queue->hwq)->in, counts);
 		atomic64_add(late ? -(s64)counts : 0, &fa->room);

@@ -75,30 +75,6 @@ static void test_who_has_no_cpu_keeps_no_places_in_the_drive(void)
 	}
 }
 
-/* It is due three quarters. Its threads are let go, and others are served while they wait for a CPU. */
-static void test_who_wakes_up_late_gets_its_share(void)
-{
-	static const u64 wakes_ns[] = { 0, MSEC, 3 * MSEC, 5 * MSEC };
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(wakes_ns); i++) {
-		struct tenant *late, *other;
-
-		drive_init(&d, &fl_fairlane, 2, 32, MSEC);
-		late = drive_tenant(&d, NULL, 300, 64);
-		other = drive_tenant(&d, NULL, 100, 64);
-		late->wakes_ns = wakes_ns[i];
-		other->wakes_ns = wakes_ns[i] / 8;
-		drive_start(&d);
-		drive_run(&d, 2 * NSEC_PER_SEC);
-		drive_mark(&d);
-		drive_run(&d, 3 * NSEC_PER_SEC);
-		CHECK_NEAR(drive_share(&d, late), 0.75, 0.02);
-		CHECK(drive_iops(&d) > 0.97 * drive_capacity(&d), "%lu ns: %g requests/s", wakes_ns[i], drive_iops(&d));
-		drive_exit(&d);
-	}
-}
-
 /* Of 2 GiB each, which a drive may do in a moment: they cost as much as a second of reads, and take the place of four. */
 static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
 {
@@ -133,7 +109,6 @@ static const struct test tests[] = {
 	{ "newcomers go after two seconds in which a full drive did nothing",
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
 	{ "who has no CPU keeps no places in the drive", test_who_has_no_cpu_keeps_no_places_in_the_drive },
-	{ "who wakes up late gets its share", test_who_wakes_up_late_gets_its_share },
 	{ "a discard in the drive takes no more room than a read",
 	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
 	{}
