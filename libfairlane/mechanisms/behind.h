@@ -14,7 +14,7 @@
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
  * gets less than a quarter and has a few requests at a time: nothing that is taken from the drive would give
  * it its due. Whom the scheduler keeps waiting, or who has yet to wake up, is not behind for want of requests in the
- * drive.
+ * drive; nor, for some 20 looks, who waited whenever it sent something, and now sends nothing.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -46,13 +46,13 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 	u64 looked_ns; /* when it was last looked at */
 	u64 did; /* its cost then */
 	u32 waiting; /* requests that wait, or were let go and are not sent yet; the scheduler's */
-	s64 waits; /* how often it was found to have some when it did something, of FL_BEHIND_ONE */
+	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE; looks at which it did nothing hardly count */
 };
 
 /* Of all that were looked at. */
 struct fl_behind_all {
 	u64 fits; /* with so much in the drive nobody would be behind; 0: nobody is */
-	bool wait; /* all that have requests are kept waiting, or have yet to wake up; and all were looked at */
+	bool wait; /* all that have requests are kept waiting, or have yet to wake up, or did of late; and all were looked at */
 };
 
 /* Of one flow. */
@@ -100,8 +100,10 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 	b->looked_ns = now_ns;
 	if (stale)
 		b->waits = 0;
-	if (b->waiting || look->did != b->did) /* who does nothing now may want for a CPU, not for the drive */
+	if (b->waiting || look->did != b->did)
 		b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
+	else
+		b->waits -= b->waits / 32; /* it may have no CPU; or its requests are in the drive */
 	b->did = look->did;
 	stale = stale || !look->has || 2 * b->waits > FL_BEHIND_ONE;
 	if (stale || requests > FL_BEHIND_ANEW) {

@@ -654,7 +654,10 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	return true;
 }
 
-/* Who is late goes if there is nearly room. Else it waits again, and pays again for a place; for FA_STALL_NS at most. */
+/*
+ * Who is late goes if there is nearly room, or nothing was in the drive: then it takes nobody's place. Else it waits again,
+ * and pays again for a place; for FA_STALL_NS at most.
+ */
 static bool fa_sent(struct fl_admission *a)
 {
 	struct fa_dev *fa = to_fa_dev(a->queue->hwq->dev);
@@ -666,7 +669,7 @@ static bool fa_sent(struct fl_admission *a)
 	spin_lock_irqsave(&fa->dev.lock, flags);
 	fa->now_ns = fl_now_ns();
 	late = !fl_waking_sent(&fa->waking, a->let_go, counts);
-	goes = !late || !fa->tight || atomic64_read(&fa->room) > -fa->limit / FA_LEAD ||
+	goes = !late || !fa->tight || !fa->last.requests || atomic64_read(&fa->room) > -fa->limit / FA_LEAD ||
 	       fa->now_ns - a->since_ns > FA_STALL_NS;
 	a->let_go = 0;
 	f->behind.waiting--;

@@ -15,6 +15,7 @@
 
 #define MAX_TENANTS 64
 #define MAX_HWQS 8
+#define MAX_CHIPS 8
 #define MSEC NSEC_PER_MSEC
 
 struct tenant {
@@ -43,7 +44,8 @@ struct drive {
 	uint64_t varies; /* they vary by half: the state of next_random(); 0: they do not */
 	bool per_page; /* of each 4 KiB, not of a request */
 	bool serial; /* one request after the other, in order of arrival: the queue is in the drive */
-	u64 free_ns; /* when a serial drive has done all that it has */
+	unsigned int chips; /* of a serial drive, if it has several: each does so, and a request is one's by chance */
+	u64 free_ns[MAX_CHIPS], which; /* when they have done all that they have; which is next: the state of next_random() */
 	struct tenant tenants[MAX_TENANTS];
 	unsigned int nr_tenants;
 	u64 mark_ns, marked_refills;

@@ -75,6 +75,32 @@ static void test_who_has_no_cpu_keeps_no_places_in_the_drive(void)
 	}
 }
 
+/*
+ * Eight chips, of which each takes 200 us for a request. Sixteen threads, which are due nine tenths, wake up 3 ms after
+ * they were let go. With few places in the drive, all are theirs, and over when they wake up.
+ */
+static void test_who_wakes_up_late_leaves_no_drive_empty(void)
+{
+	unsigned int i;
+
+	for (i = 1; i <= 4; i++) {
+		struct tenant *late;
+
+		drive_init(&d, &fl_fairlane, 1, 4096, 200 * NSEC_PER_USEC);
+		d.serial = true;
+		d.chips = 8;
+		d.varies = 12345 + 7919 * i;
+		late = drive_tenant(&d, NULL, 900, 16);
+		late->wakes_ns = 3 * MSEC;
+		drive_tenant(&d, NULL, 100, 256);
+		drive_start(&d);
+		drive_mark(&d);
+		drive_run(&d, 3 * NSEC_PER_SEC);
+		CHECK(drive_iops(&d) > 0.7 * drive_capacity(&d), "%u: %g of %g requests/s", i, drive_iops(&d), drive_capacity(&d));
+		drive_exit(&d);
+	}
+}
+
 /* Of 2 GiB each, which a drive may do in a moment: they cost as much as a second of reads, and take the place of four. */
 static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
 {
@@ -109,6 +135,7 @@ static const struct test tests[] = {
 	{ "newcomers go after two seconds in which a full drive did nothing",
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
 	{ "who has no CPU keeps no places in the drive", test_who_has_no_cpu_keeps_no_places_in_the_drive },
+	{ "who wakes up late leaves no drive empty", test_who_wakes_up_late_leaves_no_drive_empty },
 	{ "a discard in the drive takes no more room than a read",
 	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
 	{}

@@ -271,37 +271,53 @@ static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_
 	drive_exit(&d);
 }
 
-/* It waited whenever it was looked at, or it never did. Then it sends nothing while others send 400 requests. */
-static void test_who_waited_and_then_sends_nothing_is_not_behind(void)
+/*
+ * One with a request at a time, which is due a half. At each look others have sent 10 requests. It waits for @waits
+ * looks, or none, and then its request is in the drive for @then. Of @looks, at how many is it behind, but the first ten?
+ */
+static unsigned int looks_behind(unsigned int waits, unsigned int then, unsigned int looks)
 {
+	struct fl_behind behind = {};
 	struct fl_progress sent = {};
-	unsigned int waited, i;
+	struct fl_behind_look look;
+	struct tenant *other, *t;
+	unsigned int i, n = 0;
+	struct fl_queue *q;
 
 	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
-	for (waited = 0; waited < 2; waited++) {
-		struct tenant *t = drive_tenant(&d, NULL, 100, 1);
-		struct fl_queue *q = fl_flow_use(t->flow, 0);
-		struct fl_behind behind = {};
-		struct fl_behind_look look;
-		u64 fits = 0;
+	t = drive_tenant(&d, NULL, 100, 1);
+	other = drive_tenant(&d, NULL, 100, 1);
+	fl_flow_set_busy(t->flow, true);
+	fl_flow_set_busy(other->flow, true);
+	q = fl_flow_use(t->flow, 0);
+	atomic_inc(&q->held);
+	for (i = 0; i < looks; i++) {
+		unsigned int at = i % (waits + then);
 
-		fl_flow_set_busy(t->flow, true);
-		atomic_inc(&q->held);
-		for (i = 0; i < 60; i++) {
-			bool sends = i < 20;
-
-			sent.requests += 10;
-			sent.cost += 10 * FL_COST_ONE;
-			behind.waiting = waited && sends;
-			WRITE_ONCE(q->cost, q->cost + 10 * FL_COST_ONE * sends);
-			fits = fl_is_behind(t->flow, &behind, sent, 64 * FL_COST_ONE, NSEC_PER_SEC,
-					    2 * NSEC_PER_SEC + i * MSEC, true, &look);
-		}
-		CHECK(waited ? !fits : fits, "%u: %lu", waited, fits);
-		atomic_dec(&q->held);
-		fl_flow_set_busy(t->flow, false);
+		sent.requests += 10;
+		sent.cost += 10 * FL_COST_ONE;
+		behind.waiting = at < waits;
+		WRITE_ONCE(q->cost, q->cost + (at ? 0 : FL_COST_ONE));
+		n += fl_is_behind(t->flow, &behind, sent, 64 * FL_COST_ONE, NSEC_PER_SEC, 2 * NSEC_PER_SEC + i * MSEC, true,
+				  &look) && i >= 10;
 	}
+	atomic_dec(&q->held);
+	fl_flow_set_busy(t->flow, false);
+	fl_flow_set_busy(other->flow, false);
 	drive_exit(&d);
+	return n;
+}
+
+static void test_who_waited_and_then_sends_nothing_for_a_while_is_not_behind(void)
+{
+	unsigned int n;
+
+	n = looks_behind(20, 20, 40);
+	CHECK(n == 0, "it waited, and has no CPU: %u", n);
+	n = looks_behind(0, 50, 50);
+	CHECK(n == 40, "its request is in the drive: %u", n);
+	n = looks_behind(2, 18, 2000);
+	CHECK(n > 1900, "it waits a little, and its request is in the drive for long: %u", n);
 }
 
 #define WALKED (3 * FL_QUEUES_AT_A_TIME + 5)
@@ -601,8 +617,8 @@ static const struct test tests[] = {
 	  test_a_flow_is_active_while_it_has_requests },
 	{ "who has half of its due is helped by half in the drive, however long it was counted",
 	  test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_long_it_was_counted },
-	{ "who waited and then sends nothing wants for a CPU, and is not behind",
-	  test_who_waited_and_then_sends_nothing_is_not_behind },
+	{ "who waited and then sends nothing for a while wants for a CPU, and is not behind",
+	  test_who_waited_and_then_sends_nothing_for_a_while_is_not_behind },
 	{ "a walk looks at each active flow once, whoever becomes inactive by it",
 	  test_a_walk_looks_at_each_active_flow_once },
 	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
