@@ -134,6 +134,7 @@ void drive_init(struct drive *d, const struct fl_sched *sched, unsigned int nr_h
 	d->nr_hwqs = nr_hwqs;
 	d->slots = slots;
 	d->weight[FL_HIGH] = 1; /* until the scheduler says otherwise */
+	d->chips = 1;
 	d->which = 88172645463325252ull;
 	d->read_ns = service_ns;
 	d->write_ns = service_ns;
@@ -194,7 +195,7 @@ static u64 service_ns(struct drive *d, struct fl_req *rq)
 	if (d->per_page)
 		ns *= rq->bytes / 4096;
 	if (d->serial) {
-		u64 *free_ns = &d->free_ns[d->chips ? next_random(&d->which) % d->chips : 0];
+		u64 *free_ns = &d->free_ns[next_random(&d->which) % d->chips];
 
 		*free_ns = (*free_ns > now_ns ? *free_ns : now_ns) + ns;
 		return *free_ns - now_ns;
@@ -414,7 +415,7 @@ double drive_iops(struct drive *d)
 
 double drive_capacity(struct drive *d)
 {
-	return (d->serial ? (d->chips ? d->chips : 1) : d->nr_hwqs * d->slots) * 1e9 / d->read_ns;
+	return (d->serial ? d->chips : d->nr_hwqs * d->slots) * 1e9 / d->read_ns;
 }
 
 u64 drive_var(struct drive *d, const char *name)

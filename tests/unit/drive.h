@@ -44,7 +44,7 @@ struct drive {
 	uint64_t varies; /* they vary by half: the state of next_random(); 0: they do not */
 	bool per_page; /* of each 4 KiB, not of a request */
 	bool serial; /* one request after the other, in order of arrival: the queue is in the drive */
-	unsigned int chips; /* of a serial drive, if it has several: each does so, and a request is one's by chance */
+	unsigned int chips; /* of a serial drive, 1 unless a test says more: each does so, and a request is one's by chance */
 	u64 free_ns[MAX_CHIPS], which; /* when they have done all that they have; which is next: the state of next_random() */
 	struct tenant tenants[MAX_TENANTS];
 	unsigned int nr_tenants;

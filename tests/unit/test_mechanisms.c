@@ -235,6 +235,30 @@ static void test_a_flow_is_active_while_it_has_requests(void)
 	drive_exit(&d);
 }
 
+/* A flow with a request, of two that are active and due a half each: its queue. */
+static struct fl_queue *due_half(void)
+{
+	struct fl_queue *q;
+	unsigned int i;
+
+	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
+	for (i = 0; i < 2; i++)
+		fl_flow_set_busy(drive_tenant(&d, NULL, 100, 1)->flow, true);
+	q = fl_flow_use(d.tenants[0].flow, 0);
+	atomic_inc(&q->held);
+	return q;
+}
+
+static void due_half_is_over(struct fl_queue *q)
+{
+	unsigned int i;
+
+	atomic_dec(&q->held);
+	for (i = 0; i < 2; i++)
+		fl_flow_set_busy(d.tenants[i].flow, false);
+	drive_exit(&d);
+}
+
 static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_long_it_was_counted(void)
 {
 	const u64 in_drive = 64 * FL_COST_ONE;
@@ -242,33 +266,23 @@ static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_
 	struct fl_behind behind = {};
 	unsigned int i, anew = 0;
 	struct fl_behind_look look;
-	struct tenant *other, *t;
-	struct fl_queue *q;
+	struct fl_queue *q = due_half();
+	struct fl_flow *flow = q->flow;
 
-	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
-	t = drive_tenant(&d, NULL, 100, 1);
-	other = drive_tenant(&d, NULL, 100, 1);
-	fl_flow_set_busy(t->flow, true);
-	fl_flow_set_busy(other->flow, true);
-	q = fl_flow_use(t->flow, 0);
-	atomic_inc(&q->held);
-	fl_is_behind(t->flow, &behind, sent, in_drive, NSEC_PER_SEC, 2 * NSEC_PER_SEC, false, &look); /* it comes */
+	fl_is_behind(flow, &behind, sent, in_drive, NSEC_PER_SEC, 2 * NSEC_PER_SEC, false, &look); /* it comes */
 	for (i = 0; i < 40; i++) {
 		u64 fits, before = behind.own;
 
 		sent.requests += 1000;
 		sent.cost += 1000 * FL_COST_ONE;
 		WRITE_ONCE(q->cost, q->cost + 250 * FL_COST_ONE);
-		fits = fl_is_behind(t->flow, &behind, sent, in_drive, NSEC_PER_SEC, 2 * NSEC_PER_SEC + i * MSEC, false, &look);
+		fits = fl_is_behind(flow, &behind, sent, in_drive, NSEC_PER_SEC, 2 * NSEC_PER_SEC + i * MSEC, false, &look);
 		CHECK(fits == in_drive / 2, "look %u: %lu of %lu", i, fits, in_drive);
 		anew += behind.own != before;
 	}
 	CHECK(anew >= 2, "counted anew %u times", anew);
 	CHECK(look.has == 1, "%u", look.has);
-	atomic_dec(&q->held);
-	fl_flow_set_busy(t->flow, false);
-	fl_flow_set_busy(other->flow, false);
-	drive_exit(&d);
+	due_half_is_over(q);
 }
 
 /*
@@ -280,17 +294,9 @@ static unsigned int looks_behind(unsigned int waits, unsigned int then, unsigned
 	struct fl_behind behind = {};
 	struct fl_progress sent = {};
 	struct fl_behind_look look;
-	struct tenant *other, *t;
+	struct fl_queue *q = due_half();
 	unsigned int i, n = 0;
-	struct fl_queue *q;
 
-	drive_init(&d, &fl_kyber_fairness, 1, 1, MSEC);
-	t = drive_tenant(&d, NULL, 100, 1);
-	other = drive_tenant(&d, NULL, 100, 1);
-	fl_flow_set_busy(t->flow, true);
-	fl_flow_set_busy(other->flow, true);
-	q = fl_flow_use(t->flow, 0);
-	atomic_inc(&q->held);
 	for (i = 0; i < looks; i++) {
 		unsigned int at = i % (waits + then);
 
@@ -298,13 +304,10 @@ static unsigned int looks_behind(unsigned int waits, unsigned int then, unsigned
 		sent.cost += 10 * FL_COST_ONE;
 		behind.waiting = at < waits;
 		WRITE_ONCE(q->cost, q->cost + (at ? 0 : FL_COST_ONE));
-		n += fl_is_behind(t->flow, &behind, sent, 64 * FL_COST_ONE, NSEC_PER_SEC, 2 * NSEC_PER_SEC + i * MSEC, true,
+		n += fl_is_behind(q->flow, &behind, sent, 64 * FL_COST_ONE, NSEC_PER_SEC, 2 * NSEC_PER_SEC + i * MSEC, true,
 				  &look) && i >= 10;
 	}
-	atomic_dec(&q->held);
-	fl_flow_set_busy(t->flow, false);
-	fl_flow_set_busy(other->flow, false);
-	drive_exit(&d);
+	due_half_is_over(q);
 	return n;
 }
 
