@@ -31,7 +31,8 @@
  *   apart, and the gain is that of whichever gains less. A drive that is given more may take
  *   more writes, which its buffer hides, at the expense of reads. And where prices are wrong,
  *   it seems to do more by cost, or by number, if somebody else gets more of it. In the single pair
- *   of a search, reads and all others have a sixteenth more, which chance may have taken.
+ *   of a search, reads and all others have a sixteenth more, which chance may have taken; twice as much
+ *   where a window has a quarter of the requests.
  * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice,
  *   unless that is plain: when a drive that is being filled had little in it at first. Where steps
@@ -374,16 +375,19 @@ static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
 static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 {
 	u64 all = k->rate[0][0] + k->rate[0][1] + k->rate[1][0] + k->rate[1][1];
-	s64 least = FL_KNEE_ONE * FL_KNEE_ONE;
+	s64 least = FL_KNEE_ONE * FL_KNEE_ONE, chance = FL_KNEE_MIX;
+	u64 requests;
 	int i;
 
+	for (requests = FL_KNEE_REQUESTS / 2; k->window.sent < requests; requests /= 4)
+		chance *= 2;
 	k->n++;
 	k->low += k->rate[0][FL_KNEE_REQUESTS_DONE];
 	for (i = 0; i < FL_KNEE_KINDS; i++) {
 		s64 gain = __fl_knee_gain(k, i), change = gain - k->last[i], mean;
 
 		if (k->searching && i != FL_KNEE_REQUESTS_DONE)
-			gain += FL_KNEE_MIX;
+			gain += chance;
 		if (k->n > 1) /* of the same levels */
 			k->noise[i] += (change * change / 2 - k->noise[i]) / 4;
 		k->last[i] = gain;

@@ -17,7 +17,9 @@ static u64 rng;
 static double part_done, speed; /* of what the drive does now: noise */
 static double capacity; /* requests per second */
 static double bends; /* 0: the curve does, at once; else slowly, and half of it is done with so many in the drive */
+static double power; /* 0: it is as above; else that of its part of KNEE: as where submitters sleep, and wake up late */
 static struct fl_pressing pressing;
+static double reads, fewer; /* of all, by chance, with KNEE / 8 in the drive; with twice as much, so many powers of 2 fewer */
 static double did; /* of the capacity, over the last time */
 
 static void begin(s64 requests, u64 seed)
@@ -28,6 +30,9 @@ static void begin(s64 requests, u64 seed)
 	speed = 1;
 	capacity = CAPACITY;
 	bends = 0;
+	power = 0;
+	reads = 1;
+	fewer = 0;
 	k.loss = FL_KNEE_LOSS;
 	pressing = (struct fl_pressing){};
 	fl_knee_anew(&k, requests * ONE);
@@ -42,16 +47,17 @@ static double mean_level_over(u64 ns, double noise)
 	did = 0;
 	for (at = 0; at < ns; at += LOOK_NS) {
 		double level = (double)fl_knee_level(&k) / ONE;
+		double part_reads = reads * pow(KNEE / 8 / level, fewer);
 		struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS };
 
 		if (at % (5 * NSEC_PER_MSEC) == 0)
 			speed = 1 + next_noise(&rng, noise * sqrt(3));
-		part = bends ? level / (level + bends) : fmin(level / KNEE, 1);
+		part = power ? fmin(pow(level / KNEE, power), 1) : bends ? level / (level + bends) : fmin(level / KNEE, 1);
 		did += part * LOOK_NS / (double)ns;
 		part_done += capacity * speed * part * LOOK_NS / NSEC_PER_SEC;
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
-		look.done[FL_KNEE_READS] = (u64)part_done * ONE;
-		part_done -= (u64)part_done;
+		for (; part_done >= 1; part_done--)
+			look.done[reads < 1 && next_noise(&rng, 1) > 2 * part_reads - 1] += ONE;
 		fl_knee_look(&k, &look, &pressing, 4 * ONE);
 		sum += level;
 	}
@@ -98,6 +104,42 @@ static void test_a_budget_that_is_far_too_low_rises_on_a_slow_drive(void)
 		fl_knee_search_over(&k);
 		mean_level_over(40 * NSEC_PER_SEC, 0.05);
 		CHECK(fl_knee_level(&k) > KNEE / 2 * ONE, "seed %u: %ld", seed, (long)(fl_knee_level(&k) / ONE));
+	}
+}
+
+/*
+ * A tenant had no CPU, and seemed to be behind, so an eighth of the knee was taken for a ceiling. A window at that level is
+ * short, and may by chance have so many more reads that more in the drive seems to be of little use to writes.
+ */
+static void test_chance_in_a_short_window_ends_no_search(void)
+{
+	unsigned int seed;
+
+	for (seed = 1; seed <= 2 * SEEDS; seed++) {
+		begin(2 * KNEE, seed);
+		capacity = 3000;
+		power = 0.55;
+		reads = 0.5;
+		k.ceiling = KNEE / 8 * ONE;
+		fl_knee_search(&k, 2 * KNEE * ONE, 0, 0);
+		mean_level_over(5 * NSEC_PER_SEC, 0.05);
+		CHECK(fl_knee_level(&k) > KNEE / 2 * ONE, "seed %u: %ld", seed, (long)(fl_knee_level(&k) / ONE));
+	}
+}
+
+/* With twice as much in it a drive does a fifth more requests, but a quarter fewer reads: so much is not by chance. */
+static void test_more_is_of_no_use_at_the_expense_of_reads_however_short_a_window_is(void)
+{
+	unsigned int seed;
+
+	for (seed = 1; seed <= 2 * SEEDS; seed++) {
+		begin(KNEE / 8, seed);
+		capacity = 3000;
+		power = 0.27;
+		reads = 0.5;
+		fewer = 0.7;
+		mean_level_over(5 * NSEC_PER_SEC, 0.05);
+		CHECK(fl_knee_level(&k) < KNEE / 2 * ONE, "seed %u: %ld", seed, (long)(fl_knee_level(&k) / ONE));
 	}
 }
 
@@ -264,6 +306,9 @@ static const struct test tests[] = {
 	{ "a drive whose speed varies by itself does not raise the budget", test_noise_does_not_raise_the_budget },
 	{ "a budget that is far too low rises soon", test_a_budget_that_is_far_too_low_rises_soon },
 	{ "a budget that is far too low rises on a slow drive", test_a_budget_that_is_far_too_low_rises_on_a_slow_drive },
+	{ "chance in a short window ends no search", test_chance_in_a_short_window_ends_no_search },
+	{ "more is of no use at the expense of reads, however short a window is",
+	  test_more_is_of_no_use_at_the_expense_of_reads_however_short_a_window_is },
 	{ "where it is holding back that costs, nobody is held back",
 	  test_where_it_is_holding_back_that_costs_nobody_is_held_back },
 	{ "no budget of a drive that is full is in vain", test_no_budget_of_a_drive_that_is_full_is_in_vain },
