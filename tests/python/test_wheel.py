@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped] # which Dask brings
@@ -17,6 +19,8 @@ from fairlane.places import ROOT, SCENARIOS
 
 LIMIT_S = 900
 KUBERNETES = ROOT / "packaging" / "kubernetes"
+OPERATOR = "dask-kubernetes==2026.3.0"
+CRD = "dask_kubernetes/operator/deployment/helm/dask-kubernetes-operator/crds/daskcluster.yaml"
 
 
 def ran(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -70,6 +74,35 @@ def test_the_manifest_is_a_cluster_whose_scheduler_and_workers_have_the_same_whe
     ports = {port["name"] for port in scheduler["ports"]}
     assert {port["targetPort"] for port in spec["scheduler"]["service"]["ports"]} == ports
     assert scheduler["readinessProbe"]["httpGet"]["port"] in ports
+
+
+def strict(schema: Any) -> None:
+    """Kubernetes drops a field that it does not know, without a word. Here none may be."""
+    if isinstance(schema, dict):
+        if schema.get("x-kubernetes-int-or-string"):
+            schema.pop("type", None)
+        if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            schema.setdefault("additionalProperties", False)
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        strict(each)
+
+
+@pytest.mark.long
+def test_the_manifest_is_what_the_operators_own_schema_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--target", str(tmp_path)]
+    subprocess.run([*pip, "--no-deps", OPERATOR], timeout=LIMIT_S, check=True)
+    subprocess.run([*pip, "jsonschema"], timeout=LIMIT_S, check=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    [version] = yaml.safe_load((tmp_path / CRD).read_text())["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    strict(schema["properties"]["spec"])
+    validator = importlib.import_module("jsonschema").Draft7Validator(schema)
+    manifest = yaml.safe_load((KUBERNETES / "dask-cluster.yaml").read_text())
+    assert [error.message for error in validator.iter_errors(manifest)] == []
+    manifest["spec"]["worker"]["spec"]["containers"][0]["arg"] = ["dask"]
+    assert [error.message for error in validator.iter_errors(manifest)], "a word that it does not know is found"
 
 
 def test_whoever_simulates_is_known_by_the_version_and_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
