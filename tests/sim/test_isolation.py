@@ -74,13 +74,13 @@ TAKEN = {
     "mqflashfq-long": "1 of 200: 1.17 times, by 512 discards of 512 bytes at a time",
 }
 WAITS: dict[str, str] = {}
-# Of how many of 200 loads this is so, counted on 2026-11-26 by count_isolation.py, and why.
+# Of how many of 200 loads this is so, counted on 2026-11-28 by count_isolation.py, and why.
 CROWDED = {
     "flashfq": (27, "at worst somebody gets nothing for a second"),
-    "kyber-fairness": (20, "2.6 times: until who left ages out, who stays has one place among the tags"),
-    "mqflashfq": (79, "mostly 1.1 to 1.4 times, at worst 14: a flow without a place is not in its virtual time"),
+    "kyber-fairness": (19, "2.6 times: until who left ages out, who stays has one place among the tags"),
+    "mqflashfq": (81, "mostly 1.1 to 1.4 times, at worst 5.9: a flow without a place is not in its virtual time"),
     "mqfq": (17, "at worst 8.2 times"),
-    "fairlane": (17, "at worst 7.3 times: the drive divides what was let go"),
+    "fairlane": (26, "at worst 4.3 times: the drive divides what was let go"),
 }
 
 
