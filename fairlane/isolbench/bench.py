@@ -275,17 +275,16 @@ class _Told:
         self.worked_s = 0.0  # on units, and not on what is measured for knobs
         works = {unit.id: _work(unit, self.left[unit.id]) for unit in bench.todo}
         self.time = TimeLeft(works, lambda: self.worked_s)
-        self.knows = False  # the backend knows how far it is, and how long the rest takes
+        self.knows = bench.backend.repeatable  # it runs several at once, and says how long the rest takes
 
     def step(self, now: Progress) -> None:
         """What the backend says: before the first unit, of what it prepares; after that, the unit says it all.
 
-        One that knows how long the rest takes says it throughout.
+        One that knows how long the rest takes, as soon as a unit is finished, says it throughout.
         """
         if now.news:
             self.progress(now)
             return
-        self.knows = self.knows or now.left_s is not None
         if self.knows:
             part = (self.total - self.asked + now.fraction * self.asked) / self.total
             self.progress(Progress(f"{self._done} of {self.total} units", part, now.left_s))

@@ -98,13 +98,17 @@ def test_interrupted_and_started_again_it_repeats_nothing_and_reports_the_same(
     finished("d3")
     whole, out = runs / "d3", tmp_path / "parts"
 
-    def interrupt(_now: Progress) -> None:
+    told: list[Progress] = []
+
+    def interrupt(now: Progress) -> None:
+        told.append(now)
         if sum(first.store.ran(unit) for unit in first.units) > 5:
             raise KeyboardInterrupt
 
     first = bench.prepare(["d3"], None, named("sim:optane"), True, out)
     with pytest.raises(KeyboardInterrupt):
         bench.run(first, interrupt)
+    assert told and all(re.fullmatch(r"\d+ of \d+ units", now.step) for now in told), "none is said to be the next"
     ran = [first.store.path(unit.id) for unit in first.units if first.store.ran(unit)]
     done = {path: path.stat().st_mtime_ns for path in ran}
     assert 0 < len(done) < len(first.units)
