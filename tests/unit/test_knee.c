@@ -19,7 +19,8 @@ static double capacity; /* requests per second */
 static double bends; /* 0: the curve does, at once; else slowly, and half of it is done with so many in the drive */
 static double power; /* 0: it is as above; else that of its part of KNEE: as where submitters sleep, and wake up late */
 static struct fl_pressing pressing;
-static double reads, fewer; /* of all, by chance, with KNEE / 8 in the drive; with twice as much, so many powers of 2 fewer */
+static double reads; /* that part of all requests are, by chance, with KNEE / 8 in the drive */
+static double fewer; /* with twice as much there, by so many powers of 2 */
 static double did; /* of the capacity, over the last time */
 
 static void begin(s64 requests, u64 seed)
@@ -57,7 +58,7 @@ static double mean_level_over(u64 ns, double noise)
 		part_done += capacity * speed * part * LOOK_NS / NSEC_PER_SEC;
 		look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = (u64)part_done;
 		for (; part_done >= 1; part_done--)
-			look.done[reads < 1 && next_noise(&rng, 1) > 2 * part_reads - 1] += ONE;
+			look.done[reads < 1 && next_noise(&rng, 1) > 2 * part_reads - 1 ? FL_KNEE_OTHERS : FL_KNEE_READS] += ONE;
 		fl_knee_look(&k, &look, &pressing, 4 * ONE);
 		sum += level;
 	}
@@ -108,8 +109,8 @@ static void test_a_budget_that_is_far_too_low_rises_on_a_slow_drive(void)
 }
 
 /*
- * A tenant had no CPU, and seemed to be behind, so an eighth of the knee was taken for a ceiling. A window at that level is
- * short, and may by chance have so many more reads that more in the drive seems to be of little use to writes.
+ * A tenant had no CPU, and seemed to be behind, so an eighth of the knee was taken for a ceiling. A window at that
+ * level is short, and may by chance have so many more reads that more in the drive seems to be of little use to writes.
  */
 static void test_chance_in_a_short_window_ends_no_search(void)
 {
