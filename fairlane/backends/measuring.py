@@ -137,10 +137,11 @@ class Measuring:
                 continue
             rank = error <= FAIR, part if error <= FAIR else -error
             if found is None or rank > found[0]:
-                why = f"its model, scaled by {tuned.speed:.3f}, charged each tenant its share within {error:.1%}"
+                at = f"at {tuned.speed:.3f} times its measured model"
+                why = f"{at} it charged each tenant its share within {error:.1%}"
                 if error > FAIR:
                     why = f"no speed kept shares within {FAIR:.0%}, so {why}"
-                found = rank, replace(tuned, why=f"{why}, at {run.total_iops:,.0f} IOPS"), run
+                found = rank, replace(tuned, why=f"{why}, and did {run.total_iops:,.0f} IOPS"), run
         if found is None:
             raise CannotBeSetError(f"io.cost cannot be set for {what.name}: {run.counters[REFUSED]}")
         return found[1:]

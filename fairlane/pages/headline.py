@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fairlane.experiment.results import Results
+from fairlane.experiment.results import Outcome, Results
 from fairlane.experiment.summary import BASELINE, OURS, Point, by_cost
 from fairlane.formats import WITHIN, fmt_error, fmt_rate, percent_up
 
@@ -61,6 +61,16 @@ def judged(found: Results) -> str:
         f"Shares are judged in {len(spans)} part{'s' * (len(spans) > 1)} of the run ({', '.join(spans)}), as the"
         " scenario says: there, all active tenants can use theirs. The worst part counts."
     )
+
+
+def checks(expects: Iterable[Outcome]) -> str:
+    """How many of those that could be judged failed, as a sentence; nothing when there were none."""
+    known = [outcome.ok for outcome in expects if outcome.ok is not None]
+    if not known:
+        return ""
+    failed = known.count(False)
+    checked = f"{len(known)} check{'s' * (len(known) > 1)}"
+    return f"{failed} of {checked} failed." if failed else f"{checked}: none failed."
 
 
 def headline(found: Sequence[Point]) -> tuple[str, str]:

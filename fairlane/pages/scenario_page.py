@@ -17,7 +17,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.results import Results, Tenant
 from fairlane.experiment.summary import BASELINE, LATENCIES, OURS, Point, Share, place, points
 from fairlane.formats import Pair, flat, fmt_error, fmt_iops, fmt_rate, fmt_share, fmt_us, fmt_us_tick, pair, relative
-from fairlane.pages.headline import headline, judged, overall
+from fairlane.pages.headline import checks, headline, judged, overall
 from fairlane.pages.plot import (
     MAX_BARS,
     Line,
@@ -383,6 +383,7 @@ def render(results: Sequence[Results], folders: Sequence[str] = ()) -> str:
     return template().render(
         title=sections[0].headline if len(sections) == 1 else overall([s.points for s in sections]),
         sections=sections,
+        checks=checks(outcome for result in results for outcome in result.expects),
         compared=compared(results),
         knobs=knobs,
         ours=OURS,

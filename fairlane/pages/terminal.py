@@ -33,7 +33,7 @@ from fairlane.isolbench.drive_map import Map
 from fairlane.isolbench.published import Beside
 from fairlane.isolbench.suite import PARTS
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD
-from fairlane.pages.headline import judged
+from fairlane.pages.headline import checks, judged
 from fairlane.progress import Progress
 
 MAX_TENANTS = 8  # more are summed up by their fairness index alone
@@ -116,6 +116,7 @@ def results(found: Results, out: Console) -> None:
 
 def across(found: Sequence[Results], out: Console) -> None:
     """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none.
+    And how many of all checks failed.
 
     Why a knob has no figures is said under each scenario's own table.
     """
@@ -130,9 +131,11 @@ def across(found: Sequence[Results], out: Console) -> None:
         table.add_column(knob, justify="right")
     for each, points_of in zip(found, rows, strict=True):
         cells = [points_of.get(knob) for knob in knobs]
-        said = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
-        table.add_row(each.scenario, *said)
+        both = [f"{_off_by(row.share_error)} {_or_dash(row.vs_none, '{:.2f}x')}" if row else "-" for row in cells]
+        table.add_row(each.scenario, *both)
     out.print(table)
+    if said := checks(outcome for each in found for outcome in each.expects):
+        out.print(said)
 
 
 def _off_by(error: float | None) -> str:

@@ -138,6 +138,7 @@ def talk(
         try:
             with proc.group(command, env=_env(), pass_fds=pass_fds) as process:
                 yield from console.listen(process)
+                ended = process.returncode
             # Emulation now and then breaks a kernel that patches itself as it boots: guest.mount_cgroups().
             if console.up or not left or not dmesg.bad(console.lines):
                 break
@@ -149,7 +150,8 @@ def talk(
     try:
         status = json.loads((shared / STATUS).read_text())
     except (OSError, ValueError):
-        raise _died(kernel, console, "died half way" if console.up else "did not boot") from None
+        how = "died half way" if console.up else "did not boot"
+        raise _died(kernel, console, f"{how} (QEMU's exit status: {ended})") from None
     (shared / STATUS).unlink()
     return Finished(status["status"], status["bad_dmesg"], list(console.lines))
 

@@ -108,6 +108,17 @@ def test_headline_says_so_when_ours_is_unfair() -> None:
     assert headline.headline(found)[0] == "kyber-fairness: a tenant is 60 % off its share, at 0.90 of none’s throughput"
 
 
+def test_the_page_says_at_its_head_how_many_checks_failed(sample: Results) -> None:
+    good, bad = Outcome("a", None, 1.0, "at most 2", True), Outcome("b", None, 3.0, "at most 2", False)
+    not_run = Outcome("c", None, None, "at most 2", None)
+    sample.expects = [good, not_run]
+    assert "1 check: none failed. Each is further below" in text_of(sample)
+    sample.expects = [good, bad, not_run]
+    assert "1 of 2 checks failed." in text_of(sample)
+    sample.expects = [not_run]
+    assert "checks" not in headline.checks(sample.expects)
+
+
 def test_a_title_and_the_table_say_the_same() -> None:
     text = text_of(results_of({"none": (50, 50), "kyber-fairness": (50, 22.9)}))
     assert "kyber-fairness: a tenant is 38 % off its share" in text  # 37.2 % less than the half of the total
