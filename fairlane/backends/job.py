@@ -107,6 +107,7 @@ class Pace:
     map: tuple[float, float]
     batch_per_core: int = 2  # isol-bench --quick: batch tenants that a core is surely busy with
     bursts: tuple[float, ...] = (0.2, 1.0)  # isol-bench --quick: s
+    settings: int = 3  # isol-bench --quick: of each knob in d3. Few make a front look lower than it is
 
 
 class Backend(ABC):

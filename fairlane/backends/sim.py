@@ -75,7 +75,7 @@ class Simulator(Backend):
     repeatable = True
     idle = False  # it has a scheduler and its weights, and so no knob that could be idle
     knobs = KNOBS
-    pace = Pace(quick=(0.4, 0.2), full=(3.0, 0.5), calibration=(2.0, 1.0), map=(0.4, 0.2), batch_per_core=1)
+    pace = Pace(quick=(0.4, 0.2), full=(3.0, 0.5), calibration=(2.0, 1.0), map=(0.4, 0.2), batch_per_core=1, settings=7)
     replayed_on = 'profile = "p4500"'
 
     @property

@@ -79,7 +79,8 @@ def scale(quick: bool, backend: Backend) -> Scale:
     cores, pace = backend.cores, backend.pace
     if quick:
         batch = (1, pace.batch_per_core * cores)
-        return Scale("quick", *pace.quick, (1, 16), batch, (2, 16), (64 * KIB, 256 * KIB), 3, pace.bursts, 3)
+        sizes = (64 * KIB, 256 * KIB)
+        return Scale("quick", *pace.quick, (1, 16), batch, (2, 16), sizes, pace.settings, pace.bursts, repeats=3)
     powers = tuple(2**n for n in range(9))
     return Scale(
         "full",

@@ -88,6 +88,12 @@ def test_few_settings_still_span_the_range(knob: str) -> None:
     assert len(few) == min(3, len(every))
 
 
+def test_the_simulator_tries_every_setting_and_a_vm_three() -> None:
+    assert {suite.scale(True, Vm()).settings, Host.pace.settings} == {3}
+    most = suite.scale(True, Simulator()).settings
+    assert all(len(suite.settings(knob, most)) == len(suite.settings(knob, 99)) for knob in Simulator.knobs)
+
+
 def test_fairlane_is_asked_for_weights_and_then_for_targets() -> None:
     found = suite.settings("fairlane", suite.ALL_PUBLISHED)
     asked = [(each.weight, each.tuning.target_of_alone, each.tunables.get("latency_loss")) for each in found]
