@@ -28,8 +28,9 @@
  * that come back. Who wants less than its share holds nobody back for longer; who sends one at a time, only until it is
  * back. Who wakes up late finds its place taken: in-drive.h.
  *
- *	ahead	by more than its part of an eighth of the budget: it waits, unless more than half of the
- *		budget is left with it. So a drive does not run dry for somebody who is slow to come back.
+ *	ahead	by more than its part of an eighth of the budget: it waits, unless more than a third of the
+ *		budget is left with it. So a drive does not run dry for somebody who is slow to come back, or short
+ *		of CPU time.
  *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth; if
  *		it has a latency target, by whatever it is behind. Nobody is further behind than its part of the
  *		budget: who comes back late makes up for that much, and who wanted less saves no more.
@@ -66,7 +67,7 @@
 #define FA_TICK_TIGHT_NS NSEC_PER_MSEC
 /* Parts of the budget: see 2. */
 #define FA_LEAD 8
-#define FA_IDLE 2
+#define FA_IDLE 3
 #define FA_CREDIT 4
 /* Credit: for so many requests, for so many flows, so long. */
 #define FA_CREDIT_REQUESTS 8
@@ -197,7 +198,7 @@ static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 	return fa_advance(READ_ONCE(fa->limit) / FA_LEAD, max_t(u32, weight, 1));
 }
 
-/* Would more than half of the budget be left, or is the drive empty now? */
+/* Would more than a third of the budget be left, or is the drive empty now? */
 static bool fa_spare(const struct fa_dev *fa, s64 room, u64 cost)
 {
 	return room - (s64)cost > READ_ONCE(fa->limit) / FA_IDLE ||

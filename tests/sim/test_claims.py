@@ -19,10 +19,7 @@ CLAIMS = {
     for path in sorted(SCENARIOS.glob("claims/*.toml"))
     for what in scenario_file.load_all(path)
 }
-FAILS: dict[str, str] = {
-    "a-tenant-short-of-cpu-time-holds-nobody-up": "0.54: half of the budget is kept for who is about to come back. "
-    "With a third it is 0.93, but a host on which most of a request is CPU time has 0.593 of none, where 0.6 is due",
-}
+FAILS: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("name", CLAIMS)
