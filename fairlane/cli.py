@@ -244,7 +244,12 @@ def _report(command: Add) -> None:
     sub.add_argument(
         "--out", type=_path, metavar="FILE", help=f"default: {REPORT} in DIR; of several, {COMPARED} in the first"
     )
-    sub.add_argument("--picture", type=_path, metavar="FILE.svg", help="also draw who got how much, in one picture")
+    sub.add_argument(
+        "--picture",
+        type=_path,
+        metavar="FILE.svg",
+        help="also draw, in one picture, who got how much; of a run of the suite, what latency costs",
+    )
     sub.add_argument("--markdown", action="store_true", help="print the figures as a table in Markdown")
 
 

@@ -12,7 +12,7 @@ from fairlane.commands.common import COMPARED, REPORT, RESULTS
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import PLAN, Results
 from fairlane.isolbench import bench, compare
-from fairlane.pages import bench_page, compare_page, markdown, picture, scenario_page, template, terminal
+from fairlane.pages import bench_page, compare_page, front_picture, markdown, picture, scenario_page, template, terminal
 from fairlane.study import study
 
 
@@ -21,10 +21,10 @@ def main(args: argparse.Namespace) -> int:
         if (path / study.PLAN).exists():
             raise FairlaneError(f"{path} is a study, whose page is made by itself: open {path / REPORT}")
     suites = [path for path in args.results if (path / PLAN).exists()]
-    if suites and (args.picture or args.markdown):
-        raise FairlaneError(
-            f"{suites[0]} is a run of the suite; --picture and --markdown are for results of `fairlane run`"
-        )
+    if suites and args.markdown:
+        raise FairlaneError(f"{suites[0]} is a run of the suite; --markdown is for results of `fairlane run`")
+    if len(suites) > 1 and args.picture:
+        raise FairlaneError(f"--picture is of one run of the suite, not of {len(suites)}: name one folder")
     if len(args.results) > 1 and suites:
         if len(args.results) > 2 or len(suites) < 2:
             raise FairlaneError(
@@ -47,6 +47,8 @@ def main(args: argparse.Namespace) -> int:
             print(f"fairlane: {made.advice}", file=sys.stderr)
         terminal.beside_published(made.published, terminal.console())
         print(bench_page.write(suite, made))
+        if args.picture:
+            front_picture.write(suite, made, args.picture)
         return 0
     return _scenarios(args)
 

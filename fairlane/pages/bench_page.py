@@ -189,30 +189,41 @@ def _experiments(e: Evidence, title: str, value: Callable[[Unit, Run], float | N
 # --- D3 ---
 
 LIMIT = (
-    "The limit is what no knob can beat: the tenant with priority goes straight to the drive, and the others have so "
-    "many requests in it and no more. The fewer there are, the less that tenant waits, and the more of the drive is "
-    "idle."
+    "The limit is the best that one queue can do: the tenant with priority goes straight to the drive, and the others "
+    "have so many requests in it and no more. The fewer there are, the less that tenant waits, and the more of the "
+    "drive is idle."
 )
+PRIORITY = {"latency": "P99 of the tenant with priority", "bandwidth": "its bandwidth, MB/s"}
+
+
+def _points(e: Evidence, kind: str) -> dict[str, list[Tradeoff]]:
+    """The limit's, and those of every setting of each knob."""
+    points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
+    return {limit.NAME: e.limit_points(kind), **points}
+
+
+def tradeoff(e: Evidence, kind: str) -> Plot | None:
+    """What the tenant with priority had, "latency" or "bandwidth", over the total, by knob; None: nothing was run."""
+    points = _points(e, kind)
+    values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
+    scale = 1.0 if kind == "latency" else 1e-6
+
+    def curve(found: Iterable[Tradeoff]) -> Curve:
+        return [(p.total, abs(p.value) * scale) for p in found if p.value is not None]
+
+    fronts = {knob: curve(found if knob == limit.NAME else front(found)) for knob, found in points.items()}
+    others = {knob: curve(found) for knob, found in points.items()}
+    xs = [p.total for found in points.values() for p in found]
+    y = decades(PRIORITY[kind], values) if kind == "latency" else linear(PRIORITY[kind], [v * scale for v in values])
+    return draw(fronts, linear("of none’s total", xs), y, more=others)
 
 
 def _tradeoff(e: Evidence) -> Section:
     figures, sheets = [], []
-    for kind, what in (("latency", "P99 of the tenant with priority"), ("bandwidth", "its bandwidth, MB/s")):
-        points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
-        points = {limit.NAME: e.limit_points(kind), **points}
-        values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
-        scale = 1.0 if kind == "latency" else 1e-6
-
-        def curve(found: Iterable[Tradeoff], scale: float = scale) -> Curve:
-            return [(p.total, abs(p.value) * scale) for p in found if p.value is not None]
-
-        fronts = {knob: curve(found if knob == limit.NAME else front(found)) for knob, found in points.items()}
-        others = {knob: curve(found) for knob, found in points.items()}
-        xs = [p.total for found in points.values() for p in found]
-        y = decades(what, values) if kind == "latency" else linear(what, [v * scale for v in values])
+    for kind, what in PRIORITY.items():
+        points = _points(e, kind)
         better = "lower and further right is better" if kind == "latency" else "higher and further right is better"
-        plot = draw(fronts, linear("of none’s total", xs), y, more=others)
-        figures += _figures([(f"A {kind}-critical tenant; {better}", plot)])
+        figures += _figures([(f"A {kind}-critical tenant; {better}", tradeoff(e, kind))])
         rows = []
         for knob, found in points.items():
             most = e.limit_volume(kind)

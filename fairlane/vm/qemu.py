@@ -151,7 +151,7 @@ def talk(
         status = json.loads((shared / STATUS).read_text())
     except (OSError, ValueError):
         how = "died half way" if console.up else "did not boot"
-        raise _died(kernel, console, f"{how} (QEMU's exit status: {ended})") from None
+        raise _died(kernel, console, f"{how} (exit status {ended})") from None
     (shared / STATUS).unlink()
     return Finished(status["status"], status["bad_dmesg"], list(console.lines))
 

@@ -29,8 +29,8 @@
  * back. Who wakes up late finds its place taken: in-drive.h.
  *
  *	ahead	by more than its part of an eighth of the budget: it waits, unless more than a third of the
- *		budget is left with it. So a drive does not run dry for somebody who is slow to come back, or short
- *		of CPU time.
+ *		budget is left with it (though credit may take of that). So a drive does not run dry for somebody
+ *		who is slow to come back, or short of CPU time.
  *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth; if
  *		it has a latency target, by whatever it is behind. Nobody is further behind than its part of the
  *		budget: who comes back late makes up for that much, and who wanted less saves no more.

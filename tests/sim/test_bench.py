@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -73,6 +74,18 @@ def test_it_ends_with_a_verdict_for_every_knob_and_desideratum(
     marks = {row["part"]: row for row in summary["verdict"] if row["knob"] == "none"}
     assert marks["d1"]["bandwidth"] == marks["d2"]["work"] == 1.0, "none against itself"
     assert marks["d3"]["latency front"] == 0.0
+
+
+def test_what_latency_costs_is_a_picture_of_each_knob_beside_the_limit(
+    finished: Finished, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = finished(",".join(suite.PARTS))
+    picture = out / "front.svg"
+    assert cli.main(["report", str(out), "--picture", str(picture)]) == 0
+    shown = {each.text for each in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"limit", *KNOBS} - {"d2fq"} <= shown
+    assert cli.main(["report", str(finished("d1")), "--picture", str(picture)]) == 2
+    assert "no trade-off to draw" in capsys.readouterr().err
 
 
 def test_the_report_leads_from_each_mark_to_its_evidence_and_needs_no_network(finished: Finished) -> None:
