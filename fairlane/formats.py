@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # A scheduler isolates, more or less, while every tenant is within so many percent of its share.
 WITHIN = 25
@@ -110,3 +111,8 @@ def flat(value: object, path: str = "") -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [line for key, inner in value.items() for line in flat(inner, f"{path} › {key}" if path else str(key))]
     return [(path, fmt_value(value))]
+
+
+def fmt_drive(device: Mapping[str, Any]) -> str:
+    """Which drive it is, in a few words; empty if that is not known. Its results' device, or a map's drive."""
+    return str(device.get("description") or device.get("model") or "").partition(":")[0]  # the rest: what it is for

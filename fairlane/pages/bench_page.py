@@ -196,15 +196,14 @@ LIMIT = (
 PRIORITY = {"latency": "P99 of the tenant with priority", "bandwidth": "its bandwidth, MB/s"}
 
 
-def _points(e: Evidence, kind: str) -> dict[str, list[Tradeoff]]:
-    """The limit's, and those of every setting of each knob."""
+def tradeoffs(e: Evidence, kind: str) -> dict[str, list[Tradeoff]]:
+    """The limit's points, and those of every setting of each knob; kind: "latency" or "bandwidth"."""
     points = {knob: sorted(e.points(knob, kind), key=lambda p: p.total) for knob in e.knobs}
     return {limit.NAME: e.limit_points(kind), **points}
 
 
-def tradeoff(e: Evidence, kind: str) -> Plot | None:
-    """What the tenant with priority had, "latency" or "bandwidth", over the total, by knob; None: nothing was run."""
-    points = _points(e, kind)
+def tradeoff_plot(points: Mapping[str, Sequence[Tradeoff]], kind: str) -> Plot | None:
+    """What the tenant with priority had, over the total, by knob; None: nothing was run."""
     values = [abs(p.value) for found in points.values() for p in found if p.value is not None]
     scale = 1.0 if kind == "latency" else 1e-6
 
@@ -221,9 +220,9 @@ def tradeoff(e: Evidence, kind: str) -> Plot | None:
 def _tradeoff(e: Evidence) -> Section:
     figures, sheets = [], []
     for kind, what in PRIORITY.items():
-        points = _points(e, kind)
+        points = tradeoffs(e, kind)
         better = "lower and further right is better" if kind == "latency" else "higher and further right is better"
-        figures += _figures([(f"A {kind}-critical tenant; {better}", tradeoff(e, kind))])
+        figures += _figures([(f"A {kind}-critical tenant; {better}", tradeoff_plot(points, kind))])
         rows = []
         for knob, found in points.items():
             most = e.limit_volume(kind)

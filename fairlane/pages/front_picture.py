@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import Results
+from fairlane.formats import fmt_drive
 from fairlane.isolbench.bench import Bench, Found
-from fairlane.pages.bench_page import tradeoff
+from fairlane.pages.bench_page import tradeoff_plot, tradeoffs
 from fairlane.pages.template import save, template
 
 # All in SVG units, which are CSS pixels at the picture's own size.
@@ -22,7 +23,7 @@ def write(suite: Bench, made: Found, path: Path) -> None:
     """Raises FairlaneError if that run has no trade-off yet."""
     e = made.evidence
     ran = [unit for unit in e.units if unit.part == "d3" and unit.experiment == "latency" and e.results[unit.id].runs]
-    plot = tradeoff(e, "latency") if ran else None
+    plot = tradeoff_plot(tradeoffs(e, "latency"), "latency") if ran else None
     if plot is None:
         raise FairlaneError(
             f"{suite.store.folder} has no trade-off to draw: run d3, or go on with it, by the same command"
@@ -46,8 +47,7 @@ def write(suite: Bench, made: Found, path: Path) -> None:
 
 def _where(found: Results) -> tuple[str, str]:
     """The drive, and what it was run on."""
-    known = (found.device.get(key) for key in ("description", "model", "name"))
-    drive = str(next(filter(None, known), "a drive")).partition(": ")[0]  # what follows is what it is for
+    drive = fmt_drive(found.device) or str(found.device.get("name") or "a drive")
     slower = found.device.get("time_scale") or 1
     host = f"Linux {found.kernel}, {found.backend}" if found.kernel else "simulated"
     return drive, host + (f", slowed down {slower} times" if slower > 1 else "")

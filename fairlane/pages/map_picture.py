@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane.experiment.price_lists import NAMES
+from fairlane.formats import fmt_drive
 from fairlane.isolbench.drive_map import READS, WRITES, Cell, Map
 from fairlane.pages.plot import Axis, decades, linear
 from fairlane.pages.template import save, template
@@ -84,10 +85,9 @@ def render(found: Map) -> str:
     panels = [_heat(found, op, n * whole, height) for n, op in enumerate(found.most)]
     curve = _curve(found, len(panels) * whole)
     kernel = f"Linux {found.kernel}" if found.kernel else "simulated"
-    drive = str(found.drive.get("description") or found.drive.get("model") or "")
     return template("map.svg.j2").render(
         name=found.where,
-        details=[drive.partition(":")[0], f"{kernel}; {NAMES[found.block]} at random"],
+        details=[fmt_drive(found.drive), f"{kernel}; {NAMES[found.block]} at random"],
         panels=panels,
         curve=curve,
         left=LEFT,

@@ -116,9 +116,8 @@ def results(found: Results, out: Console) -> None:
 
 def across(found: Sequence[Results], out: Console) -> None:
     """Several scenarios, a row each: for each knob the largest error of a share, and the total beside that of none.
-    And how many of all checks failed.
 
-    Why a knob has no figures is said under each scenario's own table.
+    And how many of all checks failed. Why a knob has no figures is said under each scenario's own table.
     """
     rows = [{row.knob: row for row in points(each) if row.cgroups is None} for each in found]
     knobs = list(
