@@ -52,7 +52,7 @@ struct fl_kdev {
 	unsigned int idle_looks; /* the work's */
 	struct delayed_work look;
 	/* Only of a scheduler that routes. */
-	struct fl_route *route; /* the driver's; NULL: an elevator. Set when made */
+	struct fl_route *route; /* the disk's; NULL: an elevator. Set when made */
 	struct fl_kvar *vars; /* files of the scheduler's variables */
 	struct attribute_group files; /* the same, as a group */
 	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
@@ -243,7 +243,7 @@ static inline void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigne
 {
 	struct fl_route *route = to_fl_kdev(dev)->route;
 
-	route->ops->set_weights(route->disk, high, medium, low);
+	route->offer->set_weights(route->offer, high, medium, low);
 }
 
 void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used);

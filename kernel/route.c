@@ -4,9 +4,9 @@
  * /sys/block/DISK/fairlane/scheduler, which connects the two. A module of its own, so
  * that a driver does not pin the schedulers.
  *
- * Every disk with hardware queues has that file. Of one whose driver takes classes
- * (route.h), the struct fl_route is the driver's; of all others it is ours, and
- * lives as long as the disk is registered, or as this module.
+ * Every disk with hardware queues has that file, as long as it is registered, or as
+ * this module is there. A driver that takes classes offers its tag set (route.h), by
+ * which its disks are known.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -16,6 +16,9 @@
 
 static LIST_HEAD(fl_routers);
 static DEFINE_MUTEX(fl_routers_lock);
+static LIST_HEAD(fl_offers);
+static LIST_HEAD(fl_routes);
+static DEFINE_MUTEX(fl_routes_lock); /* both lists, and that one disk of an offer is chosen */
 
 /* ---- One scheduler goes, another comes ------------------------------------- */
 
@@ -23,31 +26,68 @@ static DEFINE_MUTEX(fl_routers_lock);
 static void fl_route_clear(struct fl_route *route)
 {
 	const struct fl_router *router = route->router;
-	struct request_queue *q = route->disk->queue;
 	unsigned int noio;
 
 	if (!router)
 		return;
 	if (!route->gone)
 		sysfs_unmerge_group(&disk_to_dev(route->disk)->kobj, router->files(route));
-	noio = fl_freeze_and_lock(q);
+	noio = fl_freeze_and_lock(route->q);
 	router->detach(route);
-	fl_unlock_and_unfreeze(q, noio);
+	if (router->wrr) { /* only now: the next one's weights are set after our last ones */
+		mutex_lock(&fl_routes_lock);
+		rcu_assign_pointer(route->offer->chosen, NULL);
+		mutex_unlock(&fl_routes_lock);
+	}
+	fl_unlock_and_unfreeze(route->q, noio);
 	WRITE_ONCE(route->router, NULL);
 	module_put(router->owner);
+}
+
+/*
+ * Of a drive with several disks, the weights of its classes are there once, so one disk
+ * alone may have a scheduler that routes. Under fl_routes_lock.
+ */
+static int fl_route_alone(struct fl_route *route)
+{
+	struct fl_route *other =
+		rcu_dereference_protected(route->offer->chosen, lockdep_is_held(&fl_routes_lock));
+
+	if (!other || other == route)
+		return 0;
+	pr_err("fairlane: %s: %s has its drive's weights: write none to its fairlane/scheduler first\n",
+	       route->disk->disk_name, other->disk->disk_name);
+	return -EBUSY;
+}
+
+/* The queue is frozen. */
+static int fl_route_attach(struct fl_route *route, const struct fl_router *router)
+{
+	int ret;
+
+	if (!router->wrr)
+		return router->attach(route);
+	mutex_lock(&fl_routes_lock);
+	ret = fl_route_alone(route);
+	if (!ret) {
+		ret = router->attach(route);
+		if (!ret)
+			rcu_assign_pointer(route->offer->chosen, route);
+	}
+	mutex_unlock(&fl_routes_lock);
+	return ret;
 }
 
 /* Under route->lock. @router is referenced, which is passed on or given up. */
 static int fl_route_set(struct fl_route *route, const struct fl_router *router)
 {
-	struct request_queue *q = route->disk->queue;
 	unsigned int noio;
 	int ret;
 
 	fl_route_clear(route);
-	noio = fl_freeze_and_lock(q);
-	ret = router->attach(route);
-	fl_unlock_and_unfreeze(q, noio);
+	noio = fl_freeze_and_lock(route->q);
+	ret = fl_route_attach(route, router);
+	fl_unlock_and_unfreeze(route->q, noio);
 	if (ret) {
 		module_put(router->owner);
 		return ret;
@@ -92,9 +132,27 @@ static ssize_t fl_scheduler_show(struct device *dev, struct device_attribute *at
 	return len + sysfs_emit_at(page, len, "\n");
 }
 
+static int fl_route_possible(struct fl_route *route, const struct fl_router *router)
+{
+	int ret;
+
+	if (!router->wrr)
+		return 0;
+	if (!route->offer) {
+		pr_err("fairlane: %s: no %s: the drive has no weighted round robin arbitration\n",
+		       route->disk->disk_name, router->name);
+		return -EOPNOTSUPP;
+	}
+	mutex_lock(&fl_routes_lock);
+	ret = fl_route_alone(route);
+	mutex_unlock(&fl_routes_lock);
+	return ret;
+}
+
 static int fl_route_choose(struct fl_route *route, const char *name)
 {
 	const struct fl_router *router;
+	int ret;
 
 	if (route->gone)
 		return -ENODEV;
@@ -111,11 +169,10 @@ static int fl_route_choose(struct fl_route *route, const char *name)
 	}
 	if (!router)
 		return -EINVAL;
-	if (router->wrr && !route->ops->set_weights) {
-		pr_err("fairlane: %s: no %s: the drive has no weighted round robin arbitration\n",
-		       route->disk->disk_name, name);
+	ret = fl_route_possible(route, router);
+	if (ret) { /* what was chosen before stays */
 		module_put(router->owner);
-		return -EOPNOTSUPP;
+		return ret;
 	}
 	return fl_route_set(route, router);
 }
@@ -135,23 +192,100 @@ static ssize_t fl_scheduler_store(struct device *dev, struct device_attribute *a
 	return ret ?: count;
 }
 
-/* ---- Drives and schedulers come and go ------------------------------------- */
+/* ---- Drives, disks and schedulers come and go -------------------------------- */
 
-static int fl_route_add(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops)
+void fl_route_offer(struct fl_route_offer *offer)
 {
+	mutex_lock(&fl_routes_lock);
+	list_add(&offer->node, &fl_offers);
+	mutex_unlock(&fl_routes_lock);
+}
+EXPORT_SYMBOL_GPL(fl_route_offer);
+
+void fl_route_withdraw(struct fl_route_offer *offer)
+{
+	mutex_lock(&fl_routes_lock);
+	if (offer->node.next) {
+		list_del(&offer->node);
+		offer->node.next = NULL;
+	}
+	mutex_unlock(&fl_routes_lock);
+}
+EXPORT_SYMBOL_GPL(fl_route_withdraw);
+
+/* The drive that a disk belongs to, if it was offered. Under fl_routes_lock. */
+static struct fl_route_offer *fl_offer_of(struct gendisk *disk)
+{
+	struct fl_route_offer *offer;
+
+	list_for_each_entry(offer, &fl_offers, node)
+		if (offer->tags == disk->queue->tag_set)
+			return offer;
+	return NULL;
+}
+
+static int fl_route_add(FL_CLASS_ARGS)
+{
+	struct gendisk *disk = dev_to_disk(dev);
+	struct fl_route *route;
+	int ret;
+
+	if (bdev_is_partition(dev_to_bdev(dev)) || !queue_is_mq(disk->queue))
+		return 0;
+	route = kzalloc(sizeof(*route), GFP_KERNEL);
+	if (!route)
+		return -ENOMEM;
 	route->disk = disk;
-	route->ops = ops;
+	route->q = disk->queue;
 	mutex_init(&route->lock);
 	route->file = (struct device_attribute)__ATTR(scheduler, 0644, fl_scheduler_show,
 						      fl_scheduler_store);
 	sysfs_attr_init(&route->file.attr);
 	route->files[0] = &route->file.attr;
 	route->folder = (struct attribute_group){ .name = FL_ROUTE_FOLDER, .attrs = route->files };
-	return sysfs_create_group(&disk_to_dev(disk)->kobj, &route->folder);
+	mutex_lock(&fl_routes_lock);
+	route->offer = fl_offer_of(disk);
+	list_add(&route->node, &fl_routes);
+	mutex_unlock(&fl_routes_lock);
+	ret = sysfs_create_group(&disk_to_dev(disk)->kobj, &route->folder);
+	if (ret) {
+		mutex_lock(&fl_routes_lock);
+		list_del(&route->node);
+		mutex_unlock(&fl_routes_lock);
+		kfree(route);
+	}
+	return ret;
 }
 
-void fl_route_unregister(struct fl_route *route)
+static struct fl_route *fl_route_unlist(struct gendisk *disk)
 {
+	struct fl_route *route, *found = NULL;
+
+	mutex_lock(&fl_routes_lock);
+	list_for_each_entry(route, &fl_routes, node) {
+		if (route->disk == disk) {
+			list_del(&route->node);
+			found = route;
+			break;
+		}
+	}
+	mutex_unlock(&fl_routes_lock);
+	return found;
+}
+
+/*
+ * Waits for the disk's requests, under a lock of all disks' class: while a drive answers
+ * none, no other comes or goes, and nobody can open one whose partitions are to be read.
+ */
+static void fl_route_remove(FL_CLASS_ARGS)
+{
+	struct fl_route *route;
+
+	if (bdev_is_partition(dev_to_bdev(dev)))
+		return;
+	route = fl_route_unlist(dev_to_disk(dev));
+	if (!route)
+		return;
 	mutex_lock(&route->lock);
 	route->gone = true;
 	mutex_unlock(&route->lock);
@@ -160,71 +294,29 @@ void fl_route_unregister(struct fl_route *route)
 	mutex_lock(&route->lock);
 	fl_route_clear(route);
 	mutex_unlock(&route->lock);
-}
-EXPORT_SYMBOL_GPL(fl_route_unregister);
-
-/* ---- Disks whose drivers do not know us -------------------------------------- */
-
-struct fl_plain_route {
-	struct fl_route route;
-	struct list_head node; /* in fl_plain_routes */
-};
-
-static LIST_HEAD(fl_plain_routes);
-static DEFINE_MUTEX(fl_plain_lock);
-static const struct fl_route_ops fl_plain_ops;
-
-static int fl_plain_add(FL_CLASS_ARGS)
-{
-	struct gendisk *disk = dev_to_disk(dev);
-	struct fl_plain_route *plain;
-	int ret;
-
-	if (bdev_is_partition(dev_to_bdev(dev)) || !queue_is_mq(disk->queue))
-		return 0;
-	plain = kzalloc(sizeof(*plain), GFP_KERNEL);
-	if (!plain)
-		return -ENOMEM;
-	ret = fl_route_add(&plain->route, disk, &fl_plain_ops);
-	if (ret) {
-		kfree(plain);
-		return ret;
-	}
-	mutex_lock(&fl_plain_lock);
-	list_add(&plain->node, &fl_plain_routes);
-	mutex_unlock(&fl_plain_lock);
-	return 0;
-}
-
-static void fl_plain_remove(struct gendisk *disk)
-{
-	struct fl_plain_route *plain, *found = NULL;
-
-	mutex_lock(&fl_plain_lock);
-	list_for_each_entry(plain, &fl_plain_routes, node) {
-		if (plain->route.disk == disk) {
-			list_del(&plain->node);
-			found = plain;
-			break;
-		}
-	}
-	mutex_unlock(&fl_plain_lock);
-	if (found) {
-		fl_route_unregister(&found->route);
-		kfree(found);
-	}
-}
-
-static void fl_class_remove(FL_CLASS_ARGS)
-{
-	if (!bdev_is_partition(dev_to_bdev(dev)))
-		fl_plain_remove(dev_to_disk(dev));
+	kfree_rcu(route, rcu);
 }
 
 static struct class_interface fl_disks = {
-	.add_dev = fl_plain_add,
-	.remove_dev = fl_class_remove,
+	.add_dev = fl_route_add,
+	.remove_dev = fl_route_remove,
 };
+
+void fl_router_register(struct fl_router *router)
+{
+	mutex_lock(&fl_routers_lock);
+	list_add_tail(&router->node, &fl_routers);
+	mutex_unlock(&fl_routers_lock);
+}
+EXPORT_SYMBOL_GPL(fl_router_register);
+
+void fl_router_unregister(struct fl_router *router)
+{
+	mutex_lock(&fl_routers_lock);
+	list_del(&router->node);
+	mutex_unlock(&fl_routers_lock);
+}
+EXPORT_SYMBOL_GPL(fl_router_unregister);
 
 /* The class of all disks is not exported; but each disk knows it. */
 static int __init fl_disks_init(void)
@@ -245,31 +337,6 @@ static void __exit fl_disks_exit(void)
 
 module_init(fl_disks_init);
 module_exit(fl_disks_exit);
-
-/* ---- Disks whose drivers do -------------------------------------------------- */
-
-int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops)
-{
-	fl_plain_remove(disk);
-	return fl_route_add(route, disk, ops);
-}
-EXPORT_SYMBOL_GPL(fl_route_register);
-
-void fl_router_register(struct fl_router *router)
-{
-	mutex_lock(&fl_routers_lock);
-	list_add_tail(&router->node, &fl_routers);
-	mutex_unlock(&fl_routers_lock);
-}
-EXPORT_SYMBOL_GPL(fl_router_register);
-
-void fl_router_unregister(struct fl_router *router)
-{
-	mutex_lock(&fl_routers_lock);
-	list_del(&router->node);
-	mutex_unlock(&fl_routers_lock);
-}
-EXPORT_SYMBOL_GPL(fl_router_unregister);
 
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("fairlane: drives that schedulers choose classes of submission queues for");

@@ -5,34 +5,35 @@
  * D2FQ holds no request back. When the driver sends a request to the drive, D2FQ
  * says which of three classes of submission queues it goes to: high, medium or
  * low of NVMe's weighted round robin (WRR) arbitration. There is no elevator in
- * the path. A driver makes four calls, of which two are per request (a fifth,
- * fl_route_undo(), is for a queue that turns out to be full):
+ * the path. A driver makes four calls, of which two are per request:
  *
- *	struct drive { struct fl_route route; ... };
+ *	struct drive { struct fl_route_offer route; ... };
  *	struct command { struct fl_route_rq route; ... };     // a request's pdu
  *
- *	device_add_disk(...);
- *	fl_route_register(&drive->route, disk, &ops);
+ *	drive->route = (struct fl_route_offer){ .tags = &drive->tag_set, .set_weights = ... };
+ *	fl_route_offer(&drive->route);                   before its first disk
  *
  *	class = fl_route_start(&drive->route, rq, &cmd->route);    in queue_rq()
- *	fl_route_done(&drive->route, &cmd->route);                 in complete()
+ *	fl_route_done(&cmd->route);                      in complete()
  *
- *	fl_route_unregister(&drive->route);
- *	del_gendisk(disk);
+ *	fl_route_withdraw(&drive->route);                after its last disk
  *
  * While no scheduler is chosen, these two are a predictable branch each, and all
  * requests go to high. The operator chooses one with
- * `echo d2fq > /sys/block/DISK/fairlane/scheduler`.
+ * `echo d2fq > /sys/block/DISK/fairlane/scheduler`. A drive with several disks, such as
+ * an NVMe controller with several namespaces, has its classes' weights once: one of
+ * them may have such a scheduler, and the requests of the others go to high.
  *
  * Lives:
- *   fl_route      the driver's, zeroed at first. In use from register to
- *                 unregister, which takes the scheduler away.
- *   fl_route_rq   the request's, from start to done or undo. A request without a start
- *                 has no done either.
- *   scheduler     start, done and undo change only while the queue is frozen: no
- *                 request sees two of them.
- *   modules       a driver pins fairlane-route.ko, which implements this header
- *                 and no more; a chosen scheduler pins its own module.
+ *   fl_route_offer  the driver's, zeroed at first. From offer to withdraw.
+ *   fl_route        a disk's: from when it is registered until it is removed, and a
+ *                   grace period of RCU longer, as fl_route_start() looks at that of
+ *                   another disk of the drive.
+ *   fl_route_rq     the request's, from start to done.
+ *   scheduler       it changes only while the disk's queue is frozen: no request sees
+ *                   two of them.
+ *   modules         a driver pins fairlane-route.ko, which implements this header
+ *                   and no more; a chosen scheduler pins its own module.
  */
 #ifndef FAIRLANE_ROUTE_H
 #define FAIRLANE_ROUTE_H
@@ -44,10 +45,12 @@
 #include "libfairlane/queue-class.h"
 
 struct fl_queue;
+struct fl_route;
 struct fl_router;
 
 /* What a scheduler knows of a request between start and done. */
 struct fl_route_rq {
+	struct fl_route *route; /* whose scheduler was asked; NULL: none was */
 	struct fl_queue *queue; /* that it is charged to; NULL: to none */
 	unsigned long priv; /* the scheduler's */
 	u32 bytes;
@@ -55,66 +58,78 @@ struct fl_route_rq {
 	bool held; /* counted in queue->held */
 };
 
-struct fl_route_ops {
+/* A drive whose driver takes classes. */
+struct fl_route_offer {
+	struct blk_mq_tag_set *tags; /* that its disks, and no others, use */
 	/*
 	 * Give the drive's classes these weights, soon: any context, with
 	 * interrupts off. A driver that needs a command for it has a work item
-	 * send that. NULL: the drive knows no WRR, and gets no scheduler that chooses classes.
+	 * send that.
 	 */
-	void (*set_weights)(struct gendisk *disk, unsigned int high, unsigned int medium,
+	void (*set_weights)(struct fl_route_offer *offer, unsigned int high, unsigned int medium,
 			    unsigned int low);
+	/* Of the disk that has a scheduler which routes. Written while that one's queue is frozen. */
+	struct fl_route __rcu *chosen;
+	struct list_head node; /* in fl_offers */
 };
 
+/* Of every disk with hardware queues. */
 struct fl_route {
-	/* The scheduler's; written while the queue is frozen. A driver may ask, at any time, whether there is a start. */
+	/* The scheduler's; written while the queue is frozen. */
 	enum fl_class (*start)(struct fl_route *route, struct request *rq, struct fl_route_rq *frq);
 	void (*done)(struct fl_route_rq *frq);
-	void (*undo)(struct fl_route_rq *frq);
 	void *data;
 
 	struct gendisk *disk;
-	const struct fl_route_ops *ops;
+	struct request_queue *q; /* the disk's */
+	struct fl_route_offer *offer; /* NULL: its driver takes no classes */
 	struct mutex lock; /* for what follows */
 	const struct fl_router *router; /* NULL: none. Also read without, to be shown */
-	bool gone; /* unregistered */
+	bool gone; /* the disk is being removed */
 
 	struct device_attribute file; /* scheduler, */
 	struct attribute *files[2]; /* alone */
 	struct attribute_group folder; /* in its folder */
+	struct list_head node; /* in fl_routes */
+	struct rcu_head rcu;
 };
 
 #define FL_ROUTE_FOLDER "fairlane" /* in /sys/block/DISK */
 
 /*
- * After device_add_disk(). May sleep; an errno when out of memory. If the driver gets
- * more hardware queues while a scheduler is chosen, they are charged as those that it had.
+ * Before the first disk that uses these tags is added. May sleep. If the driver gets more
+ * hardware queues while a scheduler is chosen, they are charged as those that it had.
  */
-int fl_route_register(struct fl_route *route, struct gendisk *disk, const struct fl_route_ops *ops);
-/* Before del_gendisk(). Waits for requests in flight while a scheduler is there. */
-void fl_route_unregister(struct fl_route *route);
+void fl_route_offer(struct fl_route_offer *offer);
+/* After the last of them was removed, or if there never was one, or no offer. May sleep. */
+void fl_route_withdraw(struct fl_route_offer *offer);
 
 /*
- * The class that @rq goes to. In queue_rq(), once nothing should keep it from being
- * sent: each start needs one done, or one undo, also if @rq is to be sent again.
+ * The class that @rq goes to. In queue_rq() or queue_rqs(), once nothing should keep it
+ * from being sent: each start needs one done, also if @rq is to be sent again. If a
+ * request may be done without a start, its @frq->route has to be NULL.
  */
-static inline enum fl_class fl_route_start(struct fl_route *route, struct request *rq,
+static inline enum fl_class fl_route_start(struct fl_route_offer *offer, struct request *rq,
 					   struct fl_route_rq *frq)
 {
-	return unlikely(route->start) ? route->start(route, rq, frq) : FL_HIGH;
+	struct fl_route *route;
+
+	frq->route = NULL;
+	if (likely(!rcu_access_pointer(offer->chosen)))
+		return FL_HIGH;
+	rcu_read_lock();
+	route = rcu_dereference(offer->chosen);
+	if (route && route->q == rq->q)
+		frq->route = route; /* it stays until its queue is frozen, which waits for @rq */
+	rcu_read_unlock();
+	return frq->route ? frq->route->start(frq->route, rq, frq) : FL_HIGH;
 }
 
 /* The drive is done with it. Any context; before the request is ended or requeued. */
-static inline void fl_route_done(struct fl_route *route, struct fl_route_rq *frq)
+static inline void fl_route_done(struct fl_route_rq *frq)
 {
-	if (unlikely(route->done))
-		route->done(frq);
-}
-
-/* The drive never had it: its queue was full. In queue_rq(), instead of done. */
-static inline void fl_route_undo(struct fl_route *route, struct fl_route_rq *frq)
-{
-	if (unlikely(route->undo))
-		route->undo(frq);
+	if (unlikely(frq->route))
+		frq->route->done(frq);
 }
 
 /* ---- For a scheduler: see router.c ------------------------------------ */
@@ -125,7 +140,7 @@ struct fl_router {
 	struct module *owner;
 	struct list_head node; /* in fl_routers */
 	/*
-	 * Set start, done, undo and data of @route; the queue is frozen, and
+	 * Set start, done and data of @route; the queue is frozen, and
 	 * q->sysfs_lock and fl_rqos_lock() are held. On an error nothing is set.
 	 */
 	int (*attach)(struct fl_route *route);

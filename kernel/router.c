@@ -58,15 +58,6 @@ static void fl_routed_done(struct fl_route_rq *frq)
 	fl_routed_end(frq);
 }
 
-static void fl_routed_undo(struct fl_route_rq *frq)
-{
-	if (!frq->queue)
-		return;
-	if (fl_asks(to_fl_kdev(frq->queue->hwq->dev)))
-		FL_SCHED.unroute(frq->queue, frq);
-	fl_routed_end(frq);
-}
-
 static int fl_routed_attach(struct fl_route *route)
 {
 	struct request_queue *q = route->disk->queue;
@@ -92,9 +83,8 @@ static int fl_routed_attach(struct fl_route *route)
 	fl_wbt_off(q, NULL);
 	route->data = kdev;
 	if (FL_SCHED.route) {
-		WRITE_ONCE(route->start, fl_routed_start);
+		route->start = fl_routed_start;
 		route->done = fl_routed_done;
-		route->undo = fl_routed_undo;
 	}
 	return 0;
 }
@@ -104,9 +94,8 @@ static void fl_routed_detach(struct fl_route *route)
 	struct fl_kdev *kdev = route->data;
 	struct request_queue *q = kdev->q;
 
-	WRITE_ONCE(route->start, NULL);
+	route->start = NULL;
 	route->done = NULL;
-	route->undo = NULL;
 	route->data = NULL;
 	fl_tags_detach(kdev);
 	fl_wbt_on(q, NULL);

@@ -33,6 +33,7 @@ VERSIONS = supported.VERSIONS
 SCHEDULERS = ("fairlane.ko", *(f"{each.module}.ko" for each in schedulers.SCHEDULERS))
 MODULES = ("fairlane-route.ko", *SCHEDULERS, "vssd.ko")
 UNPACK_S = 300
+NVME_DRIVER = "drivers/nvme/host"
 BUILD_S = 1800  # as in lab_kernel.py
 
 CHECKERS = ("kasan", "kcsan")  # what in a release's name says that this kernel checks itself, see lab_kernel.py
@@ -288,6 +289,41 @@ def modules_dir(kernel: Kernel) -> Path:
     return ROOT / "build" / "modules" / kernel.release
 
 
+def nvme_versions() -> list[str]:
+    """Of Linux, whose NVMe driver we have patches for."""
+    return [version for version in VERSIONS if (ROOT / "kernel" / "nvme" / version).is_dir()]
+
+
+def build_nvme(kernel: Kernel, say: Say = to_stderr) -> Path:
+    """Linux' NVMe driver for that kernel, with our patches; our modules are built, too."""
+    out = build_modules(kernel, say)
+    source, driver, stamp = kernel.root / "source", out / "nvme" / "nvme.ko", out / ".nvme-sources"
+    with locked(out / ".lock", BUILD_S, say):
+        if not source.is_dir():
+            _fetch_nvme(kernel, source, say)
+        now = _sources_digest(kernel)
+        if driver.is_file() and stamp.is_file() and stamp.read_text() == now:
+            return driver
+        say(f"building the NVMe driver for {kernel.release}")
+        stamp.unlink(missing_ok=True)
+        _make(kernel, out, "nvme", f"NVME={source / NVME_DRIVER}")
+        stamp.write_text(now)
+    return driver
+
+
+def _fetch_nvme(kernel: Kernel, source: Path, say: Say) -> None:
+    """Linux' driver, and the Makefile that says of which version it is."""
+    with tempfile.TemporaryDirectory(dir=kernel.root, prefix=".fetch-") as temp:
+        new = Path(temp) / "source"
+        new.mkdir()
+        package = packages.fetch_source(kernel.version, Path(temp), say)
+        script = 'dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "*.tar.xz" | tar -xJ -C "$2"'
+        script += " --strip-components=1 --no-same-owner --no-wildcards-match-slash --wildcards"
+        script += f' "*/Makefile" "*/{NVME_DRIVER}/*.[ch]"'
+        proc.output(["sh", "-c", script, "sh", package, new], what="unpacking the NVMe driver", limit_s=UNPACK_S)
+        new.rename(source)
+
+
 def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
     """The folder with our modules for that kernel; built when a source has changed since the last time."""
     out = modules_dir(kernel)
@@ -299,25 +335,29 @@ def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:
             return out
         say(f"building the modules for {kernel.release}")
         stamp.unlink(missing_ok=True)
-        argv = ["make", "-C", str(ROOT / "kernel"), f"KDIR={kernel.headers}", f"BLOCK={kernel.block_src}", f"OUT={out}"]
-        argv += ["WERROR=1", "EXAMPLES=1", "TESTS=1"]
-        if not (kernel.root / "Makefile").exists():  # built here, as lab_kernel.py does: its release is its version
-            argv.append(f"BLOCK_VERSION={kernel.release.partition('-')[0]}")
-        # Under our own make, what its caller was told (-k, -j's job server) is not meant for this one.
-        env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-        env["PATH"] = f"{kernel.tools / 'usr/bin'}:{env.get('PATH', os.defpath)}"
-        proc.output(argv, what=f"building the modules for {kernel.release}", limit_s=BUILD_S, env=env)
+        _make(kernel, out)
         if missing := [name for name in MODULES if not (out / name).is_file()]:
             raise FairlaneError(f"{ROOT / 'kernel'}: make ended well but left no {', '.join(missing)} in {out}")
         stamp.write_text(now)
     return out
 
 
+def _make(kernel: Kernel, out: Path, *more: str) -> None:
+    argv = ["make", "-C", str(ROOT / "kernel"), f"KDIR={kernel.headers}", f"BLOCK={kernel.block_src}", f"OUT={out}"]
+    argv += ["WERROR=1", "EXAMPLES=1", "TESTS=1", *more]
+    if not (kernel.root / "Makefile").exists():  # built here, as lab_kernel.py does: its release is its version
+        argv.append(f"BLOCK_VERSION={kernel.release.partition('-')[0]}")
+    # Under our own make, what its caller was told (-k, -j's job server) is not meant for this one.
+    env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    env["PATH"] = f"{kernel.tools / 'usr/bin'}:{env.get('PATH', os.defpath)}"
+    proc.output(argv, what=f"building the modules for {kernel.release}", limit_s=BUILD_S, env=env)
+
+
 def _sources_digest(kernel: Kernel) -> str:
     digest = hashlib.sha256(str(kernel.headers).encode())
     for folder in ("kernel", "libfairlane", "ssd", "tests/vm/schedulers"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and (path.suffix in (".c", ".h", ".sh") or path.name in ("Makefile", "Kbuild")):
+            if path.is_file() and (path.suffix in (".c", ".h", ".sh", ".patch") or path.name in ("Makefile", "Kbuild")):
                 digest.update(str(path.relative_to(ROOT)).encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -62,7 +62,7 @@ struct vssd {
 	struct vssd_store store; /* has its own rules */
 	struct blk_mq_tag_set tags;
 	struct gendisk *disk;
-	struct fl_route route; /* has its own rules */
+	struct fl_route_offer route; /* has its own rules */
 	struct vssd_queue *queues;
 	int number;
 	u64 epoch_ns; /* ktime_get_ns() at the model's time 0 */
@@ -124,10 +124,9 @@ static void vssd_complete(struct vssd *vssd, struct ssd_cmd *done)
 
 static void vssd_complete_rq(struct request *rq)
 {
-	struct vssd *vssd = rq->q->queuedata;
 	struct vssd_cmd *cmd = blk_mq_rq_to_pdu(rq);
 
-	fl_route_done(&vssd->route, &cmd->route);
+	fl_route_done(&cmd->route);
 	blk_mq_end_request(rq, BLK_STS_OK);
 }
 
@@ -383,13 +382,13 @@ static void vssd_set_weights(struct vssd *vssd, const unsigned int weights[SSD_N
 }
 
 /* Any context. */
-static void vssd_route_weights(struct gendisk *disk, unsigned int high, unsigned int medium,
-			       unsigned int low)
+static void vssd_route_weights(struct fl_route_offer *offer, unsigned int high,
+			       unsigned int medium, unsigned int low)
 {
 	const unsigned int weights[SSD_NR_CLASSES] = {
 		[SSD_HIGH] = high, [SSD_MEDIUM] = medium, [SSD_LOW] = low
 	};
-	struct vssd *vssd = disk->private_data;
+	struct vssd *vssd = container_of(offer, struct vssd, route);
 	unsigned long flags;
 
 	spin_lock_irqsave(&vssd->lock, flags);
@@ -399,8 +398,6 @@ static void vssd_route_weights(struct gendisk *disk, unsigned int high, unsigned
 
 /* FL_HIGH, FL_MEDIUM and FL_LOW are the model's classes from SSD_HIGH on. */
 static_assert(SSD_HIGH + FL_MEDIUM == SSD_MEDIUM && SSD_HIGH + FL_LOW == SSD_LOW);
-static const struct fl_route_ops vssd_wrr_ops = { .set_weights = vssd_route_weights };
-static const struct fl_route_ops vssd_no_wrr_ops = {};
 
 static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const char *page,
 				 size_t count)
@@ -412,7 +409,7 @@ static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const 
 		return ret;
 	if (weight < 1 || weight > 256)
 		return -ERANGE;
-	if (READ_ONCE(vssd->route.start)) /* they are the scheduler's now */
+	if (rcu_access_pointer(vssd->route.chosen)) /* they are the scheduler's now */
 		return -EBUSY;
 	spin_lock_irq(&vssd->lock);
 	memcpy(weights, vssd->weights, sizeof(weights));
@@ -543,20 +540,17 @@ struct vssd *vssd_create(const struct vssd_params *params)
 		goto free_tags;
 	/* It is all zeroes. A scan for partitions could take long: the drive may be very slow. */
 	set_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
+	vssd->route = (struct fl_route_offer){ .tags = &vssd->tags, .set_weights = vssd_route_weights };
+	if (params->profile.wrr)
+		fl_route_offer(&vssd->route);
 	ret = device_add_disk(NULL, vssd->disk, vssd_groups);
 	if (ret)
-		goto free_disk;
+		goto withdraw;
 	clear_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
-	ret = fl_route_register(&vssd->route, vssd->disk,
-				params->profile.wrr ? &vssd_wrr_ops : &vssd_no_wrr_ops);
-	if (ret)
-		goto remove_disk;
 	return vssd;
 
-remove_disk:
-	del_gendisk(vssd->disk);
-	vssd_store_free(&vssd->store);
-free_disk:
+withdraw:
+	fl_route_withdraw(&vssd->route);
 	put_disk(vssd->disk);
 free_tags:
 	blk_mq_free_tag_set(&vssd->tags);
@@ -580,12 +574,12 @@ void vssd_destroy(struct vssd *vssd)
 	spin_unlock_irq(&vssd->lock);
 	hrtimer_cancel(&vssd->timer);
 	vssd_run(vssd, NULL);
-	fl_route_unregister(&vssd->route);
 	/*
 	 * Waits for every request, and so for the calls to other CPUs, which
 	 * touch nothing of ours once they have completed their last one.
 	 */
 	del_gendisk(vssd->disk);
+	fl_route_withdraw(&vssd->route);
 	put_disk(vssd->disk);
 	blk_mq_free_tag_set(&vssd->tags);
 	ssd_destroy(vssd->ssd);

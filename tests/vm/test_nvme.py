@@ -11,20 +11,21 @@ import pytest
 from fairlane.experiment import profiles
 from fairlane.vm import fl_nvme, kernels, newer_qemu, qemu
 
-SCRIPT = Path(__file__).parent / "guest" / "nvme.py"
+SCRIPTS = Path(__file__).parent / "guest"
 KERNEL = "6.12"
+SLOWED_DOWN = 400  # so that the drive, and not the emulated CPU, is the bottleneck
 TIMEOUT_S = 1800.0
 
 
-@pytest.mark.long
-def test_linux_s_driver_keeps_data_and_survives_resets(tmp_path: Path) -> None:
-    socket = tmp_path / "nvme.socket"
-    words = [*fl_nvme.arguments(profiles.load_profile("zssd").params), "--name=fairlane zssd", "--size=256M"]
+def run(folder: Path, kernel: str, argv: list[object], *more: str) -> None:
+    """That script on a Z-SSD of fl-nvme, all of which end well."""
+    socket = folder / "nvme.socket"
+    words = [*fl_nvme.arguments(profiles.load_profile("zssd").params), "--name=fairlane zssd", "--size=256M", *more]
     with fl_nvme.serving(fl_nvme.build(checked=True), socket, words) as drive:
         finished = qemu.run(
-            [sys.executable, str(SCRIPT)],
-            kernels.ensure(KERNEL),
-            tmp_path,
+            [sys.executable, *map(str, argv)],
+            kernels.ensure(kernel),
+            folder,
             timeout_s=TIMEOUT_S,
             qemu_opts=fl_nvme.qemu_opts(socket),
             program=newer_qemu.ensure(),
@@ -34,3 +35,16 @@ def test_linux_s_driver_keeps_data_and_survives_resets(tmp_path: Path) -> None:
     assert finished.status == 0, "\n".join(finished.console[-60:])
     assert not finished.bad_dmesg, "\n".join(finished.bad_dmesg)
     assert drive.returncode == 0, "fl-nvme did not end well"
+
+
+@pytest.mark.long
+def test_linux_s_driver_keeps_data_and_survives_resets(tmp_path: Path) -> None:
+    run(tmp_path, KERNEL, [SCRIPTS / "nvme.py"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", kernels.nvme_versions())
+def test_linux_s_driver_with_our_patches_shares_by_weight(version: str, tmp_path: Path) -> None:
+    kernel = kernels.ensure(version)
+    modules, driver = kernels.build_modules(kernel), kernels.build_nvme(kernel)
+    run(tmp_path, version, [SCRIPTS / "wrr.py", modules, driver], f"--time-scale={SLOWED_DOWN}")

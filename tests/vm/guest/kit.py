@@ -41,6 +41,7 @@ OTHERS = ("none", "kyber", "bfq", "mq-deadline")
 # path is taken, with others beside it, but seldom; and nothing is asked of shares, rates or times.
 CHECKED = checks(os.uname().release)
 LIMIT_S = 180.0 * (2 if CHECKED else 1)  # of a hang: a busy machine takes its time
+GONE_S = 10.0  # in which a request of a drive that is gone has its error
 BLOCK = 4096
 LOOP_SET_FD, LOOP_CLR_FD = 0x4C00, 0x4C01
 # Slow enough to leave the emulated CPU idle now and then, and to have requests wait in the scheduler.
@@ -330,6 +331,15 @@ class Fio:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"fio does not end: a request is lost, or never sent\n{stuck()}") from None
+
+    def end(self) -> None:
+        """Its drive is gone: a request that was there then has an error, which ends it. One that comes later only hears
+        that the drive is at its end; where all did, it would go on, and is stopped. None may be lost."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(GONE_S)
+            return
+        self.process.send_signal(signal.SIGINT)
+        self.wait()
 
     def finish(self, limit_s: float = LIMIT_S) -> int:
         """Let it come to its end, which must be a good one; the number of its requests."""

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Linux' NVMe driver with our patches, on fl-nvme: priorities, shares, and data that are verified through resets.
+
+wrr.py MODULES NVME_KO
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from pathlib import Path
+
+import kit
+from kit import Cgroup, Fio
+
+import nvme
+from fairlane import proc
+from fairlane.vm.guest import prepare
+
+MODULES, DRIVER = Path(sys.argv[1]), Path(sys.argv[2])
+DISK = nvme.DISK.name
+CHOICE = Path("/sys/block", DISK, "fairlane/scheduler")
+WEIGHTS = (8, 6, 4, 2)
+WARM, COUNTED = 3000, 6000  # requests
+ARBITRATION = 1  # the feature
+
+
+def driver(*parameters: str) -> None:
+    """Our driver in the place of the one that is loaded."""
+    proc.output(["rmmod", "nvme"], what="unloading nvme", limit_s=60)
+    proc.output(["insmod", DRIVER, *parameters], what="loading our nvme", limit_s=60)
+    nvme.wait_for(CHOICE)
+
+
+def refuses_d2fq() -> bool:
+    try:
+        CHOICE.write_text("d2fq")
+    except OSError as error:
+        assert error.errno == errno.EOPNOTSUPP, error
+        return True
+    return False
+
+
+def without_priorities_there_is_no_d2fq() -> None:
+    """Linux' own driver, and ours without its parameter."""
+    assert refuses_d2fq(), "Linux' own driver has no priorities"
+    driver()
+    assert refuses_d2fq(), "ours has none, unless it is told to"
+    assert (nvme.CONTROLLER / "queue_count").read_text() == "3\n"
+
+
+def weights_are_kept() -> None:
+    driver("wrr=1")
+    none = off("none")
+    CHOICE.write_text("d2fq")
+    ours = off("d2fq")
+    assert ours < none / 2, f"of the drive, {ours:.3f} is not whose it should be, and {none:.3f} with none"
+
+
+def reads(cgroup: Cgroup) -> int:
+    """That Linux counts for it."""
+    words = (cgroup.path / "io.stat").read_text().split()
+    return sum(int(word.removeprefix("rios=")) for word in words if word.startswith("rios="))
+
+
+def off(scheduler: str) -> float:
+    """How much of the drive went to others than weights say; four tenants, all of them deep in their queues."""
+    cgroups = [Cgroup(weight * 100) for weight in WEIGHTS]
+    load = {"ioengine": "libaio", "iodepth": 32, "numjobs": 2, "rw": "randread", "bs": "8k"}
+    fios = [Fio(DISK, cgroup, **load) for cgroup in cgroups]
+
+    def done() -> list[int]:
+        return [reads(cgroup) for cgroup in cgroups]
+
+    kit.wait_for(lambda: sum(done()) > WARM, f"{WARM} reads under {scheduler}")
+    before, began = done(), time.monotonic()
+    kit.wait_for(lambda: sum(done()) > sum(before) + COUNTED, f"{COUNTED} reads under {scheduler}")
+    counted = [now - was for now, was in zip(done(), before, strict=True)]
+    print(f"{scheduler}: {counted}, {sum(counted) / (time.monotonic() - began):.0f} IOPS", flush=True)
+    for fio in fios:
+        fio.stop()
+    for cgroup in cgroups:
+        cgroup.remove()
+    due = [weight / sum(WEIGHTS) for weight in WEIGHTS]
+    return sum(abs(count / sum(counted) - want) for count, want in zip(counted, due, strict=True)) / 2
+
+
+def data_survive_resets_and_weights_do() -> None:
+    """A scheduler that puts requests into three queues, whose commands a reset cuts short."""
+    period = CHOICE.with_name("period_nsec")
+    period.write_text(str(100 * 10**9))  # it sets no weights of its own accord
+    nvme.data_are_verified()
+    weights = nvme.admin(nvme.GET_FEATURES, cdw10=ARBITRATION)[0]
+    assert weights >> 8, "the scheduler has set weights"
+    (nvme.CONTROLLER / "reset_controller").write_text("1")
+    kit.wait_for(lambda: nvme.admin(nvme.GET_FEATURES, cdw10=ARBITRATION)[0] == weights, "they are set after a reset")
+    nvme.reset_under_load()
+    assert nvme.admin(nvme.GET_FEATURES, cdw10=ARBITRATION)[0] >> 8
+    nvme.discarded_blocks_are_zeroes()
+
+
+def the_driver_goes_while_a_scheduler_is_chosen() -> None:
+    fio = Fio(DISK, ioengine="libaio", iodepth=64, rw="randread")
+    kit.wait_flow(DISK, "before the driver goes")
+    unbind = Path("/sys/bus/pci/drivers/nvme/unbind")
+    unbind.write_text((nvme.CONTROLLER / "address").read_text())
+    kit.wait_for(lambda: not CHOICE.exists(), "the disk goes")
+    fio.wait()
+    proc.output(["rmmod", "nvme"], what="unloading nvme", limit_s=60)
+
+
+def main() -> None:
+    proc.modprobe("nvme")
+    nvme.wait_for(nvme.DISK)
+    prepare(MODULES)
+    for step in (
+        without_priorities_there_is_no_d2fq,
+        weights_are_kept,
+        data_survive_resets_and_weights_do,
+        the_driver_goes_while_a_scheduler_is_chosen,
+    ):
+        started = time.monotonic()
+        step()
+        print(f"{step.__name__}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
