@@ -250,6 +250,27 @@ static inline void fl_unlock_and_unfreeze(struct request_queue *q, unsigned int 
 }
 #endif
 
+/*
+ * Around fl_freeze_and_lock(), for whoever counts hardware queues: their number stays. Where
+ * that has a lock of its own, it is only tried, as Linux does: who removes a disk has it, and
+ * waits for who is in one of the disk's files. False: the number is being changed.
+ */
+static inline bool fl_hwqs_trylock(struct request_queue *q)
+{
+#ifdef FL_HAVE_HWQS_LOCK
+	return down_read_trylock(&q->tag_set->update_nr_hwq_lock);
+#else
+	return true;
+#endif
+}
+
+static inline void fl_hwqs_unlock(struct request_queue *q)
+{
+#ifdef FL_HAVE_HWQS_LOCK
+	up_read(&q->tag_set->update_nr_hwq_lock);
+#endif
+}
+
 /* Where there is this flag, a rq_qos is called only while it is set. */
 #ifdef FL_HAVE_RQOS_FLAG
 #define fl_rqos_flag(q)                                                    \

@@ -43,6 +43,7 @@ CONF_OPEN_BDEV|void fl(struct blkg_conf_ctx *ctx) { blkg_conf_close_bdev(ctx); }
 RQOS_FLAG|int fl(void) { return QUEUE_FLAG_QOS_ENABLED; }
 WBT_FLAG_OF_QUEUE|int fl(void) { return QUEUE_FLAG_DISABLE_WBT_DEF; }
 ELEVATOR_LOCK|struct mutex *fl(struct request_queue *q) { return &q->elevator_lock; }
+HWQS_LOCK|struct rw_semaphore *fl(struct blk_mq_tag_set *set) { return &set->update_nr_hwq_lock; }
 INIT_SCHED_ALLOCATED|int fl(struct request_queue *, struct elevator_queue *); struct elevator_mq_ops fl_ops = { .init_sched = fl };
 MAP_QUEUE_OF_CTX|struct blk_mq_hw_ctx *fl(blk_opf_t opf, struct blk_mq_ctx *ctx) { return blk_mq_map_queue(opf, ctx); }
 FREEZE_FLAGS|unsigned int fl(struct request_queue *q) { return blk_mq_freeze_queue(q); }

@@ -170,11 +170,15 @@ static int fl_route_choose(struct fl_route *route, const char *name)
 	if (!router)
 		return -EINVAL;
 	ret = fl_route_possible(route, router);
+	if (!ret && !fl_hwqs_trylock(route->q))
+		ret = -EBUSY;
 	if (ret) { /* what was chosen before stays */
 		module_put(router->owner);
 		return ret;
 	}
-	return fl_route_set(route, router);
+	ret = fl_route_set(route, router);
+	fl_hwqs_unlock(route->q);
+	return ret;
 }
 
 static ssize_t fl_scheduler_store(struct device *dev, struct device_attribute *attr,

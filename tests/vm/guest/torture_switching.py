@@ -114,6 +114,48 @@ def depth_and_cpus_change() -> None:
     kit.all_given_back()
 
 
+def hardware_queues_come_and_go_meanwhile() -> None:
+    """As in an NVMe drive's reset. Who chooses it meanwhile is refused, as with Linux's own, or it works."""
+    if kit.ON_VSSD:
+        return  # it has as many as it was made with
+    chosen = refused = 0
+    with kit.drive(completion_nsec=2_000_000) as disk:
+        cgroups = [Cgroup(weight) for weight in kit.WEIGHTS]
+        fios = load(disk, cgroups)
+        writer = os.fork()
+        if not writer:
+            change_over_and_over(kit.FOLDER / "submit_queues", ("1", "2"))
+        for scheduler in itertools.islice(itertools.cycle((OURS, "none")), 2 * kit.often(16, checked=4)):
+            try:
+                kit.set_scheduler(disk, scheduler)
+                chosen += 1
+            except OSError as error:  # Linux's own schedulers, too, are refused now and then
+                assert error.errno == errno.EBUSY, error
+                refused += 1
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+        print(f"chosen {chosen} times, refused {refused} times", flush=True)
+        assert chosen, "never was there a moment to choose it"
+        for scheduler in (OURS, "none"):
+            kit.set_scheduler(disk, scheduler)
+            kit.wait_flow(disk, f"in the end, under {scheduler}")
+        for fio in fios:
+            fio.stop()
+        for cgroup in cgroups:
+            cgroup.remove()
+    kit.all_given_back()
+
+
+def change_over_and_over(file: Path, values: tuple[str, ...]) -> NoReturn:
+    try:
+        for value in itertools.cycle(values):
+            start = time.monotonic()
+            file.write_text(value)
+            time.sleep(time.monotonic() - start)
+    finally:
+        os._exit(1)
+
+
 def reloaded_over_and_over() -> None:
     with kit.drive(completion_nsec=20_000_000) as disk:
         for _ in range(kit.often(20, checked=2)):
@@ -162,6 +204,7 @@ kit.sections(
     switched_over_and_over,
     a_drives_own_settings_are_written_meanwhile,
     depth_and_cpus_change,
+    hardware_queues_come_and_go_meanwhile,
     drive_removed,
     reloaded_over_and_over,
 )
