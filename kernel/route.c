@@ -201,7 +201,8 @@ static ssize_t fl_scheduler_store(struct device *dev, struct device_attribute *a
 void fl_route_offer(struct fl_route_offer *offer)
 {
 	mutex_lock(&fl_routes_lock);
-	list_add(&offer->node, &fl_offers);
+	if (!offer->node.next)
+		list_add(&offer->node, &fl_offers);
 	mutex_unlock(&fl_routes_lock);
 }
 EXPORT_SYMBOL_GPL(fl_route_offer);

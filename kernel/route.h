@@ -97,8 +97,9 @@ struct fl_route {
 #define FL_ROUTE_FOLDER "fairlane" /* in /sys/block/DISK */
 
 /*
- * Before the first disk that uses these tags is added. May sleep. If the driver gets more
- * hardware queues while a scheduler is chosen, they are charged as those that it had.
+ * Before the first disk that uses these tags is added; once more is no mistake. May sleep. If
+ * the driver gets more hardware queues while a scheduler is chosen, they are charged as those
+ * that it had.
  */
 void fl_route_offer(struct fl_route_offer *offer);
 /* After the last of them was removed, or if there never was one, or no offer. May sleep. */

@@ -321,6 +321,12 @@ def _fetch_nvme(kernel: Kernel, source: Path, say: Say) -> None:
         script += " --strip-components=1 --no-same-owner --no-wildcards-match-slash --wildcards"
         script += f' "*/Makefile" "*/{NVME_DRIVER}/*.[ch]"'
         proc.output(["sh", "-c", script, "sh", package, new], what="unpacking the NVMe driver", limit_s=UNPACK_S)
+        parts = re.findall(r"^(?:VERSION|PATCHLEVEL|SUBLEVEL) = (\d+)$", (new / "Makefile").read_text(), re.MULTILINE)
+        if not kernel.release.startswith(f"{(is_of := '.'.join(parts))}+"):
+            raise FairlaneError(
+                f"{kernel.root}: by now Debian's linux-source-{kernel.version} is of Linux {is_of}; remove this"
+                " folder, so that the kernel is fetched anew, too"
+            )
         new.rename(source)
 
 

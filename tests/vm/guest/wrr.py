@@ -106,7 +106,7 @@ def the_driver_goes_while_a_scheduler_is_chosen() -> None:
     unbind = Path("/sys/bus/pci/drivers/nvme/unbind")
     unbind.write_text((nvme.CONTROLLER / "address").read_text())
     kit.wait_for(lambda: not CHOICE.exists(), "the disk goes")
-    fio.wait()
+    fio.end()
     proc.output(["rmmod", "nvme"], what="unloading nvme", limit_s=60)
 
 
