@@ -208,9 +208,9 @@ def _put_where_it_used_to_be(kernel: Kernel) -> None:
         (wanted / kernel.release / "vmlinuz").rename(kernel.vmlinuz)
 
 
-def extract_block_headers(deb: Path, root: Path) -> None:
+def extract_block_headers(deb: Path, root: Path, *more: str) -> None:
     """block/*.h, and the Makefile that says of which version they are, out of the tarball in a linux-source package."""
-    argv = [ROOT / "kernel" / "block-headers.sh", deb, root]
+    argv: list[str | Path] = [ROOT / "kernel" / "block-headers.sh", deb, root, *more]
     proc.output(argv, what="unpacking the block layer's headers", limit_s=UNPACK_S)
 
 
@@ -317,10 +317,7 @@ def _fetch_nvme(kernel: Kernel, source: Path, say: Say) -> None:
         new = Path(temp) / "source"
         new.mkdir()
         package = packages.fetch_source(kernel.version, Path(temp), say)
-        script = 'dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "*.tar.xz" | tar -xJ -C "$2"'
-        script += " --strip-components=1 --no-same-owner --no-wildcards-match-slash --wildcards"
-        script += f' "*/Makefile" "*/{NVME_DRIVER}/*.[ch]"'
-        proc.output(["sh", "-c", script, "sh", package, new], what="unpacking the NVMe driver", limit_s=UNPACK_S)
+        extract_block_headers(package, new, f"{NVME_DRIVER}/*.[ch]")
         parts = re.findall(r"^(?:VERSION|PATCHLEVEL|SUBLEVEL) = (\d+)$", (new / "Makefile").read_text(), re.MULTILINE)
         if not kernel.release.startswith(f"{(is_of := '.'.join(parts))}+"):
             raise FairlaneError(

@@ -217,10 +217,16 @@ def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
     host.run(f"{INSTALL} linux-image-amd64 linux-headers-amd64 linux-source")
     assert modules(host, new) == modules(host, old), "a new kernel has them, too"
     installed(host, second, old, new)
+    with_nvme = series in kernels.nvme_versions()
+    if with_nvme:
+        said = host.run(f"{INSTALL} /root/debs/fairlane-nvme-dkms_*.deb")
+        assert "nvme" in modules(host, new), said
     shared, purged = host.boot(new, "shares", "purge")
     as_weighted(shared, new, second)
+    assert any("fairlane's build of Linux's driver" in line for line in shared["log"]) == with_nvme
     assert "[none]" in purged["scheduler"]
-    assert not [name for name in purged["modules"] if name in {each.replace("-", "_") for each in NAMES}]
+    stays = {"fairlane_route"} if with_nvme else set()  # as long as the driver, which the root file system may be on
+    assert stays == {name for name in purged["modules"] if name in {each.replace("-", "_") for each in NAMES}}
     assert not dmesg.bad(purged["log"])
     left = host.paths() - before
     assert not [path for path in left if "fairlane" in path and not path.startswith(("/var/log/", "/root/"))]
