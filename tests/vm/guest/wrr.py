@@ -22,7 +22,7 @@ MODULES, DRIVER = Path(sys.argv[1]), Path(sys.argv[2])
 DISK = nvme.DISK.name
 CHOICE = Path("/sys/block", DISK, "fairlane/scheduler")
 WEIGHTS = (8, 6, 4, 2)
-WARM, COUNTED = 3000, 6000  # requests
+WARM, COUNTED = 10_000, 8000  # requests; d2fq changes its weights once in a second, for some 1,000 of them
 ARBITRATION = 1  # the feature
 
 
@@ -67,7 +67,7 @@ def reads(cgroup: Cgroup) -> int:
 def off(scheduler: str) -> float:
     """How much of the drive went to others than weights say; four tenants, all of them deep in their queues."""
     cgroups = [Cgroup(weight * 100) for weight in WEIGHTS]
-    load = {"ioengine": "libaio", "iodepth": 32, "numjobs": 2, "rw": "randread", "bs": "8k"}
+    load = {"ioengine": "libaio", "iodepth": 128, "numjobs": 2, "rw": "randread", "bs": "8k"}
     fios = [Fio(DISK, cgroup, **load) for cgroup in cgroups]
 
     def done() -> list[int]:
