@@ -295,7 +295,7 @@ def nvme_versions() -> list[str]:
 
 
 def build_nvme(kernel: Kernel, say: Say = to_stderr) -> Path:
-    """Linux' NVMe driver for that kernel, with our patches; our modules are built, too."""
+    """The folder with our modules for that kernel, and nvme/nvme.ko: Linux' driver with our patches."""
     out = build_modules(kernel, say)
     source, driver, stamp = kernel.root / "source", out / "nvme" / "nvme.ko", out / ".nvme-sources"
     with locked(out / ".lock", BUILD_S, say):
@@ -303,12 +303,12 @@ def build_nvme(kernel: Kernel, say: Say = to_stderr) -> Path:
             _fetch_nvme(kernel, source, say)
         now = _sources_digest(kernel)
         if driver.is_file() and stamp.is_file() and stamp.read_text() == now:
-            return driver
+            return out
         say(f"building the NVMe driver for {kernel.release}")
         stamp.unlink(missing_ok=True)
         _make(kernel, out, "nvme", f"NVME={source / NVME_DRIVER}")
         stamp.write_text(now)
-    return driver
+    return out
 
 
 def _fetch_nvme(kernel: Kernel, source: Path, say: Say) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Linux' NVMe driver with our patches, on fl-nvme: priorities, shares, and data that are verified through resets.
 
-wrr.py MODULES NVME_KO
+wrr.py MODULES [SECTION...]
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import nvme
 from fairlane import proc
 from fairlane.vm.guest import prepare
 
-MODULES, DRIVER = Path(sys.argv[1]), Path(sys.argv[2])
+MODULES = Path(sys.argv[1])
+DRIVER = MODULES / "nvme" / "nvme.ko"
 DISK = nvme.DISK.name
 CHOICE = Path("/sys/block", DISK, "fairlane/scheduler")
 WEIGHTS = (8, 6, 4, 2)
@@ -114,15 +115,12 @@ def main() -> None:
     proc.modprobe("nvme")
     nvme.wait_for(nvme.DISK)
     prepare(MODULES)
-    for step in (
+    kit.sections(
         without_priorities_there_is_no_d2fq,
         weights_are_kept,
         data_survive_resets_and_weights_do,
         the_driver_goes_while_a_scheduler_is_chosen,
-    ):
-        started = time.monotonic()
-        step()
-        print(f"{step.__name__}: {time.monotonic() - started:.0f} s", flush=True)
+    )
 
 
 if __name__ == "__main__":
