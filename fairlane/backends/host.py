@@ -22,6 +22,7 @@ from fairlane.backends.job import Backend, Completing, Finished, Job, Options, P
 from fairlane.backends.measuring import (
     ELSEWHERE,
     KERNEL_BYTES,
+    NONE,
     NONE_OF_SETTING,
     OVERHEAD_S,
     REFUSED,
@@ -141,6 +142,7 @@ class Host(Backend):
             yield Finished(each, found)
         measuring.new = []
         if cannot:
+            cannot = "; ".join([cannot, *self.complaints()])  # which would be the next run's
             yield Finished(job, replace(results, unavailable={job.variant.name: cannot}))
 
 
@@ -182,6 +184,10 @@ class _OnDrive:
                 lambda part: self.steps.step(job.title, length_s, part),
                 not (self.renew and job.scenario.writes),
             )
+        except fio.DidNotEndError as error:
+            if job.variant.knob == NONE.knob:
+                raise FairlaneError(f"{job.id}: {error}") from error
+            raise CannotBeSetError(f"{job.title}: {error}") from error
         except FairlaneError as error:
             raise FairlaneError(f"{job.id}: {error}") from error
         self.steps.finish(length_s)

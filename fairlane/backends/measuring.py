@@ -43,7 +43,7 @@ NONE = Variant("none", "none")
 
 
 class CannotBeSetError(FairlaneError):
-    """The knob is left out of what it cannot be set for; everything else goes on."""
+    """The knob is left out of what it cannot be set for, or does not end; everything else goes on."""
 
 
 class Measuring:

@@ -47,7 +47,11 @@ GRACE_S = 60.0  # for fio to start its jobs, drain their queues and write its ou
 END_S = 5.0  # for fio to end by itself once told to
 
 
-# --- Traces ---
+class DidNotEndError(FairlaneError):
+    """The load was still running long after its time: the drive, or what is in its path, holds requests."""
+
+
+# --- A load ---
 
 
 def run(
@@ -212,7 +216,7 @@ def _watch(
         samples.append(Sample(time.time(), busy_seconds(), counts()))
         elapsed = time.monotonic() - started
         if elapsed > expected_s + GRACE_S:
-            raise FairlaneError(f"fio did not end within {expected_s + GRACE_S:.0f} s on {jobs}; is the device stuck?")
+            raise DidNotEndError(f"fio did not end within {expected_s + GRACE_S:.0f} s on {jobs}; is the device stuck?")
         progress(min(1.0, elapsed / expected_s))
         if not stopped and enough():
             stopped = True

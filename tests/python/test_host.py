@@ -382,6 +382,35 @@ def test_a_scenario_that_no_knob_can_be_set_for_is_told_when_the_others_have_run
     assert found == ["second"]
 
 
+def test_a_knob_under_which_the_load_does_not_end_costs_its_own_figures_and_no_other_s(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As io.cost-qos did once, in a VM whose CPU was short. Under `none` it is the drive that hangs."""
+    stuck, said = "bfq", list[str]()
+
+    def measured(job: Job, *_args: object) -> host._Got:
+        if job.variant.knob == stuck:
+            said.append("INFO: task fio:412 blocked for more than 120 seconds.")
+            raise fio.DidNotEndError("fio did not end within 76 s; is the device stuck?")
+        return host._Got(Run(job.variant.knob, job.repeat, 1.0, [], 1.0, 1.0, 1.0, None), {})
+
+    def complaints() -> list[str]:
+        new, said[:] = said[:], []
+        return new
+
+    monkeypatch.setattr(host, "available", lambda _device, names: dict.fromkeys(names))
+    monkeypatch.setattr(host, "_measured", measured)
+    backend = Host("sdx", Options(destroy_data="sdx"), complaints=complaints)
+    found = run_scenario(backend, WHAT, ["none", "bfq", "kyber-fairness"], tmp_path)
+    assert found.knobs == ["none", "kyber-fairness"]
+    (why,) = found.unavailable.values()
+    assert why.startswith("bfq: fio did not end within 76 s;") and "blocked for more than" in why
+    assert not any(run.bad_dmesg for run in found.runs), "what the kernel said is bfq's"
+    stuck = "none"
+    with pytest.raises(FairlaneError, match=r"none.*: fio did not end within 76 s"):
+        run_scenario(backend, WHAT, ["none", "bfq"], tmp_path)
+
+
 @pytest.mark.parametrize(("depth", "most", "notes"), [(64, 150.0, 1), (64, 110.0, 0), (1, 150.0, 0)])
 def test_a_knob_that_was_set_for_more_than_none_does_says_so(
     node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, depth: int, most: float, notes: int
