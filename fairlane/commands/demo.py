@@ -27,12 +27,11 @@ TITLES = {  # in the picture
     OTHER.stem: ("Another load, the same settings", "16 KiB random reads"),
 }
 NO_WEIGHTS = ("mq-deadline", "kyber")  # which they do not know
-TOO_NEW = ("fairlane",)
 # What Debian's kernel has, without our baselines. The demo's device arbitrates nothing, which D2FQ needs.
 KNOBS = tuple(
     knob.name
     for knob in knobs.TABLE.values()
-    if not (knob.lab or knob.wrr or knob.name in (*NO_WEIGHTS, *TOO_NEW, *schedulers.BASELINES, *schedulers.EXAMPLES))
+    if not (knob.lab or knob.wrr or knob.name in (*NO_WEIGHTS, *schedulers.BASELINES, *schedulers.EXAMPLES))
 )
 
 

@@ -17,5 +17,5 @@ GuestRun = Callable[..., Any]  # see conftest.py
 @pytest.mark.skipif(not shutil.which("db_bench"), reason="no db_bench here; Debian's package rocksdb-tools has it")
 @pytest.mark.parametrize(("workload", "kernel"), [("C", "6.1"), *((workload, "6.12") for workload in "BCE")])
 def test_rocksdb_gets_as_much_as_fio(guest_run: GuestRun, workload: str, kernel: str) -> None:
-    outcome = guest_run(Path(__file__).parent / "guest" / "rocksdb.py", workload, kernel=kernel, timeout_s=400)
+    outcome = guest_run(Path(__file__).parent / "guest" / "rocksdb.py", workload, kernel=kernel, timeout_s=1200)
     print(outcome.check().stdout)

@@ -4,7 +4,8 @@
 Arguments: a workload of YCSB, as near as db_bench comes to it, or none for C; and how long to measure in seconds. 160
 threads work on 50,000 records of 1 KiB, past the page cache; fio reads 4 KiB blocks with 4 threads and a queue depth of
 128 each. Prints for each scheduler: bytes/s of both, by the drive's own counts for each cgroup, and their ratio; the
-CPUs' use; and the mean time of an operation, of the database and of fio, over that with none.
+CPUs' use; the mean time of an operation, of the database and of fio, over that with none; and the P99 of the
+database's.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ THREADS = 160  # that have a read each outstanding: enough for half of the drive
 DRIVE = {"time_scale": 300, "map": 0, "size": 4 << 30, "memory": 1 << 30}
 DATABASE = ["--compression_type=none", "--write_buffer_size=16777216", f"--num={RECORDS}", "--value_size=1024"]
 DIRECT = ["--use_direct_reads=1", "--use_direct_io_for_flush_and_compaction=1", "--cache_size=65536"]
-KNOBS = ("none", "bfq", "d2fq", "mqfq")
+PAPERS = ("d2fq", "mqfq")  # whose sharing is the paper's claim
+KNOBS = ("none", "bfq", *PAPERS, "kyber-fairness", "mqflashfq", "fairlane")
 # Of the ratio. In an emulated VM all but C are short of CPU time, and do not always ask for half of the drive.
 LEAST, MOST = (0.95 if WORKLOAD == "C" else 0.4), 1.08
 UNFAIR = 0.8  # what nobody shares out is further off than that
@@ -56,6 +58,7 @@ class Measured:
 
     bytes_per_s: tuple[float, float]
     latency_us: tuple[float, float]
+    p99_us: float  # of the database's operations
     cpu: float  # the part of all CPUs' time that was used
 
     @property
@@ -71,7 +74,8 @@ class Measured:
         slower = " and ".join(f"{times:.2f}" for times in self.slower_than(none))
         return (
             f"database and fio move {rates} MB/s, ratio {self.ratio:.3f}, {of_none:.3f} of none's total, with"
-            f" {self.cpu:.0%} of the CPUs; an operation takes {slower} times what it does with none"
+            f" {self.cpu:.0%} of the CPUs; an operation takes {slower} times what it does with none, and the database's"
+            f" P99 is {self.p99_us / 1000:.0f} ms"
         )
 
 
@@ -145,6 +149,7 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
     number = Path("/sys/block", disk, "dev").read_text().strip()
     db_bench = ["db_bench", "--use_existing_db=1", *WORKLOADS[WORKLOAD], *DATABASE, *DIRECT, f"--db={database}"]
     db_bench += [f"--threads={THREADS}", f"--duration={round(2.5 * SECONDS)}", "--ops_between_duration_checks=1"]
+    db_bench.append("--histogram")
     fio = ["fio", "--name=t", f"--filename={database.parent}/fio", "--size=64m", "--rw=randread", "--bs=4k"]
     fio += ["--direct=1", "--ioengine=libaio", "--iodepth=128", "--numjobs=4", "--time_based", "--runtime=600"]
     fio += ["--group_reporting", "--output-format=json"]
@@ -167,7 +172,8 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
         fio_process.send_signal(signal.SIGINT)  # end, and say what was measured
         fio_said, _ = fio_process.communicate(timeout=60)
     operation = re.search(r"([\d.]+) micros/op", database_said)
-    assert operation, f"db_bench says how long an operation took, not only: {database_said}"
+    p99s = [float(found) for found in re.findall(r"P99: ([\d.]+)", database_said)]  # of reads, and of writes
+    assert operation and p99s, f"db_bench says how long operations took, not only: {database_said}"
     fio_found, _ = json.JSONDecoder().raw_decode(fio_said, fio_said.index("{"))
     read = fio_found["jobs"][0]["read"]
     used, ticks = (now - then for now, then in zip(cpu_after, cpu_before, strict=True))
@@ -175,6 +181,7 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
     return Measured(
         (database_bytes / SECONDS, fio_bytes / SECONDS),
         (float(operation[1]), read["lat_ns"]["mean"] / 1000),
+        max(p99s),
         used / ticks,
     )
 
@@ -197,12 +204,12 @@ def main() -> None:
             print(f"YCSB {WORKLOAD}, {knob}: {found[knob].against(found['none'])}", flush=True)
     for cgroup in cgroups:
         cgroup.rmdir()
-    for knob in ("d2fq", "mqfq"):
+    for knob in PAPERS:
         assert LEAST <= found[knob].ratio <= MOST, f"{knob}: {found[knob].ratio:.3f} is not between {LEAST} and {MOST}"
     if WORKLOAD == "E":  # whose scans ask for as much as fio does
         return
     assert found["none"].ratio < UNFAIR, f"without a scheduler, they share equally anyway: {found['none'].ratio:.3f}"
-    for knob in ("d2fq", "mqfq"):
+    for knob in PAPERS:
         database, fio = found[knob].slower_than(found["none"])
         assert database < 1 < fio, f"{knob} makes the database quicker and fio slower: {database:.2f} and {fio:.2f}"
 
