@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,31 @@ class _Look:
     vrate: float
     times: io_cost.DriveTimes
     used: dict[str, int]  # the drive's time that each cgroup was charged so far
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What tenants used, from the first to the last time in a run that the kernel added it up.
+
+    It does so once in io.cost's period, which is up to a second: from one look to another, a run of a few seconds would
+    have a period too few, or one too many.
+    """
+
+    us: dict[str, int]  # of the drive's time, by tenant
+    of_time: dict[str, float]  # the same of all, per second of real time: at "least", and at "most"
+
+    @classmethod
+    def of(cls, looks: Sequence[_Look]) -> _Use | None:
+        """None: it was not added up twice."""
+        added = [pair for pair in pairwise(looks) if pair[0].used != pair[1].used]
+        if len(added) < 2:
+            return None
+        (before_first, first), (before_last, last) = added[0], added[-1]
+        us = {name: last.used[name] - used for name, used in first.used.items()}
+        # It was at some time between two looks.
+        longest, shortest = last.when - before_first.when, max(before_last.when - first.when, 1e-6)
+        total_s = sum(us.values()) / 1e6
+        return cls(us, {"least": total_s / longest, "most": total_s / shortest})
 
 
 class Watched:
@@ -94,22 +120,22 @@ class Watched:
             self.wrong.append("the kernel says no cost.vrate in the root cgroup's io.stat")
             return found
         (first, last), seen = (looks[0], looks[-1]), io_cost.Seen.of([look.vrate for look in looks])
+        use = _Use.of(looks)
         _, qos = self.io_cost.setting(self.setting)
         if why := seen.wrong(qos, _steady(self.setting.scenario)):
             self.wrong.append(why)
-        usage_us = {name: last.used[name] - used for name, used in first.used.items()}
-        charged = sum(usage_us.values()) / 1e6 / max(last.when - first.when, 1e-6) / (seen.mean / 100)
-        if self._targets_are_for_this_load and charged < io_cost.CHARGED:
+        charged = {part: of_time / (seen.mean / 100) for part, of_time in (use.of_time if use else {}).items()}
+        if self._targets_are_for_this_load and charged.get("most", 1.0) < io_cost.CHARGED:
             self.wrong.append(
-                f"io.cost held nobody back: tenants used {charged:.0%} of the time that cost.vrate gave them, so its"
-                " latency targets are too loose"
+                f"io.cost held nobody back: tenants used at most {charged['most']:.0%} of the time that cost.vrate gave"
+                " them, so its latency targets are too loose"
             )
         return found | {
             DRIVE_US: last.times.means_us(first.times),
             "io.cost": {
                 "vrate": asdict(seen),
                 "range": [qos.low, qos.high],
-                "usage_us": usage_us,
+                "usage_us": use.us if use else {name: last.used[name] - used for name, used in first.used.items()},
                 "charged": charged,
                 "speed": config["speed"],
             },
