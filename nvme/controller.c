@@ -462,11 +462,17 @@ void nvme_delete_cq(struct nvme *nvme, u32 id)
 
 void nvme_arbitrate(struct nvme *nvme)
 {
-	u32 value = nvme->features.arbitration, burst = value & 7;
+	u32 value = nvme->features.arbitration, burst = value & 7, weights[3], i;
 
+	for (i = 0; i < ARRAY_SIZE(weights); i++) {
+		weights[i] = (value >> (24 - 8 * i) & 0xff) + 1;
+		if (nvme->config.lie == NVME_LIES_OF_WEIGHTS)
+			weights[i] = 1;
+		else if (nvme->config.lie == NVME_LIES_OF_BURSTS)
+			weights[i] = ((weights[i] - 1) >> burst << burst) + (1u << burst);
+	}
 	ssd_set_burst(nvme->ssd, burst == 7 ? UINT32_MAX : 1u << burst);
-	ssd_set_weights(nvme->ssd, (value >> 24) + 1, (value >> 16 & 0xff) + 1,
-			(value >> 8 & 0xff) + 1);
+	ssd_set_weights(nvme->ssd, weights[0], weights[1], weights[2]);
 }
 
 void nvme_default_features(struct nvme *nvme)

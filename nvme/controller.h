@@ -53,11 +53,19 @@ struct nvme_host {
 	void *ctx;
 };
 
+/* For tests of who measures a drive: what it does not do, though it says so. */
+enum nvme_lie {
+	NVME_HONEST,
+	NVME_LIES_OF_WEIGHTS, /* they are read back as they were set, and all classes are equal */
+	NVME_LIES_OF_BURSTS, /* a class that may give anything gives whole bursts of 2^n commands */
+};
+
 struct nvme_config {
 	struct ssd_profile profile; /* has passed ssd_profile_check() */
 	u64 bytes; /* of the namespace: a multiple of NVME_BLOCK, at most what the profile's drive has */
 	u64 seed; /* as for ssd_create() */
 	bool precondition; /* begin in the profile's steady state */
+	enum nvme_lie lie;
 	int data; /* a file of that many bytes that is read, written, and has holes punched into it */
 	char model[41], serial[21]; /* ASCII */
 	u8 uuid[16]; /* of the namespace, and in the subsystem's name */

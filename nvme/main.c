@@ -35,6 +35,7 @@ struct options {
 	u64 size; /* 0: the profile's */
 	u64 time_scale, seed;
 	bool fresh;
+	enum nvme_lie lie;
 	struct ssd_profile profile;
 };
 
@@ -68,7 +69,9 @@ static const char usage[] =
 	"  --name TEXT       the drive's model number; default: fairlane\n"
 	"  --serial TEXT     its serial number; default: made from the socket's path\n"
 	"  --seed N          decides what is random in the model; default: 1\n"
-	"  --fresh           begin without the writes that lead to the model's steady state\n";
+	"  --fresh           begin without the writes that lead to the model's steady state\n"
+	"  --lie WHAT        for tests of who measures it. weights: all priorities are equal;\n"
+	"                    bursts: of each priority, whole bursts of 2^n commands are fetched\n";
 
 static char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* once it is there */
 
@@ -136,6 +139,15 @@ static void ascii(const char *what, const char *text, size_t max)
 		die("%s: must be of 1 to %zu characters", what, max);
 }
 
+static enum nvme_lie lie(const char *about)
+{
+	if (!strcmp(about, "weights"))
+		return NVME_LIES_OF_WEIGHTS;
+	if (!strcmp(about, "bursts"))
+		return NVME_LIES_OF_BURSTS;
+	die("--lie: must be weights or bursts, not %s", about);
+}
+
 static void parse(struct options *o, int argc, char **argv)
 {
 	static const struct option names[] = {
@@ -147,6 +159,7 @@ static void parse(struct options *o, int argc, char **argv)
 		{ "serial", required_argument, NULL, 'i' },
 		{ "seed", required_argument, NULL, 'r' },
 		{ "fresh", no_argument, NULL, 'e' },
+		{ "lie", required_argument, NULL, 'l' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
@@ -181,6 +194,9 @@ static void parse(struct options *o, int argc, char **argv)
 			break;
 		case 'e':
 			o->fresh = true;
+			break;
+		case 'l':
+			o->lie = lie(optarg);
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -588,6 +604,7 @@ int main(int argc, char **argv)
 	config.bytes = o.size;
 	config.seed = o.seed;
 	config.precondition = !o.fresh;
+	config.lie = o.lie;
 	config.data = o.file ? open_file(o.file, o.size) : open_memory(o.size);
 	vfio_user_init(&server.vu);
 	host = vfio_user_host(&server.vu);

@@ -31,6 +31,8 @@ static void front_only(struct ssd_profile *p)
 	p->channel_mbps = p->link_read_mbps = 1000000;
 }
 
+static enum nvme_lie lie; /* of the next drive */
+
 static void start(struct fixture *f, u32 cc, u32 arbitration)
 {
 	u32 core, class;
@@ -38,6 +40,7 @@ static void start(struct fixture *f, u32 cc, u32 arbitration)
 	memset(f, 0, sizeof(*f));
 	guest_init(&f->g);
 	front_only(&f->g.config.profile);
+	f->g.config.lie = lie;
 	guest_power_on(&f->g);
 	guest_enable(&f->g, CC_ENABLE | cc);
 	f->buffer = guest_alloc(&f->g, PAGE);
@@ -176,6 +179,33 @@ static void test_urgent(void)
 	guest_exit(&f.g);
 }
 
+static void check_lie(enum nvme_lie about, u32 burst, u32 high, u32 medium, u32 low)
+{
+	struct nvme_sqe get = { .opcode = NVME_ADMIN_GET_FEATURES,
+				.cdw10 = NVME_FEATURE_ARBITRATION };
+	double sum = high + medium + low, total;
+
+	lie = about;
+	start(&f, CC_WRR, feature(16, 4, 1, burst));
+	lie = NVME_HONEST;
+	CHECK(guest_admin(&f.g, get).result == feature(16, 4, 1, burst), "what was set is read back");
+	keep_full(&f, 0xe, 60 * NSEC_PER_MSEC);
+	total = (double)(of_class(&f, SSD_HIGH) + of_class(&f, SSD_MEDIUM) + of_class(&f, SSD_LOW));
+	CHECK(total > 40000, "only %.0f commands", total);
+	CHECK_NEAR((double)of_class(&f, SSD_HIGH) / total, high / sum, 0.02);
+	CHECK_NEAR((double)of_class(&f, SSD_MEDIUM) / total, medium / sum, 0.02);
+	CHECK_NEAR((double)of_class(&f, SSD_LOW) / total, low / sum, 0.02);
+	guest_exit(&f.g);
+}
+
+static void test_lies(void)
+{
+	check_lie(NVME_LIES_OF_WEIGHTS, 0, 1, 1, 1);
+	check_lie(NVME_LIES_OF_BURSTS, 0, 16, 4, 1);
+	check_lie(NVME_LIES_OF_BURSTS, 3, 16, 8, 8);
+	check_lie(NVME_LIES_OF_BURSTS, 7, 1, 1, 1);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
@@ -184,6 +214,7 @@ int main(int argc, char **argv)
 		{ "weights that are set under load act at once", test_new_weights },
 		{ "without WRR in CC all queues are equal", test_round_robin },
 		{ "urgent starves the rest, and only while it has work", test_urgent },
+		{ "a drive that is to lie ignores weights, or rounds them up to bursts", test_lies },
 		{ NULL, NULL },
 	};
 
