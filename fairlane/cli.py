@@ -116,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
         _kernel,
         _profiles,
         _nvme,
+        _wrr,
         _doctor,
         _apply,
         _restore,
@@ -285,6 +286,14 @@ def _nvme(command: Add) -> None:
     sub.add_argument("--size", metavar="BYTES", help="of the drive, such as 4G; default: the profile's")
     sub.add_argument("--time-scale", metavar="N", help="the drive is N times slower than real; default: 1")
     sub.add_argument("--serial", metavar="TEXT", help="its serial number; default: made from the socket's path")
+
+
+def _wrr(command: Add) -> None:
+    sub = command("wrr", "Say whether an NVMe drive's weighted round robin works, which d2fq leaves all to.")
+    sub.add_argument("--on", required=True, metavar="host:DEV|vm[:PROFILE]", help="the drive; it is only read")
+    sub.add_argument("--seconds", type=float, metavar="S", help="for each run; default: 5 on a host, 8 in a VM")
+    sub.add_argument("--json", action="store_true", help="print what was found as JSON")
+    sub.add_argument("--kernel", choices=kernels.nvme_versions(), help="the VM's; default: this Debian's, or the first")
 
 
 def _doctor(command: Add) -> None:

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane.linux import competitors, disks, failures, sysfs
+from fairlane.linux import competitors, disks, failures, nvme, sysfs
 
 SHOWN = 3  # of a list
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"  # the last of its bytes
 SIGNED = b"~Module signature appended~\n"
 FLUSHES = (6, 5)  # from that Linux on, flushes and FUA go through a scheduler
-CAP_WRR = 1 << 17  # of an NVMe controller's register CAP: it can arbitrate by weights
 
 
 @dataclass(frozen=True)
@@ -186,21 +184,9 @@ def _of_drive(device: str, release: str, root: Path) -> Iterator[Check]:
     yield Check(f"{device} iostats", counts, detail, f"echo 1 > /sys/block/{device}/queue/iostats", needed=False)
     if not device.startswith("nvme"):
         return
-    can = _wrr(root / "sys/block" / device / "device")
+    registers = nvme.registers(root / "sys/block" / device / "device")
     detail, todo = "the drive lacks it", "use another scheduler: only d2fq needs it"
-    if can is None:
+    if registers is None:
         detail, todo = "not known: the drive's registers cannot be read", "run as root, without lockdown"
-    yield Check(f"{device} WRR", bool(can), "the drive has it" if can else detail, todo, needed=False)
-
-
-def _wrr(controller: Path) -> bool | None:
-    """Whether it can arbitrate by weights, as its register CAP says; None: that cannot be read."""
-    for folder in (controller, *controller.glob("nvme*")):  # the latter of one that has several paths
-        try:
-            with (folder / "device/resource0").open("rb") as file:
-                registers = mmap.mmap(file.fileno(), mmap.PAGESIZE, prot=mmap.PROT_READ)
-        except (OSError, ValueError):
-            continue
-        with registers:
-            return bool(int.from_bytes(registers[:8], "little") & CAP_WRR)
-    return None
+    can = registers is not None and registers.has_wrr
+    yield Check(f"{device} WRR", can, "the drive has it" if can else detail, todo, needed=False)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlane.backends import wrr
+from fairlane.backends.job import ignore
 from fairlane.experiment import profiles
 from fairlane.vm import fl_nvme, kernels, newer_qemu, qemu
 
@@ -48,3 +50,24 @@ def test_linux_s_driver_with_our_patches_shares_by_weight(version: str, tmp_path
     kernel = kernels.ensure(version)
     modules = kernels.build_nvme(kernel)
     run(tmp_path, version, [SCRIPTS / "wrr.py", modules], f"--time-scale={SLOWED_DOWN}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "works", "says"),
+    [
+        ((), True, "works: "),
+        (("--lie=weights",), False, "weights are ignored: "),
+        (("--lie=bursts",), False, "bursts count as 2^n: "),
+    ],
+    ids=["honest", "lies of weights", "lies of bursts"],
+)
+def test_a_drive_whose_wrr_does_not_work_is_found_out(words: tuple[str, ...], works: bool, says: str) -> None:
+    linux, ours = wrr.in_vm(KERNEL, wrr.PROFILE, 4.0, ignore, words)
+    for found in (linux, ours):
+        for point in found.points:
+            print(point)
+        print(found.verdict)
+    assert linux.verdict.says.startswith("no effect: Linux's own driver does not turn WRR on")
+    assert ours.seen.driver and ours.seen.refused is None
+    assert ours.verdict.works == works and ours.verdict.says.startswith(says), ours.verdict

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""`fairlane wrr`: what measurements say of a drive's weighted round robin, by made-up ones; and what it prints."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from fairlane import cli
+from fairlane.backends import wrr as backend
+from fairlane.experiment import wrr
+from fairlane.experiment.wrr import (
+    BURSTS,
+    BY_DEPTH,
+    BY_QUEUE,
+    EQUAL,
+    NEAR,
+    RULES,
+    SETTINGS,
+    WORKS,
+    Asked,
+    Found,
+    Point,
+    Seen,
+)
+from fairlane.linux import nvme
+from fairlane.linux import wrr as measuring
+
+OURS = Seen("nvme0n1", "a drive", driver=True, has=True, on=True, refused=None, recommended=0)
+LINUX = replace(OURS, driver=None, has=None, on=None, refused="no weighted round robin")
+
+
+def measured(asked: Asked, going_by: Sequence[float], queues: int = 2, busy: float = 0.5) -> Point:
+    one = 1 if asked.uneven else queues
+    high, medium, low = going_by
+    depths = (one * (63 if asked.shallow else 255), queues * 255, one * 170)
+    iops = (100.0 * high, 100.0 * medium, 100.0 * low)
+    return Point(asked.weights, asked.burst, (one, queues, one), depths, iops, busy)
+
+
+def drive(rule: str, queues: int = 2, settings: Sequence[Asked] = SETTINGS) -> list[Point]:
+    """What a drive that goes by that rule would show."""
+    blank = [measured(asked, (1, 1, 1), queues) for asked in settings]
+    return [measured(asked, RULES[rule](point), queues) for asked, point in zip(settings, blank, strict=True)]
+
+
+def disturbed(point: Point, by: float, chance: random.Random) -> Point:
+    """That part of the drive went from some to others."""
+    shares = list(point.shares)
+    giver, taker = chance.sample(range(3), 2)
+    moved = min(by * chance.random(), shares[giver])
+    shares[giver] -= moved
+    shares[taker] += moved
+    high, medium, low = (1000 * share for share in shares)
+    return replace(point, iops=(high, medium, low))
+
+
+@pytest.mark.parametrize("queues", [2, 3, 8])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_drive_is_told_by_its_rule_however_the_shares_are_disturbed(rule: str, queues: int) -> None:
+    chance = random.Random(f"{rule} {queues}")
+    for _ in range(200):
+        points = [disturbed(point, NEAR, chance) for point in drive(rule, queues)]
+        assert wrr.rule_of(points) == rule, points
+
+
+def test_with_one_hardware_queue_a_drive_that_ignores_weights_is_told_all_the_same() -> None:
+    settings = [asked for asked in SETTINGS if not asked.uneven]
+    for rule, said in ((WORKS, WORKS), (BURSTS, BURSTS), (BY_DEPTH, BY_DEPTH), (EQUAL, EQUAL), (BY_QUEUE, EQUAL)):
+        assert wrr.rule_of(drive(rule, 1, settings)) == said
+    assert "number of queues" not in wrr.judge(OURS, drive(WORKS, 1, settings)).says
+
+
+@pytest.mark.parametrize("rule", [WORKS, BURSTS])
+def test_a_run_that_was_disturbed_is_told_from_those_that_were_not(rule: str) -> None:
+    points = drive(rule)
+    assert wrr.odd(points) == []
+    points[3] = replace(points[3], iops=(500.0, 300.0, 200.0))
+    assert wrr.odd(points) == [3] and wrr.rule_of(points) is None
+
+
+def test_of_a_run_that_was_repeated_the_first_is_told() -> None:
+    points = drive(WORKS)
+    points[1] = replace(points[1], before=((0.5, 0.3, 0.2),))
+    verdict = wrr.judge(OURS, points)
+    assert verdict.works and verdict.evidence[-1].startswith(
+        "repeated: 50.0:30.0:20.0 % at first, and 57.1:28.6:14.3 %"
+    )
+    assert backend.from_dict(json.loads(json.dumps(asdict(Found(OURS, points))))) == Found(OURS, points)
+
+
+@pytest.mark.parametrize("most", [1.5, 32])
+def test_a_drive_that_takes_weights_only_up_to_some_value_follows_no_rule(most: float) -> None:
+    points = [measured(asked, [min(weight, most) for weight in asked.weights]) for asked in SETTINGS]
+    assert wrr.rule_of(points) is None
+    assert "neither the weights nor" in wrr.judge(OURS, points).says
+
+
+@pytest.mark.parametrize(
+    ("rule", "works", "says", "means"),
+    [
+        (WORKS, True, "works: shares are the weights'", "high got 256 times what low did"),
+        (BY_DEPTH, False, "not known: the drive takes all that is outstanding", "no effect on loads as deep"),
+        (EQUAL, False, "weights are ignored: all priorities", "do not use it on this drive"),
+        (BY_QUEUE, False, "weights are ignored: all queues", "do not use it on this drive"),
+        (BURSTS, False, "bursts count as 2^n", "as long as a burst is one command"),
+    ],
+)
+def test_a_verdict_says_what_it_means_for_d2fq_and_fairlane(rule: str, works: bool, says: str, means: str) -> None:
+    verdict = Found(OURS, drive(rule)).verdict
+    assert verdict.works == works and verdict.says.startswith(says)
+    assert "d2fq" in verdict.means and "fairlane" in verdict.means and means in verdict.means
+    assert verdict.evidence[0] == "CAP.AMS: WRR; CC.AMS: WRR"
+
+
+def test_the_evidence_is_where_the_weights_are_missed_most() -> None:
+    (_, _, worst) = wrr.judge(OURS, drive(EQUAL)).evidence
+    assert worst.endswith("93.8:5.9:0.4 % due, 33.3:33.3:33.3 % got, at weights 256:16:1")
+
+
+def test_where_the_cpus_are_short_nothing_is_said_of_a_drive_but_that_it_works() -> None:
+    busy = [replace(point, busy=0.95) for point in drive(EQUAL)]
+    verdict = wrr.judge(OURS, busy)
+    assert not verdict.works and verdict.says.startswith("not known") and "95%" in verdict.evidence[-1]
+    assert wrr.judge(OURS, [replace(point, busy=0.95) for point in drive(WORKS)]).works
+
+
+@pytest.mark.parametrize(
+    ("seen", "says", "means"),
+    [
+        (replace(LINUX, has=False, on=False), "the controller has no WRR (CAP.AMS)", "cannot be used on this drive"),
+        (replace(LINUX, has=True, on=False), "Linux's own driver does not turn WRR on (CC.AMS = 0)", "docs/nvme.md"),
+        (LINUX, "Linux's own driver does not turn WRR on (it sets CC.AMS to 0)", "has WRR cannot be seen"),
+        (replace(LINUX, driver=False), "without wrr=1, does not turn WRR on", "has WRR cannot be seen"),
+        (replace(LINUX, driver=False, has=True, on=False), "without wrr=1, does not", "load it with wrr=1"),
+        (replace(LINUX, driver=True), "our driver found no WRR, or too few submission queues", "kernel's log"),
+    ],
+)
+def test_where_weights_have_no_effect_it_is_said_why(seen: Seen, says: str, means: str) -> None:
+    point = measured(wrr.WITHOUT, (1, 1, 1))
+    verdict = wrr.judge(seen, [point])
+    assert verdict.says.startswith("no effect: ") and says in verdict.says and means in verdict.means
+    assert verdict.evidence[-1] == (
+        "the weights were set, and of no effect: 76.2:19.0:4.8 % due, 33.3:33.3:33.3 % got, at weights 16:4:1"
+    )
+
+
+# --- What is set, and read ---
+
+
+def test_weights_and_burst_are_one_number_as_the_standard_has_it() -> None:
+    assert nvme.arbitration((1, 1, 1), 0) == 0
+    assert nvme.arbitration((256, 16, 1), 7) == 0xFF0F0007
+
+
+def test_both_registers_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "device/resource0"
+    assert nvme.registers(tmp_path) is None
+    file.parent.mkdir()
+    for cap, cc, found in (
+        (0x3FF, 0x460001, nvme.Registers(False, False)),
+        (1 << 17 | 0x3FF, 0x460001, nvme.Registers(True, False)),
+        (1 << 17 | 0x3FF, 0x460801, nvme.Registers(True, True)),
+    ):
+        registers = cap.to_bytes(8, "little").ljust(nvme.CC, b"\0") + cc.to_bytes(4, "little")
+        file.write_bytes(registers.ljust(mmap.PAGESIZE, b"\0"))
+        assert nvme.registers(tmp_path) == found
+
+
+def test_d2fq_s_own_rule_keeps_each_tenant_in_its_priority_for_millions_of_reads() -> None:
+    """Below half of the threshold is high, from the threshold on low; a read of the load moves a tenant by 1."""
+    drift = 50_000_000
+    ahead = {name: reads * measuring.DEAR for name, reads in measuring.AHEAD.items()}
+    threshold = measuring.THRESHOLD
+    assert threshold / 2 + drift < ahead["medium"] < threshold - drift and ahead["low"] > threshold + drift
+    assert threshold < 1 << 32, "the most that low_threshold may be"
+
+
+# --- The command ---
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--on", "sim"], "--on sim: must be host:DEV or vm here"),
+        (["--on", "host:nothing"], "no block device 'nothing'"),
+        (["--on", "vm:null"], "--on vm:null: is no modelled SSD"),
+        (["--on", "vm:nothing"], "unknown profile 'nothing'"),
+        (["--on", "moon"], "unknown backend"),
+        (["--on", "host:nvme0n1", "--kernel", "6.12"], "--kernel chooses the VM's kernel"),
+        (["--on", "vm", "--seconds", "0"], "--seconds 0: must be from 1 to 20"),
+        (["--on", "vm", "--seconds", "21"], "--seconds 21: must be from 1 to 20"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_2(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["wrr", *args]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("rule", "status"), [(WORKS, 0), (EQUAL, 1)])
+def test_it_prints_a_table_and_a_verdict_that_is_its_exit_status(
+    rule: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Found(OURS, drive(rule))
+    monkeypatch.setattr(backend, "on_host", lambda *_args: found)
+    assert cli.main(["wrr", "--on", "host:nvme0n1"]) == status
+    out = capsys.readouterr().out
+    lines = [line.split() for line in out.splitlines()]
+    shown = next(words for words in lines if words[:1] == ["256:16:1"])
+    assert (
+        shown[1:5] == ["1", "2:2:2", "510:510:340", "93.8:5.9:0.4"]
+        and found.verdict.says in out
+        and found.verdict.means in out
+    )
+    assert sum("no limit" in line for line in out.splitlines()) == 1
+    assert cli.main(["wrr", "--on", "host:nvme0n1", "--json"]) == status
+    [said] = json.loads(capsys.readouterr().out)
+    assert said["verdict"]["works"] == (status == 0)
+    assert backend.from_dict(said) == found, "what a VM hands over"
+    assert asdict(found)["points"][0]["weights"] == (1, 1, 1)
