@@ -62,6 +62,7 @@ def run(shared: Path) -> int:
     asked = json.loads((shared / JOBS).read_text())
     jobs = [from_json(job) for job in asked["jobs"]]
     done = {name: run_from_dict(run) for name, run in asked["done"].items()}
+    driver = Path(asked["driver"]) if asked["driver"] else None
     new, numbers, before = complaints(), count(), 0
     for profile, group in groupby(jobs, key=lambda job: job.scenario.profile):
         same = list(group)
@@ -70,7 +71,7 @@ def run(shared: Path) -> int:
             tell({"step": now.step, "fraction": (before + of * now.fraction) / len(jobs)})
 
         try:
-            with made_drives.setup(profile) as device:
+            with made_drives.setup(profile, driver) as device:
                 if not before:
                     warm_up(device)
                 scale = profile.params.get("time_scale", 1)

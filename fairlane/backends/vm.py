@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane import proc
-from fairlane.backends import guest
+from fairlane.backends import attached, guest
 from fairlane.backends.host import check_traces
 from fairlane.backends.job import Backend, Completing, Finished, Job, Pace, Tell, from_json, ignore, to_json
 from fairlane.backends.measuring import left_s
@@ -25,7 +25,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Profile, Scenario
 from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import OTHERS, Results, Run
-from fairlane.linux import knobs, made_drives
+from fairlane.linux import knobs
 from fairlane.progress import Progress
 from fairlane.vm import kernels, lab_kernel, others, qemu
 from fairlane.vm.guest import DMESG, MARK
@@ -94,21 +94,24 @@ class Vm(Backend):
         return job.seconds + OVERHEAD_S + (RENEW_S if job.scenario.writes else 0.0)
 
     def estimate_s(self, jobs: Sequence[Job], done: Mapping[str, Run]) -> float:
-        return sum(map(self.job_s, jobs)) + left_s(jobs, done) + (BOOT_S if jobs else 0)
+        boots = sum(1 for _ in groupby(jobs, key=attached.of))
+        return sum(map(self.job_s, jobs)) + left_s(jobs, done) + boots * BOOT_S
 
     def run(self, jobs: Sequence[Job], tell: Tell = ignore, done: Mapping[str, Run] = {}) -> Completing:
-        """All in one boot, except that a QEMU device of its own takes one. The first job that fails ends it.
+        """All in one boot, except that a drive from outside takes one. The first job that fails ends it.
 
         The folders of the jobs are in one that the VM shares.
         """
         boot = ready(self.kernel, Path(os.path.commonpath([job.out.absolute() for job in jobs])), tell)
         known, told = dict(done), set[str]()
-        for _device, group in groupby(jobs, key=_qemu_device):
+        for _drive, group in groupby(jobs, key=attached.of):
             for finished in converse(list(group), known, boot, tell):
                 results, profile = finished.results, finished.job.scenario.profile
                 results.backend, results.accel = self.name, boot.accelerator
                 results.device |= {"profile": profile.name, "description": profile.description, **profile.params}
                 results.device[IMAGE] = boot.image
+                if profile.device:
+                    results.device["device"] = profile.device
                 known.update((finished.job.id, run) for run in results.runs)
                 told |= {line for run in results.runs for line in run.bad_dmesg}
                 yield finished
@@ -150,11 +153,6 @@ def ready(kernel_version: str, shared: Path, tell: Tell) -> Boot:
     return Boot(kernel, modules, qemu.accel(kernel), shared.resolve(), [], kernel.digest)
 
 
-def _qemu_device(job: Job) -> dict[str, Any] | None:
-    profile = job.scenario.profile
-    return profile.params if profile.kind == "qemu-nvme" else None
-
-
 def converse(jobs: Sequence[Job], done: Mapping[str, Run], boot: Boot, tell: Tell) -> Iterator[Finished]:
     """Boot, and have the guest's half do the jobs, which leaves a file of each as it is finished."""
     for job in jobs:
@@ -167,24 +165,20 @@ def converse(jobs: Sequence[Job], done: Mapping[str, Run], boot: Boot, tell: Tel
         if name in names or name.startswith("measured-")
     }
     file = boot.shared / guest.JOBS
-    file.write_text(json.dumps({"jobs": [to_json(job) for job in jobs], "done": known}))
-    tell(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
     with contextlib.ExitStack() as stack:
+        drive = stack.enter_context(attached.attached(jobs, boot.kernel, lambda text: tell(Progress(text, 0.0))))
+        asked = {"jobs": [to_json(job) for job in jobs], "done": known, "driver": drive.driver and str(drive.driver)}
         stack.callback(file.unlink, missing_ok=True)
-        qemu_opts: list[str] = []
-        fds: list[int] = []
-        if params := _qemu_device(jobs[0]):
-            drive = qemu.nvme_drive(
-                params["size"], params["max_ioqpairs"], params["iops"], serial=made_drives.NVME_SERIAL
-            )
-            qemu_opts, fds = stack.enter_context(drive)
+        file.write_text(json.dumps(asked))
+        tell(Progress(f"booting {boot.kernel.release} under {boot.accelerator.upper()}", 0.0))
         said = qemu.talk(
             [sys.executable, "-m", "fairlane.backends.guest", str(boot.shared)],
             boot.kernel,
             boot.shared,
             timeout_s=time_limit(jobs, done),
-            qemu_opts=qemu_opts,
-            pass_fds=fds,
+            qemu_opts=drive.qemu_opts,
+            pass_fds=drive.fds,
+            program=drive.program,
             accelerator=boot.accelerator,
             cpus=max(qemu.CPUS, *(1 + core for job in jobs for t in job.scenario.tenants for core in t.cores), 0),
             modules=boot.modules,

@@ -23,6 +23,9 @@ COST_FIGURES = ("total_cost_per_s", "cost_fairness_index", "cost_share_error", "
 OURS = schedulers.NAMES
 
 
+FL_NVME = "fl-nvme"  # plays a modelled SSD as an NVMe drive
+
+
 @dataclass(frozen=True)
 class Profile:
     """A drive: how to make it, and with which parameters (sizes in bytes, the others as the driver has them)."""
@@ -31,6 +34,7 @@ class Profile:
     kind: str  # a key of DEVICE_KEYS; "ssd" is our model
     description: str
     params: dict[str, int] = field(default_factory=dict)
+    device: str | None = None  # in a VM: FL_NVME; None: what its kind has there
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
                (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
                must be set for a load, such as io.cost and io.max, are set for that one's)
-    [device]   profile (a file in profiles/), parameters of that profile to change, and prices: the price list, a
-               name in profiles/prices/ or the path of a price list relative to the scenario (experiment/price_lists.py)
+    [device]   profile (a file in profiles/), parameters of that profile to change, device ("fl-nvme": what plays a
+               modelled SSD in a VM, instead of the virtual SSD), and prices: the price list, a name in profiles/prices/
+               or the path of a price list relative to the scenario (experiment/price_lists.py)
     [tunable]  of schedulers that are ours: [tunable.NAME] has what is set when NAME is the knob, as in queue/iosched
     [[cgroup]] name, weight, parent, latency (a target): an inner node of the hierarchy, without load of its own
     [defaults] what tenants have that do not say otherwise: any key of [[tenant]] but name, parent, count and
@@ -37,6 +38,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import (
     COST_FIGURES,
+    FL_NVME,
     OURS,
     SPEEDS,
     WEIGHT_DEFAULT,
@@ -192,8 +194,10 @@ def _device(table: Table) -> Profile:
         profile = load_profile(name)
     except FairlaneError as error:
         raise table.error("profile", str(error)) from error
-    table.only(("profile", "prices", *DEVICE_KEYS[profile.kind]))
-    return replace(profile, params={**profile.params, **params_of(table, profile.kind)})
+    modelled = ("device",) if profile.kind == "ssd" else ()
+    table.only(("profile", "prices", *modelled, *DEVICE_KEYS[profile.kind]))
+    device = table.take("device", as_one_of((FL_NVME,)), None)
+    return replace(profile, params={**profile.params, **params_of(table, profile.kind)}, device=device)
 
 
 def _prices(path: Path) -> Callable[[object], PriceList]:

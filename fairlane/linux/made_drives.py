@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.experiment.model import Profile
+from fairlane.experiment.model import FL_NVME, Profile
 
 NVME_SERIAL = "fairlane"  # what the host gives QEMU, and what the guest looks for
 APPEAR_S = 20.0
@@ -24,18 +24,25 @@ _BLOCK, _MODULES = Path("/sys/block"), Path("/sys/module")
 
 
 @contextlib.contextmanager
-def setup(profile: Profile) -> Iterator[str]:
-    """Make the profile's drive ready; yields its name in /sys/block; the drive is gone afterwards."""
-    kinds = {"null_blk": _null_blk, "qemu-nvme": _qemu_nvme, "ssd": vssd}
+def setup(profile: Profile, driver: Path | None = None) -> Iterator[str]:
+    """Make the profile's drive ready; yields its name in /sys/block; the drive is gone afterwards.
+
+    One of NVMe, which QEMU has, is under Linux's own driver or that one.
+    """
+    kinds: dict[str, Callable[[Profile], contextlib.AbstractContextManager[str]]] = {
+        "null_blk": _null_blk,
+        "qemu-nvme": lambda _profile: nvme(driver),
+        "ssd": vssd,
+    }
     if profile.kind not in kinds:
         raise FairlaneError(f"profile {profile.name}: kind {profile.kind!r} is unknown; valid are {', '.join(kinds)}")
-    with kinds[profile.kind](profile) as device:
+    with kinds["qemu-nvme" if profile.device == FL_NVME else profile.kind](profile) as device:
         yield device
 
 
 def renew(profile: Profile) -> None:
     """Bring a drive that remembers what was written back to the state it began in; its name stays."""
-    if profile.kind == "ssd":
+    if profile.kind == "ssd" and not profile.device:
         before = (VSSD / "disk").read_text()
         _set(VSSD / "power", 0, profile)
         _set(VSSD / "power", 1, profile)
@@ -79,10 +86,6 @@ def vssd(profile: Profile, folder: Path = VSSD) -> Iterator[str]:
     finally:
         if folder.exists():
             folder.rmdir()  # takes its power, too
-
-
-def _qemu_nvme(_profile: Profile) -> contextlib.AbstractContextManager[str]:
-    return nvme()
 
 
 @contextlib.contextmanager

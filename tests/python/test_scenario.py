@@ -277,6 +277,16 @@ def test_a_cycle_of_cgroups_is_refused(tmp_path: Path) -> None:
         parse(tmp_path, DEVICE + groups + TENANT)
 
 
+def test_a_modelled_ssd_alone_may_be_an_nvme_drive(tmp_path: Path) -> None:
+    text = '[device]\nprofile = "{}"\ndevice = "{}"\n' + TENANT
+    assert parse(tmp_path, text.format("zssd", "fl-nvme")).profile.device == "fl-nvme"
+    assert parse(tmp_path, text.format("zssd", "fl-nvme").replace('device = "fl-nvme"\n', "")).profile.device is None
+    with pytest.raises(FairlaneError, match=r"\[device\].*device: 'vssd' is unknown"):
+        parse(tmp_path, text.format("zssd", "vssd"))
+    with pytest.raises(FairlaneError, match=r"\[device\].*device"):
+        parse(tmp_path, text.format("null", "fl-nvme"))
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match=r"nothing\.toml: cannot be read"):
         scenario_file.load(tmp_path / "nothing.toml")

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fairlane import cli
 from fairlane.backends import wrr
 from fairlane.backends.job import ignore
 from fairlane.experiment import profiles
+from fairlane.experiment.results import Results
+from fairlane.experiment.summary import points
+from fairlane.places import SCENARIOS
 from fairlane.vm import fl_nvme, kernels, newer_qemu, qemu
 
 SCRIPTS = Path(__file__).parent / "guest"
@@ -71,3 +75,24 @@ def test_a_drive_whose_wrr_does_not_work_is_found_out(words: tuple[str, ...], wo
     assert linux.verdict.says.startswith("no effect: Linux's own driver does not turn WRR on")
     assert ours.seen.driver and ours.seen.refused is None
     assert ours.verdict.works == works and ours.verdict.says.startswith(says), ours.verdict
+
+
+@pytest.mark.long
+def test_a_scenario_runs_on_fl_nvme_and_d2fq_shares_it(tmp_path: Path) -> None:
+    text = (SCENARIOS / "d2fq" / "vm.toml").read_text()
+    for was, now in {
+        "time_scale = 100 ": f'device = "fl-nvme"\ntime_scale = {SLOWED_DOWN} ',
+        "iodepth = 32": "iodepth = 128",  # else most of it is in the drive, which has nothing to choose from
+        "warmup = 6": "warmup = 12",
+    }.items():
+        assert was in text
+        text = text.replace(was, now)
+    file = tmp_path / "on-nvme.toml"
+    file.write_text(text)
+    argv = ["run", str(file), "--kernel", KERNEL, "--knobs", "none,d2fq", "--out", str(tmp_path / "out")]
+    assert cli.main(argv) == 0
+    found = Results.load(tmp_path / "out" / "results.json")
+    assert found.device["device"] == "fl-nvme" and found.device["name"].startswith("nvme")
+    off = {row.knob: row.share_error for row in points(found)}
+    print(off)
+    assert off["d2fq"] is not None and off["none"] is not None and off["d2fq"] < off["none"] / 2
