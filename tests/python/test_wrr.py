@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import random
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from fairlane import cli
+from fairlane.backends import host
 from fairlane.backends import wrr as backend
+from fairlane.errors import FairlaneError
 from fairlane.experiment import wrr
 from fairlane.experiment.wrr import (
     BURSTS,
@@ -29,7 +32,7 @@ from fairlane.experiment.wrr import (
     Point,
     Seen,
 )
-from fairlane.linux import nvme
+from fairlane.linux import disks, fio, nvme
 from fairlane.linux import wrr as measuring
 
 OURS = Seen("nvme0n1", "a drive", driver=True, has=True, on=True, refused=None, recommended=0)
@@ -180,6 +183,41 @@ def test_d2fq_s_own_rule_keeps_each_tenant_in_its_priority_for_millions_of_reads
     threshold = measuring.THRESHOLD
     assert threshold / 2 + drift < ahead["medium"] < threshold - drift and ahead["low"] > threshold + drift
     assert threshold < 1 << 32, "the most that low_threshold may be"
+
+
+def test_the_drive_s_weights_are_put_back_though_to_ask_for_d2fq_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Controller:
+        arbitration = 0x07050300
+
+        def __init__(self, _device: str) -> None:
+            pass
+
+        def __setattr__(self, name: str, value: object) -> None:
+            setattr(Controller, name, value)
+
+    def available(*_args: object) -> dict[str, str | None]:
+        Controller.arbitration = nvme.arbitration((256, 16, 1), 0)
+        return {measuring.KNOB: None}
+
+    def look(*_args: object) -> Seen:
+        assert Controller.arbitration != 0x07050300
+        raise FairlaneError("the drive went away")
+
+    for where, name, value in (
+        (nvme, "Controller", Controller),
+        (host, "available", available),
+        (disks, "check_device", lambda _device: None),
+        (disks, "free_target", lambda *_args: None),
+        (disks, "claimed", lambda _device: contextlib.nullcontext()),
+        (fio, "check", lambda: None),
+        (measuring, "scenario", lambda *_args: None),
+        (measuring, "SETTLES_S", 0.0),
+        (measuring, "look", look),
+    ):
+        monkeypatch.setattr(where, name, value)
+    with pytest.raises(FairlaneError, match="the drive went away"):
+        backend.on_host("nvme0n1", 1.0, lambda _now: None)
+    assert Controller.arbitration == 0x07050300
 
 
 # --- The command ---
