@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -65,10 +65,13 @@ def run_guest(
     timeout_s: float = 600,
     cpus: int = qemu.CPUS,
     modules: bool = True,
+    qemu_opts: Sequence[str] = (),
+    pass_fds: Sequence[int] = (),
 ) -> Outcome:
     """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError.
 
     qemu_nvme: it has an NVMe device of QEMU's, with that serial number or the one by which we know our own.
+    qemu_opts: more of QEMU's options, and pass_fds the descriptors that they name.
     """
     image = lab_kernel.find(kernel)
     shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
@@ -76,14 +79,14 @@ def run_guest(
     with ExitStack() as stack:
         serial = qemu_nvme if isinstance(qemu_nvme, str) else made_drives.NVME_SERIAL
         drive = qemu.nvme_drive(NVME_BYTES, NVME_QUEUES, serial=serial) if qemu_nvme else None
-        qemu_opts, fds = stack.enter_context(drive) if drive else ([], [])
+        nvme_opts, nvme_fds = stack.enter_context(drive) if drive else ([], [])
         finished = qemu.run(
             [sys.executable, str(script), *map(str, args)],
             image,
             shared,
             timeout_s=timeout_s,
-            qemu_opts=qemu_opts,
-            pass_fds=fds,
+            qemu_opts=[*nvme_opts, *qemu_opts],
+            pass_fds=[*nvme_fds, *pass_fds],
             cpus=cpus,
             modules=kernels.build_modules(image) if modules else None,
             on_line=stdout.append,

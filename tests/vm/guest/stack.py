@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""In a VM: what lies between two tenants and a drive, and that they have their shares through it, or why not.
+
+Arguments: the modules' folder, then the names of sections, if not all are to run. What they find is printed, a line for
+each load. One that fails does not keep the others from running: what is wrong with each is left in the shared folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import random
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import kit
+from kit import Cgroup, run
+from two_tenants import (
+    LITTLE,
+    MIB,
+    WITHIN,
+    beside_none,
+    drives,
+    holds,
+    is_charged_to_tenants,
+    is_shared,
+    load,
+    tenants,
+)
+
+from fairlane import proc
+from fairlane.vm.guest import CGROUPS
+
+FAST = 200  # for what is written in large pieces
+LARGE_KIB = 64
+FILE = 48 * MIB
+MEMORY = 64 * MIB  # of a tenant
+SWAPPED = 2 * MIB
+RESULTS = "stack.json"
+
+
+# --- LVM ---
+
+
+@contextlib.contextmanager
+def volumes(disk: str) -> Iterator[list[Path]]:
+    """One for each tenant."""
+    run("vgcreate", "stack", f"/dev/{disk}")
+    try:
+        for name in ("heavy", "light"):
+            run("lvcreate", "--yes", "--wipesignatures", "n", "--zero", "n", "-L", "128m", "-n", name, "stack")
+        yield [Path("/dev/mapper/stack-heavy"), Path("/dev/mapper/stack-light")]
+    finally:
+        run("vgremove", "--force", "--yes", "stack")
+
+
+def logical_volumes_keep_shares() -> None:
+    with drives() as disks, volumes(disks[0]) as targets:
+        for rw in ("randread", "randwrite"):
+            holds(f"LVM, {rw}", disks, targets, rw=rw)
+
+
+# --- dm-crypt ---
+
+
+@contextlib.contextmanager
+def encrypted(device: Path, name: str, *options: str) -> Iterator[Path]:
+    key = kit.folder(f"key-{name}") / "key"
+    key.write_bytes(bytes(range(64)))
+    how: list[str | Path] = ["--type", "plain", "--cipher", "aes-xts-plain64", "--key-size", "512", "--key-file", key]
+    run("cryptsetup", "open", "--batch-mode", *how, *options, device, name)
+    try:
+        yield Path("/dev/mapper", name)
+    finally:
+        run("cryptsetup", "close", name)
+
+
+def one_encrypted_drive_keeps_shares_of_reads() -> None:
+    with drives() as disks, encrypted(Path("/dev", disks[0]), "reads") as target:
+        holds("dm-crypt, randread", disks, [target] * 2, rw="randread")
+
+
+def one_encrypted_drive_charges_who_writes() -> None:
+    """Its one thread sends what all have written, and waits for whoever waits: shares are not kept."""
+    with drives() as disks, encrypted(Path("/dev", disks[0]), "writes") as target, tenants() as cgroups:
+        with load(cgroups, [target] * 2, rw="randwrite"):
+            ours = beside_none("dm-crypt, randwrite", disks, cgroups)
+        is_charged_to_tenants(ours)
+
+
+def one_encrypted_drive_without_queues_keeps_shares_of_writes() -> None:
+    options = ("--perf-no_read_workqueue", "--perf-no_write_workqueue")
+    with drives() as disks, encrypted(Path("/dev", disks[0]), "direct", *options) as target:
+        holds("dm-crypt without workqueues, randwrite", disks, [target] * 2, rw="randwrite")
+
+
+def an_encrypted_volume_for_each_keeps_shares_of_writes() -> None:
+    with (
+        drives() as disks,
+        volumes(disks[0]) as (heavy, light),
+        encrypted(heavy, "heavy") as one,
+        encrypted(light, "light") as other,
+    ):
+        holds("dm-crypt for each, randwrite", disks, [one, other], rw="randwrite")
+
+
+# --- md ---
+
+ARRAY = Path("/dev/md0")
+
+
+@contextlib.contextmanager
+def array(level: int, disks: Sequence[str], *options: str) -> Iterator[list[Path]]:
+    proc.modprobe({0: "raid0", 1: "raid1", 5: "raid456"}[level])
+    parts = [f"/dev/{disk}" for disk in disks]
+    how = [f"--level={level}", f"--raid-devices={len(disks)}", "--bitmap=none", "--metadata=1.2", "--run", *options]
+    os.environ["MDADM_NO_UDEV"] = "1"
+    run("mdadm", "--create", ARRAY, *how, *parts)
+    try:
+        yield [ARRAY] * 2
+    finally:
+        run("mdadm", "--stop", ARRAY)
+
+
+def mirrors_and_stripes_keep_shares() -> None:
+    for level, name in ((1, "mirror"), (0, "stripes")):
+        with drives(2) as disks, array(level, disks, "--assume-clean") as targets:
+            for rw in ("randread", "randwrite"):
+                holds(f"md, {name}, {rw}", disks, targets, rw=rw)
+
+
+def raid5_charges_the_root_for_writes() -> None:
+    """Its own thread writes data and parity."""
+    with drives(3) as disks, array(5, disks, "--assume-clean") as targets:
+        holds("md, RAID 5, randread", disks, targets, rw="randread")
+        with tenants() as cgroups, load(cgroups, targets, rw="randwrite"):
+            ours = beside_none("md, RAID 5, randwrite", disks, cgroups)
+        assert ours.root > 1 - LITTLE, f"a thread of md's did that: {ours}"
+
+
+def a_resync_is_charged_to_the_root_and_leaves_shares_of_the_rest() -> None:
+    with drives(2) as disks, array(1, disks) as targets, tenants() as cgroups:
+        for name in ("sync_speed_max", "sync_speed_min"):
+            Path("/sys/block/md0/md", name).write_text("200")  # KiB/s
+        with load(cgroups, targets, rw="randread"):
+            ours = beside_none("md, a mirror that resyncs, randread", disks, cgroups)
+        assert Path("/sys/block/md0/md/sync_action").read_text().strip() == "resync"
+    assert ours.root > LITTLE, f"it resyncs: {ours}"
+    is_shared(ours)
+
+
+# --- File systems ---
+
+MKFS = {
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-J", "size=4"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+}
+
+
+# So that no kernel thread does what mkfs has left.
+OPTIONS = {"ext4": "noinit_itable"}
+
+
+@contextlib.contextmanager
+def file_system(kind: str, device: Path) -> Iterator[Path]:
+    run(*MKFS[kind], device)
+    folder = Path(tempfile.mkdtemp(prefix=kind))
+    run("mount", "-t", kind, "-o", OPTIONS.get(kind, "defaults"), device, folder)
+    try:
+        yield folder
+    finally:
+        run("umount", folder)
+
+
+def writeback(kind: str) -> None:
+    """Each tenant writes a file through the page cache, and has little memory for it."""
+    (CGROUPS / "cgroup.subtree_control").write_text("+memory")
+    with drives(time_scale=FAST) as disks, file_system(kind, Path("/dev", disks[0])) as folder:
+        kit.queue(disks[0], "max_sectors_kb").write_text(str(LARGE_KIB))
+        with tenants(MEMORY) as cgroups:
+            files = [folder / cgroup.path.name for cgroup in cgroups]
+            options = {"direct": 0, "ioengine": "psync", "rw": "write", "bs": "64k", "size": FILE, "overwrite": 0}
+            with load(cgroups, files, **options):
+                ours = beside_none(f"{kind}, buffered writes", disks, cgroups)
+                kit.set_scheduler(disks[0], "none")
+    is_charged_to_tenants(ours)
+
+
+def buffered_writes_to_ext4_are_charged_to_who_wrote() -> None:
+    writeback("ext4")
+
+
+def buffered_writes_to_xfs_are_charged_to_who_wrote() -> None:
+    writeback("xfs")
+
+
+def buffered_writes_to_btrfs_are_charged_to_who_wrote() -> None:
+    writeback("btrfs")
+
+
+def the_journal_of_ext4_is_charged_to_the_root() -> None:
+    with drives() as disks, file_system("ext4", Path("/dev", disks[0])) as folder, tenants() as cgroups:
+        files = [folder / cgroup.path.name for cgroup in cgroups]
+        options = {"direct": 0, "ioengine": "psync", "rw": "randwrite", "size": MIB, "fsync": 1, "numjobs": 8}
+        with load(cgroups, files, **options):
+            ours = beside_none("ext4, 4 KiB and fsync()", disks, cgroups)
+    assert ours.root + ours.ahead > LITTLE, f"each fsync() writes to the journal: {ours}"
+
+
+# --- loop ---
+
+
+@contextlib.contextmanager
+def looped(file: Path) -> Iterator[Path]:
+    file.write_bytes(os.urandom(2 * MIB))
+    proc.modprobe("loop")
+    path = run("losetup", "--find", "--show", "--direct-io=on", file).strip()
+    try:
+        assert (Path("/sys/block") / Path(path).name / "loop/dio").read_text().strip() == "1"
+        yield Path(path)
+    finally:
+        run("losetup", "--detach", path)
+
+
+def loop_devices_keep_shares() -> None:
+    with (
+        drives() as disks,
+        file_system("ext4", Path("/dev", disks[0])) as folder,
+        looped(folder / "heavy") as one,
+        looped(folder / "light") as other,
+    ):
+        for rw in ("randread", "randwrite"):
+            holds(f"loop for each, {rw}", disks, [one, other], rw=rw)
+        holds("one loop for both, randread", disks, [one, one], rw="randread")
+
+
+# --- Swap ---
+
+
+def use_more_memory_than_there_is(cgroup: Cgroup) -> None:
+    try:
+        (cgroup.path / "cgroup.procs").write_text("0")
+        os.nice(15)
+        pages = mmap.mmap(-1, 2 * MEMORY)
+        while True:
+            pages[random.randrange(2 * MEMORY)] = 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def swapping(cgroup: Cgroup) -> Iterator[None]:
+    """A process there that writes to pages at random, of more than the cgroup's memory."""
+    (cgroup.path / "memory.max").write_text(str(MEMORY))
+    pid = os.fork()
+    if pid == 0:
+        use_more_memory_than_there_is(cgroup)
+    try:
+        kit.wait_for(lambda: int((cgroup.path / "memory.swap.current").read_text()) > SWAPPED, "it swaps")
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        assert kit.exit_code(pid, "a killed process ends") == -signal.SIGKILL
+
+
+@contextlib.contextmanager
+def swap(device: Path) -> Iterator[None]:
+    run("mkswap", device)
+    run("swapon", device)
+    try:
+        yield
+    finally:
+        run("swapoff", device)
+
+
+def who_swaps_pays_for_it() -> None:
+    """It goes ahead; the next requests of who swaps wait for longer."""
+    (CGROUPS / "cgroup.subtree_control").write_text("+memory")
+    with (
+        drives() as disks,
+        volumes(disks[0]) as (area, target),
+        swap(area),
+        tenants() as cgroups,
+        swapping(cgroups[0]),
+        load(cgroups, [target] * 2, rw="randread"),
+    ):
+        ours = beside_none("the heavy one swaps, both randread", disks, cgroups)
+    assert ours.ahead > LITTLE, f"it swaps: {ours}"
+    is_charged_to_tenants(ours)
+    is_shared(ours)
+
+
+# --- Namespaces of one controller ---
+
+
+def namespaces_keep_shares_within_one_and_not_between_two() -> None:
+    """Each is a drive to Linux, with a scheduler of its own. Between them its controller decides: here, by turns."""
+    proc.modprobe("nvme")
+    disks = ["nvme0n1", "nvme0n2"]
+    paths = [Path("/dev", disk) for disk in disks]
+    kit.wait_for(lambda: all(path.exists() for path in paths), "both namespaces are there")
+    try:
+        holds("one NVMe namespace for both, randread", disks[:1], paths[:1] * 2, rw="randread")
+        with tenants() as cgroups, load(cgroups, paths, rw="randread"):
+            ours = beside_none("an NVMe namespace for each, randread", disks, cgroups)
+    finally:
+        proc.modprobe("-r", "nvme")
+    is_charged_to_tenants(ours)
+    assert abs(ours.share - 0.5) <= WITHIN, f"weights do not count between namespaces: {ours}"
+
+
+SECTIONS = (
+    logical_volumes_keep_shares,
+    one_encrypted_drive_keeps_shares_of_reads,
+    one_encrypted_drive_charges_who_writes,
+    one_encrypted_drive_without_queues_keeps_shares_of_writes,
+    an_encrypted_volume_for_each_keeps_shares_of_writes,
+    mirrors_and_stripes_keep_shares,
+    raid5_charges_the_root_for_writes,
+    a_resync_is_charged_to_the_root_and_leaves_shares_of_the_rest,
+    loop_devices_keep_shares,
+    buffered_writes_to_ext4_are_charged_to_who_wrote,
+    buffered_writes_to_xfs_are_charged_to_who_wrote,
+    buffered_writes_to_btrfs_are_charged_to_who_wrote,
+    the_journal_of_ext4_is_charged_to_the_root,
+    who_swaps_pays_for_it,
+    namespaces_keep_shares_within_one_and_not_between_two,
+)
+
+
+def result(section: Callable[[], None]) -> str:
+    """What is wrong; "": nothing."""
+    try:
+        section()
+    except Exception as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def main() -> None:
+    os.nice(-15)  # what looks must not wait for what is looked at
+    results = {}
+    for section in SECTIONS:
+        name = section.__name__
+        if not sys.argv[2:] or name in sys.argv[2:]:
+            print(f"-- {name}", flush=True)
+            results[name] = result(section)
+    Path(os.environ["FAIRLANE_SHARED"], RESULTS).write_text(json.dumps(results))
+    if not any(results.values()):
+        kit.all_given_back()
+
+
+if __name__ == "__main__":
+    main()
