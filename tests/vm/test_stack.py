@@ -46,13 +46,13 @@ SECTIONS = {
     "buffered_writes_to_xfs_are_charged_to_who_wrote": (XFS,),
     "buffered_writes_to_btrfs_are_charged_to_who_wrote": (BTRFS,),
     "the_journal_of_ext4_is_charged_to_the_root": (),
-    "who_swaps_pays_for_it": (LVM,),
+    "swapping_is_charged_to_who_swaps": (LVM,),
     "namespaces_keep_shares_within_one_and_not_between_two": (),
 }
 
 
 NAMESPACE = 256 << 20
-IOPS = 300  # of both together
+IOPS = 100  # of both together
 
 
 def missing(section: str) -> str:

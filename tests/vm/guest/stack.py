@@ -8,10 +8,10 @@ each load. One that fails does not keep the others from running: what is wrong w
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import mmap
 import os
-import random
 import signal
 import sys
 import tempfile
@@ -32,6 +32,7 @@ from two_tenants import (
     is_shared,
     load,
     tenants,
+    wait_both_do_io,
 )
 
 from fairlane import proc
@@ -42,6 +43,7 @@ LARGE_KIB = 64
 FILE = 48 * MIB
 MEMORY = 64 * MIB  # of a tenant
 SWAPPED = 2 * MIB
+SWAPPERS = 8
 RESULTS = "stack.json"
 
 
@@ -119,7 +121,7 @@ ARRAY = Path("/dev/md0")
 def array(level: int, disks: Sequence[str], *options: str) -> Iterator[list[Path]]:
     proc.modprobe({0: "raid0", 1: "raid1", 5: "raid456"}[level])
     parts = [f"/dev/{disk}" for disk in disks]
-    how = [f"--level={level}", f"--raid-devices={len(disks)}", "--bitmap=none", "--metadata=1.2", "--run", *options]
+    how = [f"--level={level}", f"--raid-devices={len(disks)}", "--metadata=1.2", "--run", *options]
     os.environ["MDADM_NO_UDEV"] = "1"
     run("mdadm", "--create", ARRAY, *how, *parts)
     try:
@@ -129,8 +131,8 @@ def array(level: int, disks: Sequence[str], *options: str) -> Iterator[list[Path
 
 
 def mirrors_and_stripes_keep_shares() -> None:
-    for level, name in ((1, "mirror"), (0, "stripes")):
-        with drives(2) as disks, array(level, disks, "--assume-clean") as targets:
+    for level, name, options in ((1, "mirror", ["--assume-clean"]), (0, "stripes", [])):
+        with drives(2) as disks, array(level, disks, *options) as targets:
             for rw in ("randread", "randwrite"):
                 holds(f"md, {name}, {rw}", disks, targets, rw=rw)
 
@@ -220,6 +222,7 @@ def the_journal_of_ext4_is_charged_to_the_root() -> None:
 @contextlib.contextmanager
 def looped(file: Path) -> Iterator[Path]:
     file.write_bytes(os.urandom(2 * MIB))
+    run("sync", file)
     proc.modprobe("loop")
     path = run("losetup", "--find", "--show", "--direct-io=on", file).strip()
     try:
@@ -248,9 +251,10 @@ def use_more_memory_than_there_is(cgroup: Cgroup) -> None:
     try:
         (cgroup.path / "cgroup.procs").write_text("0")
         os.nice(15)
-        pages = mmap.mmap(-1, 2 * MEMORY)
-        while True:
-            pages[random.randrange(2 * MEMORY)] = 1
+        size = 2 * MEMORY // SWAPPERS
+        pages = mmap.mmap(-1, size)
+        for at in itertools.cycle(range(0, size, mmap.PAGESIZE)):
+            pages[at] = 1
     except BaseException:
         traceback.print_exc()
     finally:
@@ -259,17 +263,21 @@ def use_more_memory_than_there_is(cgroup: Cgroup) -> None:
 
 @contextlib.contextmanager
 def swapping(cgroup: Cgroup) -> Iterator[None]:
-    """A process there that writes to pages at random, of more than the cgroup's memory."""
+    """Processes there that write to one page after the other, of more than the cgroup's memory."""
     (cgroup.path / "memory.max").write_text(str(MEMORY))
-    pid = os.fork()
-    if pid == 0:
-        use_more_memory_than_there_is(cgroup)
+    pids = []
+    for _ in range(SWAPPERS):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            use_more_memory_than_there_is(cgroup)
     try:
-        kit.wait_for(lambda: int((cgroup.path / "memory.swap.current").read_text()) > SWAPPED, "it swaps")
+        kit.wait_for(lambda: int((cgroup.path / "memory.swap.current").read_text()) > SWAPPED, "they swap")
         yield
     finally:
-        os.kill(pid, signal.SIGKILL)
-        assert kit.exit_code(pid, "a killed process ends") == -signal.SIGKILL
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            assert kit.exit_code(pid, "a killed process ends") == -signal.SIGKILL
 
 
 @contextlib.contextmanager
@@ -282,21 +290,20 @@ def swap(device: Path) -> Iterator[None]:
         run("swapoff", device)
 
 
-def who_swaps_pays_for_it() -> None:
-    """It goes ahead; the next requests of who swaps wait for longer."""
+def swapping_is_charged_to_who_swaps() -> None:
+    """What is written goes ahead, and is paid for with the next requests; what is read back waits like other reads."""
     (CGROUPS / "cgroup.subtree_control").write_text("+memory")
     with (
         drives() as disks,
         volumes(disks[0]) as (area, target),
         swap(area),
-        tenants() as cgroups,
-        swapping(cgroups[0]),
-        load(cgroups, [target] * 2, rw="randread"),
+        tenants() as (heavy, light),
+        swapping(heavy),
+        load([light], [target], rw="randread", iodepth=16),
     ):
-        ours = beside_none("the heavy one swaps, both randread", disks, cgroups)
+        ours = beside_none("the heavy one swaps beside randread", disks, [heavy, light])
     assert ours.ahead > LITTLE, f"it swaps: {ours}"
     is_charged_to_tenants(ours)
-    is_shared(ours)
 
 
 # --- Namespaces of one controller ---
@@ -311,6 +318,7 @@ def namespaces_keep_shares_within_one_and_not_between_two() -> None:
     try:
         holds("one NVMe namespace for both, randread", disks[:1], paths[:1] * 2, rw="randread")
         with tenants() as cgroups, load(cgroups, paths, rw="randread"):
+            wait_both_do_io(disks, cgroups)
             ours = beside_none("an NVMe namespace for each, randread", disks, cgroups)
     finally:
         proc.modprobe("-r", "nvme")
@@ -332,7 +340,7 @@ SECTIONS = (
     buffered_writes_to_xfs_are_charged_to_who_wrote,
     buffered_writes_to_btrfs_are_charged_to_who_wrote,
     the_journal_of_ext4_is_charged_to_the_root,
-    who_swaps_pays_for_it,
+    swapping_is_charged_to_who_swaps,
     namespaces_keep_shares_within_one_and_not_between_two,
 )
 
