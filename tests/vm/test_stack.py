@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Through the stack: LVM, dm-crypt, md, loop, file systems with buffered writes, swap, namespaces of one controller.
+"""Through the stack: LVM, dm-crypt, md, loop, file systems with buffered writes, namespaces of one controller.
 
 Each section says who is charged for I/O that comes through a layer, and whether shares hold there; guest/stack.py has
 them, one function each. A boot has all of a kernel that were selected. One alone:
@@ -45,7 +45,6 @@ SECTIONS = {
     "buffered_writes_to_xfs_are_charged_to_who_wrote": (XFS,),
     "buffered_writes_to_btrfs_are_charged_to_who_wrote": (BTRFS,),
     "the_journal_of_ext4_is_charged_to_the_root": (),
-    "swapping_is_charged_to_who_swaps": (LVM,),
     "namespaces_keep_shares_within_one_and_not_between_two": (),
 }
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import os
-import random
-import signal
 import sys
 import tempfile
 import traceback
@@ -20,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import kit
-from kit import Cgroup, run
+from kit import run
 from two_tenants import (
     LITTLE,
     MIB,
@@ -41,7 +38,6 @@ FAST = 200  # for what is written in large pieces
 LARGE_KIB = 64
 FILE = 48 * MIB
 MEMORY = 64 * MIB  # of a tenant
-SWAPPED = 2 * MIB
 RESULTS = "stack.json"
 
 
@@ -231,63 +227,6 @@ def loop_devices_keep_shares() -> None:
         holds("one loop for both, randread", disks, [one, one], rw="randread")
 
 
-# --- Swap ---
-
-
-def use_more_memory_than_there_is(cgroup: Cgroup) -> None:
-    try:
-        (cgroup.path / "cgroup.procs").write_text("0")
-        os.nice(15)
-        pages = mmap.mmap(-1, 2 * MEMORY)
-        while True:
-            pages[random.randrange(2 * MEMORY)] = 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-@contextlib.contextmanager
-def swapping(cgroup: Cgroup) -> Iterator[None]:
-    """A process there that writes to pages at random, of more than the cgroup's memory."""
-    (cgroup.path / "memory.max").write_text(str(MEMORY))
-    pid = os.fork()
-    if pid == 0:
-        use_more_memory_than_there_is(cgroup)
-    try:
-        kit.wait_for(lambda: int((cgroup.path / "memory.swap.current").read_text()) > SWAPPED, "it swaps")
-        yield
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        assert kit.exit_code(pid, "a killed process ends") == -signal.SIGKILL
-
-
-@contextlib.contextmanager
-def swap(device: Path) -> Iterator[None]:
-    run("mkswap", device)
-    run("swapon", device)
-    try:
-        yield
-    finally:
-        run("swapoff", device)
-
-
-def swapping_is_charged_to_who_swaps() -> None:
-    """Mostly it waits for pages that are read back, which are reads like others."""
-    (CGROUPS / "cgroup.subtree_control").write_text("+memory")
-    with (
-        drives() as disks,
-        volumes(disks[0]) as (area, target),
-        swap(area),
-        tenants() as (heavy, light),
-        swapping(heavy),
-        load([light], [target], rw="randread", iodepth=16),
-    ):
-        ours = beside_none("the heavy one swaps beside randread", disks, [heavy, light])
-    assert ours.share > 0, f"it swaps, and does nothing else: {ours}"
-    is_charged_to_tenants(ours)
-
-
 # --- Namespaces of one controller ---
 
 
@@ -321,7 +260,6 @@ SECTIONS = (
     buffered_writes_to_xfs_are_charged_to_who_wrote,
     buffered_writes_to_btrfs_are_charged_to_who_wrote,
     the_journal_of_ext4_is_charged_to_the_root,
-    swapping_is_charged_to_who_swaps,
     namespaces_keep_shares_within_one_and_not_between_two,
 )
 
