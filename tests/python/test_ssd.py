@@ -63,7 +63,7 @@ def test_a_scenario_may_change_the_drive_and_how_it_is_played(tmp_path: Path) ->
         ("planes = 17", "planes: 17 is not a whole number from 1 to 16"),
         ('page = "2MiB"', "page: 2097152 is not a whole number from 512 to 1048576"),
         ('planes = "2B"', "planes: '2B' is not a whole number"),
-        ("hw_queue_depth = 8", "hw_queue_depth: unknown key; valid are profile, prices, size"),
+        ("hw_queue_depth = 8", "hw_queue_depth: unknown key; valid are profile, prices, device, size"),
     ],
 )
 def test_a_number_out_of_its_range_is_said_with_its_place(tmp_path: Path, text: str, what: str) -> None:
