@@ -3,19 +3,24 @@
 
 systemd writes IOWeight= to both files; for io.bfq.weight, whose range is 1 to 1000, it brings it nearer to 100
 (BFQ_WEIGHT() in its src/basic/cgroup-util.h): 200 becomes 109. Container runtimes write --blkio-weight to io.bfq.weight
-as it is or, where there is no such file, stretched to io.weight's 1 to 10000. So, of one cgroup's two files:
+as it is or, where there is no such file, stretched to io.weight's 1 to 10000. crun asks systemd, too, since its version
+1.18: for an IOWeight= of which systemd makes --blkio-weight for BFQ, 1200 for 200. So, of one cgroup's two files:
 
 - systemd has written both, or io.bfq.weight has its default: io.weight's number is what was meant
 - a runtime has written io.bfq.weight, and systemd the same stretched to io.weight, which may also have its default:
   io.bfq.weight's
 - only io.bfq.weight says something, in a unit's cgroup: systemd's; the middle of the eleven that become this one
 - otherwise io.weight's
+
+In a cgroup with the name of a container's, what a runtime may have made of a --blkio-weight counts as that.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +30,8 @@ FALLBACK = "io.fairlane.weight.fallback"
 LINUX, BFQ = "io.weight", "io.bfq.weight"
 DEFAULT, MOST, BFQ_MOST = 100, 10_000, 1000
 UNITS = (".service", ".slice", ".scope")
+CONTAINER = re.compile(r"(libpod|docker|nerdctl|cri-containerd|crio|crun)-")
+ENGINES = ("docker", "libpod_parent")  # cgroups that are parents of containers'
 GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)  # the cgroup, the drive, or its scheduler of ours
 
 Weights = dict[str, int]  # "default" or MAJ:MIN -> weight
@@ -39,9 +46,7 @@ def scaled_for_bfq(weight: int) -> int:
 
 def unscaled(bfq: int) -> int:
     """A weight of which systemd makes that one: the only one up to 100, the middle of eleven above."""
-    if bfq <= DEFAULT:
-        return bfq
-    return min(MOST, DEFAULT + (bfq - DEFAULT) * (MOST - DEFAULT) // (BFQ_MOST - DEFAULT) + 5)
+    return bfq if bfq <= DEFAULT else min(MOST, widened(bfq) + 5)
 
 
 def stretched(bfq: int) -> int:
@@ -49,12 +54,28 @@ def stretched(bfq: int) -> int:
     return 1 + (bfq - 10) * 9999 // 990
 
 
-def meant(linux: int | None, bfq: int | None, *, unit: bool, default: bool = True) -> int | None:
+def widened(bfq: int) -> int:
+    """The IOWeight= that crun asks systemd for: the least of those that become that one for BFQ."""
+    return bfq if bfq <= DEFAULT else DEFAULT + (bfq - DEFAULT) * (MOST - DEFAULT) // (BFQ_MOST - DEFAULT)
+
+
+@functools.cache
+def _blkio_weights() -> dict[int, int]:
+    """io.weight of a container -> the --blkio-weight that became it; what a runtime writes itself goes first."""
+    weights = range(10, BFQ_MOST + 1)
+    return {widened(weight): weight for weight in weights} | {stretched(weight): weight for weight in weights}
+
+
+def meant(
+    linux: int | None, bfq: int | None, *, unit: bool, container: bool = False, default: bool = True
+) -> int | None:
     """One weight from what both files say of the cgroup (default) or of one drive; None: nothing."""
     if bfq is None or (default and bfq == DEFAULT):
-        return linux
+        return _blkio_weights().get(linux, linux) if container and linux is not None else linux
     if linux is None:
-        return unscaled(bfq) if unit else bfq
+        return unscaled(bfq) if unit and not container else bfq
+    if container and linux == widened(bfq):
+        return bfq
     if bfq == scaled_for_bfq(linux):
         return linux
     if linux == stretched(bfq) or (default and linux == DEFAULT):
@@ -65,9 +86,14 @@ def meant(linux: int | None, bfq: int | None, *, unit: bool, default: bool = Tru
 def of(cgroup: Path) -> Weights:
     """What the cgroup's weights were meant to be."""
     linux, bfq = said(cgroup / LINUX), said(cgroup / BFQ)
-    unit = cgroup.name.endswith(UNITS)
-    found = {key: meant(linux.get(key), bfq.get(key), unit=unit, default=key == "default") for key in (linux | bfq)}
+    kind = {"unit": cgroup.name.endswith(UNITS), "container": is_container(cgroup)}
+    found = {key: meant(linux.get(key), bfq.get(key), **kind, default=key == "default") for key in (linux | bfq)}
     return {key: weight for key, weight in found.items() if weight is not None}
+
+
+def is_container(cgroup: Path) -> bool:
+    """By its name: as systemd's scopes of containers are called, or below an engine's own cgroup."""
+    return bool(CONTAINER.match(cgroup.name)) or cgroup.parent.name in ENGINES
 
 
 def said(file: Path) -> Weights:

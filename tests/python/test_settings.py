@@ -17,7 +17,7 @@ import pytest
 from fairlane import cli, proc
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups, disks, failures, others_weights, sysfs
-from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled
+from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled, widened
 from fairlane.places import ROOT
 from fairlane.settings import apply, plan, watch
 
@@ -484,6 +484,37 @@ def test_what_systemd_does_to_a_weight_for_bfq_is_undone() -> None:
 )
 def test_a_weight_is_read_as_it_was_meant(linux: int | None, bfq: int | None, unit: bool, weight: int) -> None:
     assert meant(linux, bfq, unit=unit) == weight
+
+
+@pytest.mark.parametrize(
+    ("name", "linux", "bfq"),
+    [
+        ("system.slice/crun-a.scope", widened(200), "200"),  # crun through systemd, and by itself
+        ("machine.slice/libpod-0123.scope", 100, "200"),  # by itself
+        ("system.slice/docker-0123.scope", stretched(200), "200"),
+        ("system.slice/docker-0123.scope", stretched(200), None),  # without BFQ
+        ("docker/0123", stretched(200), None),
+        ("libpod_parent/libpod-0123", stretched(200), "100"),  # BFQ was loaded later
+        ("machine.slice/libpod-0123.scope", widened(200), None),  # as systemd writes it again
+        ("machine.slice/libpod-0123.scope", None, "200"),
+    ],
+)
+def test_a_containers_blkio_weight_counts_as_it_is_whoever_wrote_it(
+    name: str, linux: int | None, bfq: str | None, tmp_path: Path
+) -> None:
+    cgroup = tmp_path / name
+    cgroup.mkdir(parents=True)
+    for file, weight in ((others_weights.LINUX, linux), (others_weights.BFQ, bfq)):
+        if weight is not None:
+            (cgroup / file).write_text(f"default {weight}\n")
+    assert others_weights.of(cgroup) == {"default": 200}
+
+
+def test_a_container_without_a_blkio_weight_has_what_systemd_says_or_none() -> None:
+    for weight in (100, 200, 300, 500):
+        assert meant(weight, None, unit=True, container=True) == weight
+    assert meant(250, scaled_for_bfq(250), unit=True, container=True) == 250
+    assert meant(widened(200), 200, unit=True) == widened(200), "of a unit that is no container it is systemd's"
 
 
 def test_others_weights_become_the_fallback_and_restore_takes_them_back(
