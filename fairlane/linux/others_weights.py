@@ -12,7 +12,9 @@ as it is or, where there is no such file, stretched to io.weight's 1 to 10000. c
 - only io.bfq.weight says something, in a unit's cgroup: systemd's; the middle of the eleven that become this one
 - otherwise io.weight's
 
-In a cgroup with the name of a container's, what a runtime may have made of a --blkio-weight counts as that.
+In a cgroup with the name of a container's, what a runtime may have made of a --blkio-weight counts as that. Where a
+scope of systemd's says nothing, what crun has said of the cgroup that it makes within counts for the scope: crun before
+1.18 writes the weight to no other, which has no siblings.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ DEFAULT, MOST, BFQ_MOST = 100, 10_000, 1000
 UNITS = (".service", ".slice", ".scope")
 CONTAINER = re.compile(r"(libpod|docker|nerdctl|cri-containerd|crio|crun)-")
 ENGINES = ("docker", "libpod_parent")  # cgroups that are parents of containers'
+INNER = "container"  # crun's cgroup in a scope of systemd's
 GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)  # the cgroup, the drive, or its scheduler of ours
 
 Weights = dict[str, int]  # "default" or MAJ:MIN -> weight
@@ -85,8 +88,15 @@ def meant(
 
 def of(cgroup: Path) -> Weights:
     """What the cgroup's weights were meant to be."""
+    if not is_container(cgroup):
+        return _of(cgroup)
+    within, found = _of(cgroup / INNER, container=True), _of(cgroup, container=True)
+    return within | {key: weight for key, weight in found.items() if weight != DEFAULT or key not in within}
+
+
+def _of(cgroup: Path, container: bool = False) -> Weights:
     linux, bfq = said(cgroup / LINUX), said(cgroup / BFQ)
-    kind = {"unit": cgroup.name.endswith(UNITS), "container": is_container(cgroup)}
+    kind = {"unit": cgroup.name.endswith(UNITS), "container": container}
     found = {key: meant(linux.get(key), bfq.get(key), **kind, default=key == "default") for key in (linux | bfq)}
     return {key: weight for key, weight in found.items() if weight is not None}
 

@@ -510,6 +510,17 @@ def test_a_containers_blkio_weight_counts_as_it_is_whoever_wrote_it(
     assert others_weights.of(cgroup) == {"default": 200}
 
 
+def test_a_weight_that_crun_gives_the_cgroup_within_a_scope_counts_for_the_scope(tmp_path: Path) -> None:
+    scope = tmp_path / "crun-a.scope"
+    (scope / "container").mkdir(parents=True)
+    for cgroup, linux, bfq in ((scope, 100, 100), (scope / "container", 100, 200)):  # as crun 1.8 leaves them
+        (cgroup / others_weights.LINUX).write_text(f"default {linux}\n")
+        (cgroup / others_weights.BFQ).write_text(f"default {bfq}\n")
+    assert others_weights.of(scope) == {"default": 200}
+    (scope / others_weights.LINUX).write_text("default 300\n")
+    assert others_weights.of(scope) == {"default": 300}, "which systemd has been told of the scope"
+
+
 def test_a_container_without_a_blkio_weight_has_what_systemd_says_or_none() -> None:
     for weight in (100, 200, 300, 500):
         assert meant(weight, None, unit=True, container=True) == weight
