@@ -184,23 +184,29 @@ def _command(
         "log_buf_len=4M",
     ]  # on a serial line the chatter costs seconds; what kills a kernel is shown
     if accelerator == "tcg":
-        # QEMU 7.2 computes the flags of cmpxchg16b, which Linux's allocator uses, from stale state: an interrupt then
-        # saves an operand's bits as flags, and the return from it is a double fault. Without it Linux does as well.
-        if platform.machine() == "x86_64":
-            qemu_opts = [*qemu_opts, "-cpu", "max,-cx16"]
-        # Left alone, the kernel distrusts TCG's TSC and reads the HPET, at half as much again per I/O. TCG derives the
-        # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
         command.append("--disable-kvm")
-        kernel_args += ["tsc=reliable", "clocksource=tsc"]
-        # It is this machine's. Linux would measure it against a timer that on a busy machine is late: its clock then
-        # ran five times too fast.
-        if khz := tsc.khz():
-            kernel_args.append(f"tsc_early_khz={khz}")
+        emulator, words = under_tcg()
+        qemu_opts, kernel_args = [*qemu_opts, *emulator], [*kernel_args, *words]
     if kernels.checks(kernel.release):
         # A busy machine may give a CPU of the guest's nothing for longer than the usual 20 s. 120 s is the most.
         kernel_args.append("watchdog_thresh=60")
     command += [f"--kopt={arg}" for arg in kernel_args]
     return [*command, *(["--qemu-opts", *qemu_opts] if qemu_opts else [])]
+
+
+def under_tcg() -> tuple[list[str], list[str]]:
+    """What QEMU, and the kernel's command line, need where the CPU is emulated."""
+    # QEMU 7.2 computes the flags of cmpxchg16b, which Linux's allocator uses, from stale state: an interrupt then
+    # saves an operand's bits as flags, and the return from it is a double fault. Without it Linux does as well.
+    options = ["-cpu", "max,-cx16"] if platform.machine() == "x86_64" else []
+    # Left alone, the kernel distrusts TCG's TSC and reads the HPET, at half as much again per I/O. TCG derives the
+    # TSC of all CPUs from one clock, so it can be trusted. KVM has a clock of its own, which Linux prefers.
+    words = ["tsc=reliable", "clocksource=tsc"]
+    # It is this machine's. Linux would measure it against a timer that on a busy machine is late: its clock then
+    # ran five times too fast.
+    if khz := tsc.khz():
+        words.append(f"tsc_early_khz={khz}")
+    return options, words
 
 
 def _env() -> dict[str, str]:
