@@ -35,18 +35,45 @@ STEP_S, VM_S = 3600.0, 7200.0
 DRIVE_BYTES, DRIVE_QUEUES = 1 << 30, 4
 DRIVE_IOPS = 400  # what a busy machine's emulated CPU can do, too
 WITHIN = 0.01
+GUEST = Path(__file__).parent / "guest"
 
 # Debian's base, what a load needs, and an initrd that an emulated CPU unpacks fast.
-INCLUDE = ("systemd-sysv", "udev", "dbus", "initramfs-tools", "zstd", "fio", "ca-certificates")
+INCLUDE = (
+    *("systemd-sysv", "udev", "dbus", "initramfs-tools", "zstd", "fio", "ca-certificates"),
+    *("crun", "libpam-systemd", "passwd"),  # containers, and a user's session
+)
 UNIT = """[Unit]
 After=multi-user.target fairlane.service
 [Service]
 Type=exec
-ExecStart=/usr/bin/python3 /root/host.py
+WorkingDirectory=/root
+ExecStart=/usr/bin/python3 -m guest.host
 [Install]
 WantedBy=multi-user.target
 """
+# As an operator has it who weighs drives, containers and users' sessions: docs/host.md.
+FILES = {
+    "/etc/systemd/system/host.service": UNIT,
+    "/etc/systemd/system/user@.service.d/io.conf": "[Service]\nDelegate=cpu io memory pids\n",
+    "/etc/modules-load.d/bfq.conf": "bfq\n",
+    "/etc/fairlane.toml": """\
+[[drive]]
+name = "nvme*"
+scheduler = "kyber-fairness"
+
+[[cgroup]]
+path = "system.slice/plug-a.service"
+drive = { serial = "fairlane" }
+weight = 200
+
+[[cgroup]]
+path = "system.slice/plug-b.service"
+drive = { serial = "fairlane" }
+weight = 300
+""",
+}
 SETUP = """
+useradd --uid 1000 --groups disk tenant
 printf 'MODULES=list\\n' > /etc/initramfs-tools/conf.d/small
 printf 'virtio_pci\\nvirtio_blk\\next4\\n' >> /etc/initramfs-tools/modules
 printf '/dev/vda / ext4 defaults 0 1\\n' > /etc/fstab
@@ -118,19 +145,16 @@ class Host:
         self._apart(script, str(self.image), str(self.mount), str(sources), *bootstrap)
 
     def set_up(self) -> None:
-        for path, text in (
-            ("/etc/systemd/system/host.service", UNIT),
-            ("/etc/fairlane.toml", '[[drive]]\nname = "nvme*"\nscheduler = "kyber-fairness"\n'),
-            ("/root/host.py", (Path(__file__).parent / "guest" / "host.py").read_text()),
-        ):
+        for path, text in FILES.items():
             self.write(path, text)
+        self.copy(GUEST, "root")
         self.run(SETUP)
 
     def run(self, script: str) -> str:
         return self._apart(ENTER, "sh", str(self.image), str(self.mount), script)
 
     def write(self, path: str, text: str) -> None:
-        self.run(f"cat > {path} <<'END_OF_FILE'\n{text}END_OF_FILE\n")
+        self.run(f"mkdir -p {Path(path).parent}; cat > {path} <<'END_OF_FILE'\n{text}END_OF_FILE\n")
 
     def copy(self, source: Path, target: str) -> None:
         """Into the image."""
@@ -169,15 +193,17 @@ class Host:
         self._apart(script, str(self.image), str(self.mount), str(boot), release)
         self.run("rm -f /root/found.json")
         accel = qemu.known_accel() or "tcg"
-        line = f"root=/dev/vda rw console=ttyS0 systemd.show_status=0 loglevel=5 fairlane.test={','.join(steps)}"
+        options, words = qemu.under_tcg() if accel == "tcg" else ([], [])
+        words += ["root=/dev/vda", "rw", "console=ttyS0", "systemd.show_status=0", "loglevel=5"]
+        words += [f"fairlane.test={','.join(steps)}", f"fairlane.iops={DRIVE_IOPS}"]
         argv = ["qemu-system-x86_64", "-accel", accel, "-smp", "2", "-m", "1G", "-nic", "none", "-display", "none"]
         argv += ["-kernel", str(boot / f"vmlinuz-{release}"), "-initrd", str(boot / f"initrd.img-{release}")]
-        argv += ["-append", f"{line} tsc=reliable clocksource=tsc" if accel == "tcg" else line]
+        argv += ["-append", " ".join(words), *options]
         argv += ["-drive", f"file={self.image},if=virtio,format=raw,cache=unsafe", "-serial", "stdio"]
         console: list[str] = []
         with (
-            qemu.nvme_drive(DRIVE_BYTES, DRIVE_QUEUES, DRIVE_IOPS) as (options, fds),
-            proc.group([*argv, *options], pass_fds=fds, merge=True) as process,
+            qemu.nvme_drive(DRIVE_BYTES, DRIVE_QUEUES, DRIVE_IOPS) as (drive, fds),
+            proc.group([*argv, *drive], pass_fds=fds, merge=True) as process,
         ):
             end = time.monotonic() + VM_S
             proc.lines(process, lambda text, _err: console.append(text), lambda: end)
@@ -211,8 +237,10 @@ def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
     # The block headers of a kernel that is not the newest are fetched.
     installed(host, first, old)
     without_a_source_it_stops_with_a_sentence(host, old)
-    for found in host.boot(old, "shares", "shares"):
-        as_weighted(found, old, first)
+    booted, again = host.boot(old, "shares", "weights")
+    as_weighted(booted, old, first)
+    as_weighted(again, old, first)
+    by_everybodys_weights(again["weights"])
 
     host.run(f"{INSTALL} linux-image-amd64 linux-headers-amd64 linux-source")
     assert modules(host, new) == modules(host, old), "a new kernel has them, too"
@@ -281,3 +309,29 @@ def as_weighted(found: dict[str, Any], release: str, debs: Path) -> None:
     [sentence] = found["demo"]
     assert sentence.startswith("fairlane: fairlane demo: ") and "use a checkout" in sentence
     assert not dmesg.bad(found["log"])
+
+
+FROM_200_AND_300 = {"a": 0.4, "b": 0.6}
+DUE = {
+    "units": FROM_200_AND_300,
+    "slices": {"a": 0.4, "x": 0.2, "y": 0.4},
+    "session": FROM_200_AND_300,
+    "containers, systemd, BFQ": FROM_200_AND_300,
+    "containers, cgroupfs, BFQ": FROM_200_AND_300,
+    "IODeviceWeight, BFQ's drive": FROM_200_AND_300,
+    "containers, systemd": FROM_200_AND_300,
+    "containers, cgroupfs": FROM_200_AND_300,
+    "IODeviceWeight, io.cost's model": FROM_200_AND_300,
+    "a drive's weights": {"plug-a": 0.4, "plug-b": 0.6},
+    "under another scheduler": {"plug-a": 0.4, "plug-b": 0.6},
+    "plugged in again": {"plug-a": 0.4, "plug-b": 0.6},
+}
+
+
+def by_everybodys_weights(found: dict[str, Any]) -> None:
+    """What guest/weights.py has measured."""
+    print(*found.items(), sep="\n")
+    got = {what: found[what]["shares"] for what in DUE}
+    assert got == {what: pytest.approx(due, abs=WITHIN) for what, due in DUE.items()}
+    unset = {"io.weight": ["default 100"] * 2, "io.fairlane.weight.fallback": ["default 100\nused 1"] * 2}
+    assert found["IODeviceWeight"] == unset, "systemd's lines are refused"
