@@ -7,7 +7,9 @@ import configparser
 import errno
 import json
 import os
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -621,3 +623,15 @@ def test_the_unit_starts_what_there_is() -> None:
     _, *words = unit["Service"]["ExecStart"].split()
     args = cli.parser().parse_args(words)
     assert args.command == "apply" and args.watch and str(args.config) == unit["Unit"]["ConditionPathExists"]
+
+
+def test_a_reload_needs_no_other_program_than_a_shell() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.read(ROOT / "packaging" / "systemd" / "fairlane.service")
+    with subprocess.Popen(["sleep", "600"]) as watching:
+        try:
+            words = shlex.split(unit["Service"]["ExecReload"].replace("${MAINPID}", str(watching.pid)))
+            subprocess.run(words, env={"PATH": "/nonexistent"}, check=True)
+            assert words[0] == "/bin/sh" and watching.wait(60) == -signal.SIGHUP
+        finally:
+            watching.kill()

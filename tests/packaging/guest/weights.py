@@ -202,8 +202,13 @@ def plug_again() -> None:
     """With the name that it had, as nobody has it open any more: of a drive of size 0, fio would read for ever."""
     Path("/sys/class/nvme/nvme0/device/remove").write_text("1")
     wait_for(lambda: not list(Path("/sys/class/nvme").glob("nvme*")), "the drive has gone")
-    for each in Path("/proc").glob("[0-9]*/comm"):
-        if read(each) == "fio":
+
+    def nobody_reads() -> bool:
+        found = [int(each.parent.name) for each in Path("/proc").glob("[0-9]*/comm") if read(each) == "fio"]
+        for each in found:
             with suppress(ProcessLookupError):
-                os.kill(int(each.parent.name), signal.SIGKILL)
+                os.kill(each, signal.SIGKILL)
+        return not found
+
+    wait_for(nobody_reads, "who read has ended")
     Path("/sys/bus/pci/rescan").write_text("1")
