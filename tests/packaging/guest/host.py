@@ -55,7 +55,7 @@ def shares(found: dict[str, Any]) -> None:
     load.container("bronze", 200, "system.slice:crun:bronze", "--systemd-cgroup")
     load.weigh(dict(zip(TENANTS.values(), (500, 300, 200), strict=True)))
     found |= load.shares(TENANTS, SECONDS)
-    found["why"] = said("fairlane", "why", "crun-bronze.scope").splitlines()
+    found["why"] = said("fairlane", "why", "system.slice/crun-bronze.scope/container").splitlines()
     found["metrics"] = said("fairlane", "metrics").splitlines()
     found["demo"] = said("fairlane", "demo", check=False).splitlines()
     load.stop("gold-1", "gold-2", "silver")
