@@ -16,7 +16,7 @@ READY   := $(VENV)/.ready
 
 # Of these names on Debian 12 and 13. A kernel's modules are built with the gcc of its Debian: this machine's, or one that is
 # fetched with the kernel.
-APT := fio qemu-system-x86 busybox-static file kmod mount gcc make flex bison bc xz-utils libelf-dev pahole libc6-dev libjansson-dev
+APT := fio qemu-system-x86 busybox-static file kmod mount e2fsprogs gcc make flex bison bc xz-utils libelf-dev pahole libc6-dev libjansson-dev
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
