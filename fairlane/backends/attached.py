@@ -44,7 +44,7 @@ def attached(jobs: Sequence[Job], kernel: Kernel, say: kernels.Say) -> Iterator[
         with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
             socket = Path(folder, "socket")
             program = newer_qemu.ensure(say)
-            with fl_nvme.serving(fl_nvme.build(), socket, _words(profile)):
+            with fl_nvme.serving(fl_nvme.build(), socket, words(profile)):
                 yield Attached(fl_nvme.qemu_opts(socket), [], program, driver)
     elif profile.kind == "qemu-nvme":
         what = profile.params
@@ -62,7 +62,8 @@ def _driver(jobs: Sequence[Job], kernel: Kernel, say: kernels.Say) -> Path | Non
     return kernels.build_nvme(kernel, say) / "nvme" / "nvme.ko"
 
 
-def _words(profile: Profile) -> list[str]:
+def words(profile: Profile) -> list[str]:
+    """What fl-nvme is told, to be that drive and to be known in the guest as ours."""
     return [
         *fl_nvme.arguments(profile.params),
         f"--name=fairlane {profile.name}",

@@ -184,11 +184,9 @@ class _OnDrive:
                 lambda part: self.steps.step(job.title, length_s, part),
                 not (self.renew and job.scenario.writes),
             )
-        except fio.DidNotEndError as error:
-            if job.variant.knob == NONE.knob:
-                raise FairlaneError(f"{job.id}: {error}") from error
-            raise CannotBeSetError(f"{job.title}: {error}") from error
         except FairlaneError as error:
+            if isinstance(error, fio.DidNotEndError) and job.variant.knob != NONE.knob:
+                raise CannotBeSetError(f"{job.title}: {error}") from error
             raise FairlaneError(f"{job.id}: {error}") from error
         self.steps.finish(length_s)
         self.config[job.id] = got.config

@@ -28,7 +28,7 @@ from fairlane.experiment.results import OTHERS, Results, Run
 from fairlane.linux import knobs
 from fairlane.progress import Progress
 from fairlane.vm import kernels, lab_kernel, others, qemu
-from fairlane.vm.guest import DMESG, MARK
+from fairlane.vm.guest import DMESG
 from fairlane.vm.kernels import Kernel
 
 BOOT_S = 20.0
@@ -190,15 +190,8 @@ def _heard(said: qemu.Talk, boot: Boot, tell: Tell) -> Iterator[Finished]:
     """What the guest says, as long as it does."""
     errors: list[str] = []
     others_cpus = others.watch()
-    while True:
-        try:
-            line = next(said)
-        except StopIteration as end:
-            finished: qemu.Finished = end.value
-            break
-        if not line.startswith(MARK):
-            continue
-        message = json.loads(line.removeprefix(MARK))
+    messages = qemu.Messages(said)
+    for message in messages:
         if "error" in message:
             errors.append(message["error"])
         elif "finished" in message:
@@ -212,12 +205,10 @@ def _heard(said: qemu.Talk, boot: Boot, tell: Tell) -> Iterator[Finished]:
             yield Finished(from_json(data["job"]), results)
         else:
             tell(Progress(message["step"], message["fraction"]))
-    boot.complaints.extend(finished.bad_dmesg)
+    boot.complaints.extend(messages.finished.bad_dmesg)
     if errors:
         raise FairlaneError(errors[0])
-    if finished.status:
-        last = proc.tail(finished.console, qemu.CONSOLE_LINES)
-        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){last}")
+    messages.check()
 
 
 def time_limit(jobs: Sequence[Job], done: Mapping[str, Run]) -> float:

@@ -7,7 +7,6 @@ under ours.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlane import proc
-from fairlane.backends import host
+from fairlane.backends import attached, host
 from fairlane.backends.job import Tell
 from fairlane.errors import FairlaneError
 from fairlane.experiment import profiles
@@ -25,7 +24,7 @@ from fairlane.experiment.wrr import SETTINGS, WITHOUT, Found, Point, Seen, odd
 from fairlane.linux import disks, fio, made_drives, nvme, wrr
 from fairlane.progress import Progress
 from fairlane.vm import fl_nvme, kernels, newer_qemu, qemu
-from fairlane.vm.guest import MARK, tell
+from fairlane.vm.guest import tell
 
 PROFILE = "zssd"  # the drive in a VM
 # Than real. So its queues last for a second: on a busy machine a VM stands still for tenths of that, and an empty queue
@@ -86,8 +85,7 @@ def in_vm(version: str, profile: str, seconds: float, say: Tell, words: Sequence
     kernel = kernels.ensure(version, told)
     modules = kernels.build_nvme(kernel, told)
     program = newer_qemu.ensure(told)
-    command = [*fl_nvme.arguments(drive.params), f"--time-scale={SLOWER}", f"--size={SIZE}", *words]
-    command += [f"--name=fairlane {profile}", f"--serial={made_drives.NVME_SERIAL}"]
+    command = [*attached.words(drive), f"--time-scale={SLOWER}", f"--size={SIZE}", *words]
     runs = len(SETTINGS) + 1
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
         socket, shared = Path(folder, "socket"), Path(folder, "shared")
@@ -108,26 +106,17 @@ def in_vm(version: str, profile: str, seconds: float, say: Tell, words: Sequence
 
 
 def _heard(said: qemu.Talk, say: Tell) -> Iterator[Found]:
-    while True:
-        try:
-            line = next(said)
-        except StopIteration as end:
-            finished: qemu.Finished = end.value
-            break
-        if not line.startswith(MARK):
-            continue
-        message = json.loads(line.removeprefix(MARK))
+    messages = qemu.Messages(said)
+    for message in messages:
         if "error" in message:
             raise FairlaneError(message["error"])
         if "found" in message:
             yield from_dict(message["found"])
         else:
             say(Progress(message["step"], message["fraction"]))
-    if finished.bad_dmesg:
-        raise FairlaneError(f"the VM's kernel complained, so its figures prove nothing{proc.tail(finished.bad_dmesg)}")
-    if finished.status:
-        last = proc.tail(finished.console, qemu.CONSOLE_LINES)
-        raise FairlaneError(f"the run in the VM failed (exit status {finished.status}){last}")
+    if bad := messages.finished.bad_dmesg:
+        raise FairlaneError(f"the VM's kernel complained, so its figures prove nothing{proc.tail(bad)}")
+    messages.check()
 
 
 def from_dict(data: dict[str, Any]) -> Found:

@@ -238,7 +238,8 @@ def _and_queues(points: Sequence[Point]) -> str:
 
 
 def _most(points: Sequence[Point]) -> float:
-    return max(point.iops[0] / max(point.iops[2], 1e-9) for point in points)
+    """In bursts of one command, which are d2fq's; in a short run with others low may get none."""
+    return max((high / low for high, _, low in (point.iops for point in points if not point.burst) if low), default=1.0)
 
 
 def _of(point: Point) -> str:

@@ -27,7 +27,7 @@ from typing import Any, cast
 from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.vm import dmesg, kernels, supported, tsc
-from fairlane.vm.guest import COMMAND, STATUS, UP
+from fairlane.vm.guest import COMMAND, MARK, STATUS, UP
 from fairlane.vm.kernels import Kernel
 
 KERNEL = supported.own()
@@ -82,6 +82,29 @@ class _Console:
 
 
 Talk = Generator[str, None, Finished]
+
+
+class Messages:
+    """What a program in a VM tells (guest.py's tell()), as long as it runs; then `finished` is how it ended."""
+
+    finished: Finished
+
+    def __init__(self, said: Talk) -> None:
+        self.said = said
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self._lines():
+            if line.startswith(MARK):
+                yield json.loads(line.removeprefix(MARK))
+
+    def _lines(self) -> Iterator[str]:
+        self.finished = yield from self.said
+
+    def check(self) -> None:
+        """Raises a FairlaneError if the program failed; at its end."""
+        if self.finished.status:
+            last = proc.tail(self.finished.console, CONSOLE_LINES)
+            raise FairlaneError(f"the run in the VM failed (exit status {self.finished.status}){last}")
 
 
 def run(

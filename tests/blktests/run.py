@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fairlane.backends import attached
 from fairlane.errors import FairlaneError
 from fairlane.experiment import profiles
-from fairlane.linux import made_drives
 from fairlane.vm import fl_nvme, kernels, lab_kernel, newer_qemu, qemu
 
 GUEST = Path(__file__).with_name("guest.py")
@@ -71,10 +71,9 @@ def of_qemu() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def of_fl_nvme() -> Iterator[dict[str, Any]]:
-    words = fl_nvme.arguments(profiles.load_profile("zssd").params)
     with tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
         socket = Path(folder, "socket")
-        words += [f"--serial={made_drives.NVME_SERIAL}", f"--size={BYTES}"]
+        words = [*attached.words(profiles.load_profile("zssd")), f"--size={BYTES}"]
         with fl_nvme.serving(fl_nvme.build(checked=True), socket, words) as drive:
             yield {"qemu_opts": fl_nvme.qemu_opts(socket), "program": newer_qemu.ensure()}
             if drive.poll() is not None:

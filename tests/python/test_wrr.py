@@ -122,6 +122,13 @@ def test_a_verdict_says_what_it_means_for_d2fq_and_fairlane(rule: str, works: bo
     assert verdict.evidence[0] == "CAP.AMS: WRR; CC.AMS: WRR"
 
 
+def test_how_much_more_high_gets_is_that_of_bursts_of_one_command() -> None:
+    """Without a limit to bursts, low got nothing in a run of 3 s, and high 291448753756 times that."""
+    points = drive(WORKS)
+    points[5] = replace(points[5], iops=(80.0, 20.0, 0.0))
+    assert "high got 256 times what low did" in wrr.judge(OURS, points).means
+
+
 def test_the_evidence_is_where_the_weights_are_missed_most() -> None:
     (_, _, worst) = wrr.judge(OURS, drive(EQUAL)).evidence
     assert worst.endswith("93.8:5.9:0.4 % due, 33.3:33.3:33.3 % got, at weights 256:16:1")
