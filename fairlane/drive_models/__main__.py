@@ -4,7 +4,7 @@
 fit [PROFILE...]                 the profiles against what is published of their drives
 fit PROFILE... --search SECONDS  look for numbers that fit better
 plots                            draw the plots of docs/drives.md anew (a minute; needs matplotlib)
-beside SCENARIO...               the same scenarios on the simulator and, on vssd, in a VM
+beside SCENARIO...               the same scenarios on the simulator and, in a VM, on vssd and on fl-nvme
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     drawn = commands.add_parser("plots", help="draw the plots of docs/drives.md")
     drawn.set_defaults(function=_plots)
     drawn.add_argument("--out", type=Path, default=beside.DOCS, metavar="DIR", help="default: %(default)s")
-    both = commands.add_parser("beside", help="the same scenarios on the simulator and on vssd in a VM")
-    both.set_defaults(function=_beside)
-    both.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO")
-    both.add_argument("--knobs", default=f"{BASELINE},{OURS}", metavar="A,B", help="default: %(default)s")
-    both.add_argument("--kernel", choices=kernels.VERSIONS, default=qemu.KERNEL, help="the VM's; default: %(default)s")
-    both.add_argument("--out", type=Path, default=Path("out/trust"), metavar="DIR", help="default: %(default)s")
-    both.add_argument("--reuse", action="store_true", help="take what is in DIR already, and run only what is not")
+    three = commands.add_parser("beside", help="the same scenarios on the simulator and, in a VM, on vssd and fl-nvme")
+    three.set_defaults(function=_beside)
+    three.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO")
+    three.add_argument("--knobs", default=f"{BASELINE},{OURS}", metavar="A,B", help="default: %(default)s")
+    three.add_argument("--kernel", choices=kernels.VERSIONS, default=qemu.KERNEL, help="the VM's; default: %(default)s")
+    three.add_argument("--out", type=Path, default=Path("out/trust"), metavar="DIR", help="default: %(default)s")
+    three.add_argument("--reuse", action="store_true", help="take what is in DIR already, and run only what is not")
     args = parser.parse_args(argv)
     try:
         return int(args.function(args))

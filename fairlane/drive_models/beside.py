@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The simulator beside the virtual SSD in a VM: the same scenarios on both."""
+"""The three lives of the model: the same scenarios on the simulator and, in a VM, on the virtual SSD and on fl-nvme."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlane.backends.sim import Simulator
 from fairlane.backends.vm import Vm
 from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations, scenario_file
-from fairlane.experiment.model import Scenario
+from fairlane.experiment.model import FL_NVME, Scenario
 from fairlane.experiment.results import Results, check_folder
 from fairlane.experiment.summary import OURS, Point, points
 from fairlane.linux import knobs
@@ -26,16 +26,17 @@ from fairlane.places import ROOT
 from fairlane.vm import qemu
 
 DOCS = ROOT / "docs" / "trust"
-
-
 RESULTS = "results.json"
+BESIDE = "beside.json"
+PLACES = ("simulator", "vssd", FL_NVME)  # also the folders of what was measured there
 
-
-BOTH = "both.json"
+Row = dict[str, Any]  # of the table: what it is of, and each figure in each of PLACES
+COLUMNS = {"p50_ms": "p50, ms", "p99_ms": "p99, ms"}
+HEADINGS = ("scenario", "knob", "on", "IOPS", "against none", "shares, %", *COLUMNS.values())
 
 
 def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str, reuse: bool) -> str:
-    """Run the scenarios on both and return the table; OUT/sim and OUT/vm keep the results."""
+    """Run the scenarios in all places and return the table; OUT/PLACE keeps the results."""
     scenarios = [_with_the_vms_cores(scenario_file.load(file, tuple(knobs.TABLE))) for file in files]
     simulator = Simulator()
     simulator.check_knobs(names)
@@ -44,21 +45,22 @@ def compare(files: Sequence[Path], names: Sequence[str], out: Path, kernel: str,
         raise FairlaneError(f"{', '.join(other)}: not on a modelled SSD, so there is nothing to compare")
     for file, what in zip(files, scenarios, strict=True):
         simulator.check(file, what, names)
-    backends: list[Backend] = [simulator, Vm(None, Options(kernel=kernel))]
-    for backend in backends:
-        check_folder(out / backend.name)
-    runs = {
-        each.name: [ScenarioRun(what, names, out / each.name / what.name) for what in scenarios] for each in backends
-    }
-    for backend in backends:
-        mine = runs[backend.name]
+    for place in PLACES:
+        check_folder(out / place)
+    found = []
+    for place in PLACES:
+        backend: Backend = simulator if place == "simulator" else Vm(None, Options(kernel=kernel))
+        device = FL_NVME if place == FL_NVME else None
+        there = [replace(what, profile=replace(what.profile, device=device)) for what in scenarios]
+        mine = [ScenarioRun(what, names, out / place / what.name) for what in there]
         if not (reuse and all((run.out / RESULTS).is_file() for run in mine)):
-            with terminal.progress(backend.name) as progress:
+            with terminal.progress(place) as progress:
                 for run, results in run_scenarios(backend, mine, progress):
                     command = shlex.join(sys.argv)
                     expectations.conclude(run.scenario, results, names, command, run.out / RESULTS, backend.knobs)
-    rows = beside(*([Results.load(run.out / RESULTS) for run in mine] for mine in runs.values()))
-    (out / BOTH).write_text(json.dumps(rows, indent=1) + "\n")
+        found.append([Results.load(run.out / RESULTS) for run in mine])
+    rows = [row for runs in zip(*found, strict=True) for row in beside(runs)]
+    (out / BESIDE).write_text(json.dumps(rows, indent=1) + "\n")
     return table(rows)
 
 
@@ -66,53 +68,39 @@ def _with_the_vms_cores(what: Scenario) -> Scenario:
     return replace(what, cores=qemu.CPUS)
 
 
-HEADINGS = ("scenario", "knob", "IOPS: simulator", "VM", "against none: simulator", "VM")
+def beside(runs: Sequence[Results]) -> list[Row]:
+    """A row for each knob and point of a sweep that all places have; lists are of the tenants, in order."""
+    found = [{(point.knob, point.cgroups): point for point in points(results)} for results in runs]
+    everywhere = [key for key in found[0] if all(key in there for there in found)]
+    return [_row(runs[0].scenario, [there[key] for there in found]) for key in everywhere]
 
 
-LISTS = ("shares, %: simulator", "VM", "p50, ms: simulator", "VM", "p99, ms: simulator", "VM")
-
-
-Row = dict[str, Any]  # of the table: what it is of, and of each figure the simulator's and the VM's
-
-
-def beside(simulated: Iterable[Results], in_vm: Iterable[Results]) -> list[Row]:
-    """A row for each scenario, knob and point of a sweep that both have; lists are of the tenants, in order."""
-    rows = []
-    for ours, theirs in zip(simulated, in_vm, strict=True):
-        found = {(point.knob, point.cgroups): point for point in points(theirs)}
-        for point in points(ours):
-            other = found.get((point.knob, point.cgroups))
-            if other is not None:
-                rows.append(_row(ours.scenario, point, other))
-    return rows
-
-
-def _row(name: str, *both: Point) -> Row:
+def _row(name: str, places: Sequence[Point]) -> Row:
     return {
         "scenario": name,
-        "knob": both[0].knob,
-        "cgroups": both[0].cgroups,
-        "iops": [point.iops for point in both],
-        "vs_none": [point.vs_none for point in both],
-        "share_percent": [[None if s.got is None else 100 * s.got for s in point.shares] for point in both],
-        "p50_ms": [[_ms(s.lat_us.get("p50")) for s in point.shares] for point in both],
-        "p99_ms": [[_ms(s.lat_us.get("p99")) for s in point.shares] for point in both],
+        "knob": places[0].knob,
+        "cgroups": places[0].cgroups,
+        "iops": [point.iops for point in places],
+        "vs_none": [point.vs_none for point in places],
+        "share_percent": [[None if s.got is None else 100 * s.got for s in point.shares] for point in places],
+        "p50_ms": [[_ms(s.lat_us.get("p50")) for s in point.shares] for point in places],
+        "p99_ms": [[_ms(s.lat_us.get("p99")) for s in point.shares] for point in places],
     }
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows in Markdown."""
-    headings = (*HEADINGS, *LISTS)
-    lines = [_line(headings), _line(["---", "---", *["---:"] * (len(headings) - 2)])]
-    return "\n".join([*lines, *(_line(_cells(row)) for row in rows)])
+    """The rows in Markdown, one line for each place."""
+    lines = [_line(HEADINGS), _line(["---"] * 3 + ["---:"] * (len(HEADINGS) - 3))]
+    return "\n".join([*lines, *(_line(_cells(row, n)) for row in rows for n in range(len(PLACES)))])
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, place: int) -> list[str]:
     cgroups = f", {row['cgroups']} cgroups" if row["cgroups"] else ""
-    cells = [row["scenario"], f"**{row['knob']}**" if row["knob"] == OURS else row["knob"] + cgroups]
-    cells += [f"{iops:,.0f}" for iops in row["iops"]]
-    cells += ["–" if vs_none is None else f"{vs_none:.2f}" for vs_none in row["vs_none"]]
-    return cells + [_list(tenants) for key in ("share_percent", "p50_ms", "p99_ms") for tenants in row[key]]
+    knob = f"**{row['knob']}**" if row["knob"] == OURS else row["knob"] + cgroups
+    vs_none = row["vs_none"][place]
+    total = [f"{row['iops'][place]:,.0f}", "–" if vs_none is None else f"{vs_none:.2f}"]
+    cells = [row["scenario"], knob, PLACES[place], *total]
+    return cells + [_list(row[key][place]) for key in ("share_percent", *COLUMNS)]
 
 
 def _ms(us: float | None) -> float | None:

@@ -15,7 +15,7 @@ from fairlane import proc
 from fairlane.backends import fl_sim, program
 from fairlane.backends.job import Job
 from fairlane.drive_models import published_figures
-from fairlane.drive_models.beside import BOTH, DOCS, Row
+from fairlane.drive_models.beside import BESIDE, DOCS, PLACES, Row
 from fairlane.errors import FairlaneError
 from fairlane.experiment import modelled_ssd
 from fairlane.experiment.model import Profile, Rate, Scenario, TenantSpec, Variant
@@ -134,7 +134,7 @@ def draw(out: Path, tell: Callable[[str], None]) -> None:
     check_folder(out)
     program.build()
     published_figures.build()
-    plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits, "both": _both}
+    plots = {"md1": _md1, "wrr": _wrr, "p3700": _p3700, "950pro": _collapse, "fits": _fits, "beside": _beside}
     for name, plot in plots.items():
         tell(name)
         figure = plot(pyplot)
@@ -223,29 +223,33 @@ def _fits(plt: Any) -> Any:
     return figure
 
 
-def _both(plt: Any) -> Any:
-    """As recorded: to measure it anew takes a VM."""
-    rows: list[Row] = json.loads((DOCS / BOTH).read_text())
+def _beside(plt: Any) -> Any:
+    """As recorded: to measure it anew takes a VM. Filled: fl-nvme; hollow: vssd."""
+    rows: list[Row] = json.loads((DOCS / BESIDE).read_text())
     names = list(dict.fromkeys(row["scenario"] for row in rows))
     figure, panels = plt.subplots(1, 4, figsize=(11.0, 3.3))
     for axes, (what, key) in zip(panels, PANELS.items(), strict=True):
         lists = [[[v] if isinstance(v, float) else v for v in row[key]] for row in rows]
-        low, high = min(min(map(min, both)) for both in lists) * 0.8, max(max(map(max, both)) for both in lists) * 1.25
+        all_values = [value for places in lists for tenants in places for value in tenants]
+        low, high = min(all_values) * 0.8, max(all_values) * 1.25
         axes.plot([low, high], [low, high], color=THEORY, lw=1)
-        for row, (ours, theirs) in zip(rows, lists, strict=True):
+        for row, (ours, *others) in zip(rows, lists, strict=True):
             colour, marker = MODEL if row["knob"] == OURS else PUBLISHED, "osd^v<>"[names.index(row["scenario"]) % 7]
-            axes.plot(ours, theirs, marker, color=colour, mfc="none", ms=5)
-        axes.set(title=what, xlabel="simulator", xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+            for theirs, fill in zip(others, ("none", colour), strict=True):
+                axes.plot(ours, theirs, marker, color=colour, mfc=fill, ms=5, alpha=0.8)
+        axes.set(title=what, xlabel=PLACES[0], xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
         axes.set_aspect("equal")
         ticks = [step * 10**power for power in range(5) for step in (1, 3) if low < step * 10**power < high]
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_ticks([], minor=True)
             axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
-    panels[0].set(ylabel="VM")
+    panels[0].set(ylabel="in a VM")
     for n, name in enumerate(names):
         panels[0].plot([], [], "osd^v<>"[n % 7], color=THEORY, mfc="none", label=name.rpartition("/")[2])
     for knob, colour in ((BASELINE, PUBLISHED), (OURS, MODEL)):
         panels[0].plot([], [], "s", color=colour, label=knob)
+    for place, fill in zip(PLACES[1:], ("none", THEORY), strict=True):
+        panels[0].plot([], [], "o", color=THEORY, mfc=fill, label=place)
     figure.tight_layout()
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0.02))
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=7, loc="upper center", bbox_to_anchor=(0.5, 0.02))
     return figure

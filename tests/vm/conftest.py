@@ -67,11 +67,12 @@ def run_guest(
     modules: bool = True,
     qemu_opts: Sequence[str] = (),
     pass_fds: Sequence[int] = (),
+    program: Path | None = None,
 ) -> Outcome:
     """Boot, run the script, shut down. timeout_s counts from the end of the boot, and passing it is a VmError.
 
     qemu_nvme: it has an NVMe device of QEMU's, with that serial number or the one by which we know our own.
-    qemu_opts: more of QEMU's options, and pass_fds the descriptors that they name.
+    qemu_opts: more of QEMU's options, and pass_fds the descriptors that they name. program: another QEMU.
     """
     image = lab_kernel.find(kernel)
     shared = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
@@ -87,6 +88,7 @@ def run_guest(
             timeout_s=timeout_s,
             qemu_opts=[*nvme_opts, *qemu_opts],
             pass_fds=[*nvme_fds, *pass_fds],
+            program=program,
             cpus=cpus,
             modules=kernels.build_modules(image) if modules else None,
             on_line=stdout.append,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """In a VM: RocksDB beside fio on a virtual SSD (D2FQ, Fig. 18 and 19): equal weights, what each gets and waits.
 
-Arguments: a workload of YCSB, as near as db_bench comes to it, or none for C; and how long to measure in seconds. 160
-threads work on 50,000 records of 1 KiB, past the page cache; fio reads 4 KiB blocks with 4 threads and a queue depth of
-128 each. Prints for each scheduler: bytes/s of both, by the drive's own counts for each cgroup, and their ratio; the
-CPUs' use; the mean time of an operation, of the database and of fio, over that with none; and the P99 of the
-database's.
+Arguments: a workload of YCSB, as near as db_bench comes to it, or none for C; and, for a drive of fl-nvme instead,
+the NVMe driver that drives it. 160 threads work on 50,000 records of 1 KiB, past the page cache; fio reads 4 KiB
+blocks with 4 threads and a queue depth of 128 each. Prints for each scheduler: bytes/s of both, by the drive's own
+counts for each cgroup, and their ratio; the CPUs' use; the mean time of an operation, of the database and of fio,
+over that with none; and the P99 of the database's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane import proc
-from fairlane.experiment.model import Profile
+from fairlane.experiment.model import FL_NVME, Profile
 from fairlane.experiment.profiles import load_profile
 from fairlane.linux import knobs, made_drives, queue
 from fairlane.vm.guest import CGROUPS
@@ -38,7 +38,8 @@ WORKLOADS = {
     "F": ["--benchmarks=updaterandom"],  # read, modify, write; YCSB's F has as many plain reads
 }
 WORKLOAD = sys.argv[1] if len(sys.argv) > 1 else "C"
-SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
+DRIVER = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+SECONDS = 10.0
 RECORDS = 50_000
 THREADS = 160  # that have a read each outstanding: enough for half of the drive, which holds 128
 # Slow enough to be the bottleneck even when the CPU is emulated; without garbage collection.
@@ -187,7 +188,7 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
 
 
 def main() -> None:
-    zssd = load_profile("zssd")
+    drive = Profile("rocksdb", "ssd", "", {**load_profile("zssd").params, **DRIVE}, FL_NVME if DRIVER else None)
     (CGROUPS / "cgroup.subtree_control").write_text("+memory\n")  # so that what the kernel writes back is charged, too
     cgroups = [CGROUPS / name for name in ("database", "fio")]
     for cgroup in cgroups:
@@ -195,7 +196,7 @@ def main() -> None:
     found: dict[str, Measured] = {}
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm") as kept,
-        made_drives.setup(Profile("rocksdb", "ssd", "", {**zssd.params, **DRIVE})) as disk,
+        made_drives.setup(drive, DRIVER) as disk,
         mounted(disk) as folder,
     ):
         fill(folder, Path(kept, "db"))
