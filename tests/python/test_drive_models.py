@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The trust page shows what the package makes: its plots are there, their numbers are right, and the table of the model's three lives."""
+"""The trust page shows what the package makes: its plots are there, their numbers are right, the three lives agree."""
 
 from __future__ import annotations
 
