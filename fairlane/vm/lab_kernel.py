@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Kernels built here from Debian's source: `lab`, and those that check our code, `kasan` and `kcsan`.
+"""Kernels built here from Debian's source: `lab`, `plain`, and those that check our code, `kasan` and `kcsan`.
 
-lab has I/O controls that Debian's own kernels leave out. The files kernel/*.config say what is in a kernel, and nothing
-else is. It lies beside Debian's kernels in the cache, under a name made from those files, so that a change of one makes
-another kernel. What the cache holds is complete.
+lab has I/O controls that Debian's own kernels leave out, and plain lacks one that they have. The files kernel/*.config
+say what is in a kernel, and nothing else is. It lies beside Debian's kernels in the cache, under a name made from those
+files, so that a change of one makes another kernel. What the cache holds is complete.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ class Recipe:
 
 
 LAB = Recipe("lab", "6.1", ("lab",), 1090)
+PLAIN = Recipe("plain", "6.1", ("lab", "plain"), 1090)
 # What finds errors in our code. The two cannot be in one kernel.
 CHECKERS = (
     Recipe("kasan", "6.12", ("lab", "check", "kasan"), 1800),
     Recipe("kcsan", "6.12", ("lab", "check", "kcsan"), 1800),
 )
-RECIPES = {recipe.name: recipe for recipe in (LAB, *CHECKERS)}
+RECIPES = {recipe.name: recipe for recipe in (LAB, PLAIN, *CHECKERS)}
 
 
 def find(name: str, say: Say = kernels.to_stderr) -> Kernel:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fairlane.vm import lab_kernel
+
 GuestRun = Callable[..., Any]  # see conftest.py
 
 
@@ -16,3 +18,9 @@ GuestRun = Callable[..., Any]  # see conftest.py
 def test_a_host_is_as_its_file_says(guest_run: GuestRun, kernel: str) -> None:
     outcome = guest_run(Path(__file__).parent / "guest" / "settings.py", kernel=kernel, timeout_s=1200)
     print(outcome.check().stdout)
+
+
+@pytest.mark.long
+def test_io_weight_is_ours_where_the_kernel_has_none(guest_run: GuestRun) -> None:
+    script = Path(__file__).parent / "guest" / "io_weight.py"
+    print(guest_run(script, kernel=lab_kernel.PLAIN.name, timeout_s=1200).check().stdout)
