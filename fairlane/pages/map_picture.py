@@ -153,13 +153,13 @@ def _curve(found: Map, at: int) -> Curve:
     placed = [(WIDTH * x.at(total), HEIGHT * (1 - y.at(p99))) for total, p99, _ in points]
     path = "".join(f"{'L' if n else 'M'}{a:.1f} {b:.1f}" for n, (a, b) in enumerate(placed))
     dots: list[Dot] = []
-    last, room = (-math.inf, -math.inf), 0
+    labelled: list[tuple[float, float, int]] = []  # where, and the room that it takes
     for (x_at, y_at), (_, _, depth) in zip(placed, points, strict=True):
-        free = max(abs(x_at - last[0]), 1.25 * abs(y_at - last[1])) >= room
+        free = all(max(abs(x_at - x_of), 1.25 * abs(y_at - y_of)) >= room for x_of, y_of, room in labelled)
         text = (f"{depth}" if depth else "alone") if free else ""
         dots.append(Dot(x_at, y_at, text, x_at < WIDTH / 2))
         if free:
-            last, room = (x_at, y_at), LABEL if depth else 2 * LABEL
+            labelled.append((x_at, y_at, LABEL if depth else 2 * LABEL))
     return Curve(at, path, dots, _ticks(x, WIDTH, False), _ticks(y, HEIGHT, True))
 
 

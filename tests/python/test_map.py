@@ -105,3 +105,12 @@ def test_the_picture_has_a_panel_for_each_kind_and_one_for_the_limit(ops: tuple[
     assert {"alone", "1", "2", "4"} <= set(said)
     height = float(root.get("height") or 0)
     assert all(float(box.get("y") or 0) < height for box in root.iter(f"{SVG}rect"))
+
+
+def test_labels_of_the_limit_do_not_lie_on_each_other_where_a_drive_is_full(tmp_path: Path) -> None:
+    found = made_up()
+    full = ((96, 1.8e9, 700.0), (128, 2e9, 900.0), (192, 2e9, 1100.0), (256, 2e9, 910.0))
+    found.limit = [Point(depth, total, 1e6, p99) for depth, total, p99 in ((0, 4e7, 100.0), *full)]
+    map_picture.write(found, tmp_path / "map.svg")
+    said = {text.text for text in ET.parse(tmp_path / "map.svg").getroot().iter(f"{SVG}text")}
+    assert {"alone", "96", "128", "192"} <= said and "256" not in said
