@@ -30,11 +30,13 @@ static void release(struct nvme *nvme, struct command *cmd)
 		return;
 	cmd->next = nvme->free;
 	nvme->free = cmd;
+	nvme->taken--;
 }
 
-static bool has_place(const struct nvme *nvme)
+/* For a command of submission queue @sq_id. */
+static bool has_place(const struct nvme *nvme, u32 sq_id)
 {
-	return nvme->free || nvme->used < NVME_COMMANDS;
+	return nvme->taken < NVME_COMMANDS - (sq_id ? NVME_ADMIN_COMMANDS : 0);
 }
 
 /* One that is free, which there is. */
@@ -42,6 +44,7 @@ static struct command *take_place(struct nvme *nvme)
 {
 	struct command *cmd = nvme->free;
 
+	nvme->taken++;
 	if (!cmd)
 		return &nvme->commands[nvme->used++];
 	nvme->free = cmd->next;
@@ -282,9 +285,11 @@ static void drain(struct nvme *nvme, bool drop)
 
 u64 nvme_next_ns(const struct nvme *nvme)
 {
+	const struct sq *admin = &nvme->sqs[0];
 	u64 next = ssd_next_ns(nvme->ssd);
 
-	if (nvme->starved && has_place(nvme) && nvme->csts == NVME_CSTS_RDY)
+	if (nvme->starved && nvme->csts == NVME_CSTS_RDY &&
+	    (has_place(nvme, 1) || (has_place(nvme, 0) && admin->head != admin->tail)))
 		return nvme->now;
 	if (!nvme->in_model || next == SSD_NEVER)
 		return SSD_NEVER;
@@ -344,14 +349,14 @@ static bool look_at_shadow(struct nvme *nvme, struct sq *sq)
 static void fetch(struct nvme *nvme, struct sq *sq)
 {
 	struct nvme_sqe sqe;
-	u32 left = sq->entries;
+	u32 id = (u32)(sq - nvme->sqs), left = sq->entries;
 	const void *at;
 
 	do {
 		while (sq->created && sq->head != sq->tail) {
 			if (nvme->csts != NVME_CSTS_RDY)
 				return;
-			if (!left-- || !has_place(nvme)) {
+			if (!left-- || !has_place(nvme, id)) {
 				nvme->starved = true;
 				return;
 			}
@@ -368,16 +373,17 @@ static void fetch(struct nvme *nvme, struct sq *sq)
 	} while (sq->created && look_at_shadow(nvme, sq));
 }
 
-/* Start what waits in submission queues, beginning with another one each time. */
+/* Start what waits: admin commands, then those for I/O, from another queue on each time. */
 static void fetch_all(struct nvme *nvme)
 {
-	u32 n = ARRAY_SIZE(nvme->sqs), i;
 	struct sq *sq;
+	u32 i;
 
 	nvme->starved = false;
-	nvme->starved_from = (nvme->starved_from + 1) % n;
-	for (i = 0; i < n; i++) {
-		sq = &nvme->sqs[(nvme->starved_from + i) % n];
+	nvme->starved_from = (nvme->starved_from + 1) % NVME_MAX_SQS;
+	fetch(nvme, &nvme->sqs[0]);
+	for (i = 0; i < NVME_MAX_SQS; i++) {
+		sq = &nvme->sqs[1 + (nvme->starved_from + i) % NVME_MAX_SQS];
 		if (sq->created)
 			fetch(nvme, sq);
 	}
@@ -493,7 +499,7 @@ void nvme_default_features(struct nvme *nvme)
 static void forget_commands(struct nvme *nvme)
 {
 	nvme->free = NULL;
-	nvme->used = 0;
+	nvme->used = nvme->taken = 0;
 	nvme->nr_async = 0;
 	nvme->starved = false;
 }

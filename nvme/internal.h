@@ -10,6 +10,7 @@
 #include "spec.h"
 
 #define NVME_COMMANDS 32768 /* in the controller at a time; more wait in their submission queues */
+#define NVME_ADMIN_COMMANDS 16 /* of these, which only admin commands may have */
 #define NVME_MAX_TRANSFER (1u << 20) /* bytes; MDTS in identify.c says so */
 #define NVME_SEGMENTS 1024 /* pieces of memory of one transfer: IOV_MAX */
 #define NVME_ERRORS 64 /* in the error log */
@@ -93,8 +94,9 @@ struct nvme {
 	struct cq cqs[NVME_MAX_CQS + 1];
 	struct command *commands, *free; /* free: places that were used before */
 	u32 used; /* places that have been used since the last reset */
+	u32 taken; /* places that are not free now */
 	u32 in_model;
-	u32 starved_from; /* the submission queue to look at first when places get free */
+	u32 starved_from; /* the I/O queue to look at first when places get free: its number - 1 */
 	bool starved; /* commands wait in submission queues for a place */
 	struct command *async[NVME_ASYNC_EVENTS]; /* Asynchronous Event Requests */
 	u32 nr_async;

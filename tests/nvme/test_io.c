@@ -507,6 +507,61 @@ static void test_more_than_places(void)
 	guest_exit(&g);
 }
 
+/* No place is left for I/O, and none becomes free: admin commands are done all the same. */
+static void test_admin_has_places(void)
+{
+	const struct nvme_sqe async = { .opcode = NVME_ADMIN_ASYNC_EVENT },
+			      get = { .opcode = NVME_ADMIN_GET_FEATURES,
+				      .cdw10 = NVME_FEATURE_ARBITRATION };
+	u32 queue, i, n = 0, in_flight = 0, sent = 0;
+	struct nvme_cqe cqe = { 0 };
+	struct guest g;
+	u64 buffer;
+	u16 cid;
+
+	guest_init(&g);
+	guest_power_on(&g);
+	guest_enable(&g, CC_ENABLE);
+	buffer = guest_alloc(&g, PAGE);
+	CHECK(!guest_create_cq(&g, 1, 1024, 1), "CQ");
+	for (queue = 1; queue <= 64; queue++)
+		CHECK(!guest_create_sq(&g, queue, 1024, 1, 0), "SQ %u", queue);
+	for (queue = 1; queue <= 64; queue++) {
+		for (i = 0; i < 1000; i++, sent++)
+			guest_put(&g, queue, io(NVME_READ, i, 1, buffer, 0));
+		guest_ring(&g, queue);
+	}
+	CHECK(nvme_next_ns(g.nvme) > g.now, "it looks for places over and over");
+	for (i = 0; i < 4; i++)
+		guest_submit(&g, 0, async);
+	for (i = 0; i < 100; i++) {
+		cid = guest_submit(&g, 0, get);
+		CHECK(guest_reap(&g, 0, &cqe, true) && cqe.cid == cid && !status_of(&cqe),
+		      "%u: it waits for a place", i);
+	}
+	/* All are done, and their completions have no room: no place becomes free any more. */
+	guest_run(&g, SSD_NEVER);
+	/* More than their own places and their completion queue hold: until there is room. */
+	for (i = 0; i < 60; i++) {
+		guest_put(&g, 0, get);
+		if (i % 30 == 29)
+			guest_ring(&g, 0);
+	}
+	guest_run(&g, SSD_NEVER);
+	for (i = 0; guest_reap(&g, 0, &cqe, true); i++) {
+		CHECK(!status_of(&cqe), "status %x", status_of(&cqe));
+		guest_run(&g, SSD_NEVER);
+	}
+	CHECK(i == 60, "%u of 60", i);
+	while (n < sent && in_flight < 1000) {
+		guest_run(&g, g.now + 100 * NSEC_PER_USEC);
+		for (in_flight++; guest_reap(&g, 1, &cqe, true); n++)
+			in_flight = 0;
+	}
+	CHECK(n == sent, "%u of %u", n, sent);
+	guest_exit(&g);
+}
+
 #define SHADOW(g, id, cq) ((u32 *)at(g, doorbells) + 2 * (id) + (cq))
 
 /* Doorbells in memory, and a real one that comes late, as it does from another process. */
@@ -574,6 +629,8 @@ int main(int argc, char **argv)
 		{ "completions wait for room in their queue", test_full_completion_queue },
 		{ "a queue is deleted under load", test_delete_under_load },
 		{ "more commands than places wait in their queues", test_more_than_places },
+		{ "admin commands do not wait for places that I/O has taken",
+		  test_admin_has_places },
 		{ "doorbells in memory count, however late the real one", test_shadow_doorbells },
 		{ NULL, NULL },
 	};
