@@ -205,6 +205,8 @@ static u16 set_feature(struct nvme *nvme, const struct nvme_sqe *sqe, u32 *resul
 	u16 status, *limit;
 
 	same.cdw10 = id;
+	if (same.nsid == 0xffffffff)
+		same.nsid = 1; /* all namespaces: here is one */
 	/* Only what can be got can be set. */
 	status = get_feature(nvme, &same, &ignored);
 	if (status)

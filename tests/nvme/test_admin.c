@@ -244,6 +244,25 @@ static void test_features(void)
 	guest_exit(&g);
 }
 
+static void test_all_namespaces(void)
+{
+	struct nvme_cqe cqe;
+	struct guest g;
+
+	guest_init(&g);
+	guest_start(&g, 16);
+	cqe = feature(&g, NVME_ADMIN_SET_FEATURES, NVME_FEATURE_ERROR_RECOVERY, 0xffffffff, 77);
+	CHECK(!status_of(&cqe), "status %x", status_of(&cqe));
+	CHECK(get(&g, NVME_FEATURE_ERROR_RECOVERY, 0) == 77, "not that of namespace 1");
+	cqe = feature(&g, NVME_ADMIN_GET_FEATURES, NVME_FEATURE_ERROR_RECOVERY, 0xffffffff, 0);
+	CHECK(status_of(&cqe) == NVME_INVALID_NAMESPACE, "that of all is read");
+	cqe = feature(&g, NVME_ADMIN_SET_FEATURES, NVME_FEATURE_ERROR_RECOVERY, 0, 5);
+	CHECK(status_of(&cqe) == NVME_INVALID_NAMESPACE, "that of none is set");
+	cqe = feature(&g, NVME_ADMIN_SET_FEATURES, NVME_FEATURE_ERROR_RECOVERY, 2, 5);
+	CHECK(status_of(&cqe) == NVME_INVALID_NAMESPACE, "that of namespace 2 is set");
+	guest_exit(&g);
+}
+
 static u16 get_log(struct guest *g, u32 id, u32 nsid, u32 bytes, u64 offset, u64 page)
 {
 	return admin_status(g, (struct nvme_sqe){ .opcode = NVME_ADMIN_GET_LOG_PAGE,
@@ -407,6 +426,7 @@ int main(int argc, char **argv)
 		{ "queues are created and deleted, and no others", test_queues },
 		{ "features are set, got, and back at their defaults after a reset",
 		  test_features },
+		{ "a namespace's feature is set for all at once", test_all_namespaces },
 		{ "logs: errors, SMART, firmware, commands", test_logs },
 		{ "events wait for a request, and requests for events", test_events },
 		{ "an aborted command is completed once and moves nothing", test_abort },
