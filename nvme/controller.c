@@ -536,6 +536,8 @@ static bool can_enable(const struct nvme *nvme)
 
 static void enable(struct nvme *nvme)
 {
+	/* A shutdown while disabled ends here; nothing else is there. */
+	nvme->csts = 0;
 	if (!can_enable(nvme)) {
 		nvme_fatal(nvme);
 		return;
@@ -565,12 +567,12 @@ static void write_cc(struct nvme *nvme, u32 value)
 	if (old & value & NVME_CC_EN)
 		value = (old & ~any_time) | (value & any_time);
 	nvme->cc = value;
+	if (~old & value & NVME_CC_EN)
+		enable(nvme);
 	if (NVME_CC_SHN(value) && !(nvme->csts & NVME_CSTS_SHST))
 		shut_down(nvme);
 	if (old & ~value & NVME_CC_EN)
 		disable(nvme);
-	else if (~old & value & NVME_CC_EN)
-		enable(nvme);
 }
 
 void nvme_reset(struct nvme *nvme)

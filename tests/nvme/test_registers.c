@@ -251,6 +251,31 @@ static void test_shutdown(void)
 	guest_exit(&g);
 }
 
+static void test_shutdown_while_disabled(void)
+{
+	const struct nvme_sqe get = { .opcode = NVME_ADMIN_GET_FEATURES,
+				      .cdw10 = NVME_FEATURE_ARBITRATION };
+	struct guest g;
+
+	guest_init(&g);
+	guest_power_on(&g);
+	set32(&g, NVME_CC, 1 << 14);
+	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_SHST_DONE, "CSTS %x", get32(&g, NVME_CSTS));
+	guest_enable(&g, CC_ENABLE);
+	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_RDY, "CSTS %x", get32(&g, NVME_CSTS));
+	CHECK(!admin_status(&g, get), "no commands");
+	set32(&g, NVME_CC, 0);
+	set32(&g, NVME_CC, 2 << 14);
+	set32(&g, NVME_CC, CC_ENABLE | 1 << 4);
+	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_CFS, "CSTS %x", get32(&g, NVME_CSTS));
+	/* Both in one: it is enabled, and then shut down. */
+	set32(&g, NVME_CC, 0);
+	set32(&g, NVME_CC, CC_ENABLE | 1 << 14);
+	CHECK(get32(&g, NVME_CSTS) == (NVME_CSTS_RDY | NVME_CSTS_SHST_DONE), "CSTS %x",
+	      get32(&g, NVME_CSTS));
+	guest_exit(&g);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
@@ -263,6 +288,8 @@ int main(int argc, char **argv)
 		{ "a reset ends all commands at once, whatever they wait for",
 		  test_reset_under_load },
 		{ "a shutdown completes what was accepted", test_shutdown },
+		{ "a shutdown while disabled lasts until it is enabled",
+		  test_shutdown_while_disabled },
 		{ NULL, NULL },
 	};
 
