@@ -534,17 +534,31 @@ static bool can_enable(const struct nvme *nvme)
 	       (nvme->aqa >> 16 & 0xfff);
 }
 
+/* Is all of a ring in the guest's memory? It may be in several mappings. */
+static bool in_memory(struct nvme *nvme, u64 address, u32 entries, u32 shift, bool write)
+{
+	u32 i;
+
+	for (i = 0; i < entries; i++)
+		if (!nvme_dma(nvme, address + ((u64)i << shift), 1ull << shift, write))
+			return false;
+	return true;
+}
+
 static void enable(struct nvme *nvme)
 {
+	u32 sq_entries = (nvme->aqa & 0xfff) + 1, cq_entries = (nvme->aqa >> 16 & 0xfff) + 1;
+
 	/* A shutdown while disabled ends here; nothing else is there. */
 	nvme->csts = 0;
-	if (!can_enable(nvme)) {
+	if (!can_enable(nvme) || !in_memory(nvme, nvme->asq, sq_entries, NVME_SQ_SHIFT, false) ||
+	    !in_memory(nvme, nvme->acq, cq_entries, NVME_CQ_SHIFT, true)) {
 		nvme_fatal(nvme);
 		return;
 	}
 	nvme->page_shift = NVME_CC_MPS(nvme->cc) + NVME_PAGE_SHIFT_MIN;
-	nvme_create_cq(nvme, 0, nvme->acq, (nvme->aqa >> 16 & 0xfff) + 1, 0, true);
-	if (!nvme_create_sq(nvme, 0, nvme->asq, (nvme->aqa & 0xfff) + 1, 0, SSD_URGENT)) {
+	nvme_create_cq(nvme, 0, nvme->acq, cq_entries, 0, true);
+	if (!nvme_create_sq(nvme, 0, nvme->asq, sq_entries, 0, SSD_URGENT)) {
 		nvme_fatal(nvme);
 		return;
 	}

@@ -159,18 +159,54 @@ static void test_doorbells(void)
 	guest_exit(&g);
 }
 
+static void test_admin_queues_without_memory(void)
+{
+	const u64 end = MEMORY_BASE + MEMORY_BYTES;
+	const struct {
+		u64 asq, acq;
+		u32 aqa, csts;
+	} queues[] = {
+		{ 0xdead0000, MEMORY_BASE, 31 << 16 | 31, NVME_CSTS_CFS },
+		{ MEMORY_BASE, 0xdead0000, 31 << 16 | 31, NVME_CSTS_CFS },
+		{ ~0ull << 12, MEMORY_BASE, 31 << 16 | 127, NVME_CSTS_CFS },
+		/* The last page of memory, and one entry more than that. */
+		{ end - PAGE, MEMORY_BASE, 31 << 16 | 63, NVME_CSTS_RDY },
+		{ end - PAGE, MEMORY_BASE, 31 << 16 | 64, NVME_CSTS_CFS },
+		{ MEMORY_BASE, end - PAGE, 255 << 16 | 31, NVME_CSTS_RDY },
+		{ MEMORY_BASE, end - PAGE, 256 << 16 | 31, NVME_CSTS_CFS },
+		/* In two mappings. */
+		{ MEMORY_BASE + PIECE - PAGE, MEMORY_BASE, 31 << 16 | 127, NVME_CSTS_RDY },
+	};
+	struct guest g;
+	u32 i, csts;
+
+	guest_init(&g);
+	guest_power_on(&g);
+	for (i = 0; i < ARRAY_SIZE(queues); i++) {
+		set32(&g, NVME_AQA, queues[i].aqa);
+		set64(&g, NVME_ASQ, queues[i].asq);
+		set64(&g, NVME_ACQ, queues[i].acq);
+		set32(&g, NVME_CC, CC_ENABLE);
+		csts = get32(&g, NVME_CSTS);
+		CHECK(csts == queues[i].csts, "%u: CSTS %x", i, csts);
+		set32(&g, NVME_CC, 0);
+	}
+	guest_exit(&g);
+}
+
 /* A queue in memory that is not there is fatal, and ends with the reset. */
 static void test_queue_without_memory(void)
 {
 	struct guest g;
 
 	guest_init(&g);
-	guest_power_on(&g);
-	set32(&g, NVME_AQA, 31 << 16 | 31);
-	set64(&g, NVME_ASQ, 0xdead0000);
-	set64(&g, NVME_ACQ, MEMORY_BASE);
-	set32(&g, NVME_CC, CC_ENABLE);
-	set32(&g, NVME_DOORBELLS, 1);
+	guest_start(&g, 16);
+	CHECK(!admin_status(&g, (struct nvme_sqe){ .opcode = NVME_ADMIN_CREATE_SQ,
+						   .prp = { 0xdead0000 },
+						   .cdw10 = 15 << 16 | 2,
+						   .cdw11 = 1 << 16 | 1 }),
+	      "no queue");
+	set32(&g, NVME_DOORBELLS + 8 * 2, 1);
 	CHECK(get32(&g, NVME_CSTS) & NVME_CSTS_CFS, "CSTS %x", get32(&g, NVME_CSTS));
 	set32(&g, NVME_CC, 0);
 	guest_enable(&g, CC_ENABLE);
@@ -284,6 +320,8 @@ int main(int argc, char **argv)
 		{ "what cannot be enabled is fatal until a reset", test_bad_configurations },
 		{ "accesses of any size and place are harmless", test_odd_accesses },
 		{ "a wrong doorbell is an event", test_doorbells },
+		{ "without memory for all of its admin queues it cannot be enabled",
+		  test_admin_queues_without_memory },
 		{ "a queue without memory is fatal until a reset", test_queue_without_memory },
 		{ "a reset ends all commands at once, whatever they wait for",
 		  test_reset_under_load },

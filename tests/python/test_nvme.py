@@ -241,6 +241,17 @@ def test_memory_that_is_not_mapped_is_not_touched(program: Path, path: Path) -> 
         assert guest.read(0x1C) == 0
 
 
+def test_a_guest_whose_memory_is_no_file_cannot_enable_it(program: Path, path: Path) -> None:
+    with fl_nvme.serving(program, path, WORDS), client(path) as guest:
+        guest.hello()
+        assert guest.call(DMA_MAP, struct.pack("<IIQQQ", 32, 3, 0, BASE, MEMORY))[0] == 0
+        guest.write(0x24, (ENTRIES - 1) << 16 | (ENTRIES - 1))
+        guest.write(0x28, ASQ, 8)
+        guest.write(0x30, ACQ, 8)
+        guest.write(0x14, 4 << 20 | 6 << 16 | 1)
+        assert guest.read(0x1C) == 2, "fatal, and not ready"
+
+
 def test_interrupts_come_by_eventfds_and_nothing_else(program: Path, path: Path, tmp_path: Path) -> None:
     def set_irq(vector: int, fd: int) -> int:
         return guest.call(SET_IRQS, struct.pack("<5I", 20, 0x24, 2, vector, 1), (fd,))[0]
