@@ -71,10 +71,28 @@ static bool move_head(struct cq *cq, u32 head)
 	return true;
 }
 
+/* The guest's mistake with a doorbell: nobody's command, so the log has it without one. */
+static void wrong_doorbell(struct nvme *nvme, u8 info)
+{
+	const struct command none = { .sq_id = 0xffff, .sqe.cid = 0xffff };
+
+	nvme_log_error(nvme, &none,
+		       info == INVALID_DOORBELL ? NVME_INVALID_QUEUE_ID : NVME_INVALID_FIELD);
+	nvme_event(nvme, EVENT_ERROR, info, NVME_LOG_ERROR);
+}
+
+/* The same of one in memory: however often it is looked at, it is one mistake. */
+static void wrong_in_memory(struct nvme *nvme, u32 *wrong, u32 value)
+{
+	if (*wrong != value + 1)
+		wrong_doorbell(nvme, INVALID_DOORBELL_VALUE);
+	*wrong = value + 1;
+}
+
 /* Is there room for a completion? Looks at the shadow doorbell only if there seems to be none. */
 static bool has_room(struct nvme *nvme, struct cq *cq)
 {
-	u32 id = (u32)(cq - nvme->cqs), *head, *event, i;
+	u32 id = (u32)(cq - nvme->cqs), *head, *event, now, i;
 
 	for (i = 0; i < 2; i++) {
 		if ((cq->tail + 1) % cq->entries != cq->head)
@@ -88,7 +106,11 @@ static bool has_room(struct nvme *nvme, struct cq *cq)
 		/* The guest is to ring when it moves on from here; or it has moved already. */
 		WRITE_ONCE(*event, cq->head);
 		smp_mb();
-		move_head(cq, READ_ONCE(*head));
+		now = READ_ONCE(*head) & 0xffff;
+		if (move_head(cq, now))
+			cq->wrong = 0;
+		else
+			wrong_in_memory(nvme, &cq->wrong, now);
 	}
 	return (cq->tail + 1) % cq->entries != cq->head;
 }
@@ -330,12 +352,12 @@ static bool look_at_shadow(struct nvme *nvme, struct sq *sq)
 		return false;
 	for (i = 0; i < 2; i++) {
 		now = smp_load_acquire(tail) & 0xffff;
+		if (now >= sq->entries) {
+			wrong_in_memory(nvme, &sq->wrong, now);
+			return false;
+		}
+		sq->wrong = 0;
 		if (now != sq->tail) {
-			if (now >= sq->entries) {
-				nvme_event(nvme, EVENT_ERROR, INVALID_DOORBELL_VALUE,
-					   NVME_LOG_ERROR);
-				return false;
-			}
 			sq->tail = now;
 			return true;
 		}
@@ -652,17 +674,17 @@ static void ring(struct nvme *nvme, u32 index, u32 value)
 	value &= 0xffff;
 	if (index % 2) {
 		if (id > NVME_MAX_CQS || !nvme->cqs[id].created)
-			nvme_event(nvme, EVENT_ERROR, INVALID_DOORBELL, NVME_LOG_ERROR);
+			wrong_doorbell(nvme, INVALID_DOORBELL);
 		else if (!move_head(&nvme->cqs[id], value))
-			nvme_event(nvme, EVENT_ERROR, INVALID_DOORBELL_VALUE, NVME_LOG_ERROR);
+			wrong_doorbell(nvme, INVALID_DOORBELL_VALUE);
 		else
 			post(nvme, &nvme->cqs[id]);
 		return;
 	}
 	if (id > NVME_MAX_SQS || !nvme->sqs[id].created) {
-		nvme_event(nvme, EVENT_ERROR, INVALID_DOORBELL, NVME_LOG_ERROR);
+		wrong_doorbell(nvme, INVALID_DOORBELL);
 	} else if (value >= nvme->sqs[id].entries) {
-		nvme_event(nvme, EVENT_ERROR, INVALID_DOORBELL_VALUE, NVME_LOG_ERROR);
+		wrong_doorbell(nvme, INVALID_DOORBELL_VALUE);
 	} else {
 		nvme->sqs[id].tail = value;
 		fetch(nvme, &nvme->sqs[id]);

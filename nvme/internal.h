@@ -44,6 +44,7 @@ struct command {
 struct sq {
 	bool created;
 	u32 entries, head, tail;
+	u32 wrong; /* the tail in memory that was told of as a mistake, + 1; 0: none */
 	u64 address;
 	u16 cq_id;
 	u8 class; /* enum ssd_class */
@@ -56,6 +57,7 @@ struct cq {
 	bool phase;
 	u16 vector;
 	u32 entries, head, tail;
+	u32 wrong; /* the head in memory, as a submission queue's tail */
 	u64 address;
 	u32 sqs; /* submission queues that complete here */
 	struct command *waiting, *last_waiting; /* completions for which there is no room */

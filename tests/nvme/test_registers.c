@@ -121,14 +121,17 @@ static u32 pending_event(struct guest *g)
 	return cqe.result;
 }
 
-/* Reading the error log lets the next event come. */
-static void read_errors(struct guest *g)
+/* The newest entry of the error log. Reading it lets the next event come. */
+static struct nvme_error_entry read_errors(struct guest *g)
 {
 	struct nvme_sqe sqe = { .opcode = NVME_ADMIN_GET_LOG_PAGE,
 				.prp = { guest_alloc(g, PAGE) },
 				.cdw10 = 15 << 16 | NVME_LOG_ERROR };
+	struct nvme_error_entry entry;
 
 	CHECK(!admin_status(g, sqe), "no error log");
+	memcpy(&entry, at(g, sqe.prp[0]), sizeof(entry));
+	return entry;
 }
 
 static void test_doorbells(void)
@@ -156,6 +159,65 @@ static void test_doorbells(void)
 	set32(&g, NVME_DOORBELLS + 8 * (NVME_MAX_SQS + 1), 1);
 	set32(&g, NVME_BAR_BYTES - 4, 1);
 	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_RDY, "CSTS %x", get32(&g, NVME_CSTS));
+	guest_exit(&g);
+}
+
+static void check_entry(struct guest *g, u32 count, u16 status, const char *what)
+{
+	struct nvme_error_entry entry = read_errors(g);
+
+	CHECK(entry.count == count, "%s: %u entries, not %u", what, (u32)entry.count, count);
+	CHECK(entry.status >> 1 == status, "%s: status %x", what, entry.status >> 1);
+	CHECK(entry.sq_id == 0xffff && entry.cid == 0xffff && entry.parameter == 0xffff,
+	      "%s: of command %x of queue %x", what, entry.cid, entry.sq_id);
+	CHECK(!entry.nsid && !entry.lba, "%s: of a namespace", what);
+}
+
+/* Told of by an event or not: each is an entry that is of no command. */
+static void test_doorbells_are_logged(void)
+{
+	struct nvme_sqe sqe = { .opcode = NVME_ADMIN_DOORBELL_BUFFER };
+	struct guest g;
+	u64 buffer;
+	u32 *doorbells, i;
+
+	guest_init(&g);
+	guest_start(&g, 16);
+	set32(&g, NVME_DOORBELLS + 8 * 7, 1);
+	check_entry(&g, 1, NVME_INVALID_QUEUE_ID, "a tail without a queue");
+	set32(&g, NVME_DOORBELLS + 8 * 7 + 4, 1);
+	check_entry(&g, 2, NVME_INVALID_QUEUE_ID, "a head without a queue");
+	set32(&g, NVME_DOORBELLS + 8, 16);
+	check_entry(&g, 3, NVME_INVALID_FIELD, "a tail beyond the queue");
+	set32(&g, NVME_DOORBELLS + 12, 1);
+	check_entry(&g, 4, NVME_INVALID_FIELD, "a head beyond what was posted");
+	for (i = 0; i < 70; i++)
+		set32(&g, NVME_DOORBELLS + 8, 16);
+	check_entry(&g, 74, NVME_INVALID_FIELD, "70 at a time");
+
+	sqe.prp[0] = guest_alloc(&g, PAGE);
+	sqe.prp[1] = guest_alloc(&g, PAGE);
+	buffer = guest_alloc(&g, PAGE);
+	CHECK(!admin_status(&g, sqe), "Doorbell Buffer Config");
+	doorbells = at(&g, sqe.prp[0]);
+	for (i = 0; i < 3; i++) {
+		doorbells[2] = 99;
+		nvme_run(g.nvme, g.now);
+		nvme_run(g.nvme, g.now);
+		check_entry(&g, 75 + i, NVME_INVALID_FIELD, "a tail in memory, looked at twice");
+		doorbells[2] = 0;
+		nvme_run(g.nvme, g.now);
+	}
+	/* The queue is full, and the head in memory is where nothing was posted. */
+	doorbells[3] = 0;
+	for (i = 0; i < 18; i++) {
+		guest_put(&g, 1, io(NVME_READ, i, 1, buffer, 0));
+		doorbells[2] = g.sqs[1].tail;
+		nvme_run(g.nvme, g.now);
+		guest_run(&g, SSD_NEVER);
+		doorbells[3] = i < 14 ? 0 : 99;
+	}
+	check_entry(&g, 78, NVME_INVALID_FIELD, "a head in memory");
 	guest_exit(&g);
 }
 
@@ -320,6 +382,8 @@ int main(int argc, char **argv)
 		{ "what cannot be enabled is fatal until a reset", test_bad_configurations },
 		{ "accesses of any size and place are harmless", test_odd_accesses },
 		{ "a wrong doorbell is an event", test_doorbells },
+		{ "a wrong doorbell is in the error log, without a command",
+		  test_doorbells_are_logged },
 		{ "without memory for all of its admin queues it cannot be enabled",
 		  test_admin_queues_without_memory },
 		{ "a queue without memory is fatal until a reset", test_queue_without_memory },
