@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,16 @@ DRIVERS_S = 600.0  # to change drivers in a VM, and for all that is done there o
 def on_host(device: str, seconds: float, say: Tell) -> Found:
     """Of a drive of this machine, which is only read."""
     disks.check_device(device)
-    nvme.Controller(device)
+    others = [each for each in nvme.Controller(device).disks if each != device]
+    shared = f"{device} has the same controller, and so the same weights: stop that, or give another drive"
     target = disks.free_target(device, wrr.scenario(device, WITHOUT, seconds), None)
-    with proc.terminable(), disks.claimed(device), tempfile.TemporaryDirectory(prefix="fairlane-") as folder:
+    if why := disks.somebody_uses(others):
+        raise FairlaneError(f"{why}; {shared}")
+    with ExitStack() as stack:
+        stack.enter_context(proc.terminable())
+        for each in (device, *others):
+            stack.enter_context(disks.claimed(each, disks.ANOTHER if each == device else shared))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-"))
         fio.check()
         with wrr.kept(device):  # to ask for d2fq is to choose it, which sets weights
             return _looked_at(device, target, seconds, Path(folder), say)

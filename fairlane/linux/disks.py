@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,29 +91,84 @@ def _harmless(device: str) -> bool:
     return device.startswith(HARMLESS) or (serial.is_file() and serial.read_text().strip() == NVME_SERIAL)
 
 
-def in_use(device: str, proc: Path = Path("/proc")) -> str | None:
+PROC = Path("/proc")
+
+
+def in_use(device: str, proc: Path = PROC) -> str | None:
     """How the drive is in use as far as sysfs and our own mounts show it, or None."""
     folder = sysfs.SYS_BLOCK / device
-    number = sysfs.device_number(device)
-    if any((part / "partition").exists() for part in folder.glob(f"{device}*")):
-        return "has partitions"
+    return "has partitions" if _partitions(folder) else _used(folder, proc)
+
+
+def _partitions(folder: Path) -> list[Path]:
+    return sorted(part for part in folder.glob(f"{folder.name}*") if (part / "partition").exists())
+
+
+def _used(folder: Path, proc: Path) -> str | None:
+    """How that drive or partition is."""
     if any((folder / "holders").glob("*")):
         holder = next((folder / "holders").glob("*")).name
         return f"is held by {holder}"
+    number = (folder / "dev").read_text().strip()
     if any(line.split()[2] == number for line in (proc / "self/mountinfo").read_text().splitlines()):
         return "is mounted"
     swaps = proc / "swaps"  # which a kernel without swap does not have
     lines = swaps.read_text().splitlines()[1:] if swaps.exists() else []
-    if f"/dev/{device}" in [line.split()[0] for line in lines]:
+    if f"/dev/{folder.name}" in [line.split()[0] for line in lines]:
         return "is in use as swap"
     return None
 
 
+def somebody_uses(devices: Sequence[str], proc: Path = PROC) -> str | None:
+    """Which of these drives is in use and how, be it only that somebody has it open, or a partition of it; or None.
+
+    It looks for I/O for a moment.
+    """
+    folders = [sysfs.SYS_BLOCK / device for device in devices]
+    parts = [part for folder in folders for part in (folder, *_partitions(folder))]
+    for part in parts:
+        if why := _used(part, proc):
+            return f"{part.name} {why}"
+    opened = _opened(proc)
+    for part in parts:
+        if who := opened.get((part / "dev").read_text().strip()):
+            return f"{part.name} is open in {who}"
+    before = [_io(folder) for folder in folders]
+    time.sleep(IO_S if folders else 0)
+    for folder, was in zip(folders, before, strict=True):
+        if _io(folder) != was or was[IN_FLIGHT] != "0":
+            return f"{folder.name} has I/O under way"
+    return None
+
+
+IO_S = 1.0
+IN_FLIGHT = 8  # in a drive's `stat`
+
+
+def _io(folder: Path) -> list[str]:
+    return (folder / "stat").read_text().split()
+
+
+def _opened(proc: Path) -> dict[str, str]:
+    """Block devices that are open, by MAJ:MIN, each with a process that has it so."""
+    found = {}
+    for process in proc.glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            for file in (process / "fd").iterdir():
+                with suppress(OSError):  # it has closed that
+                    about = file.stat()
+                    if stat.S_ISBLK(about.st_mode):
+                        number = f"{os.major(about.st_rdev)}:{os.minor(about.st_rdev)}"
+                        found[number] = f"process {process.name} ({sysfs.said(process / 'comm')})"
+    return found
+
+
 _claims: set[str] = set()  # the drives that we have claimed
+ANOTHER = "give a drive that nothing else uses"
 
 
 @contextmanager
-def claimed(device: str) -> Iterator[None]:
+def claimed(device: str, todo: str = ANOTHER) -> Iterator[None]:
     """Keep the drive from everybody who wants it alone: a second run, a file system. fio does not want that."""
     if device in _claims:
         yield
@@ -122,7 +179,7 @@ def claimed(device: str) -> Iterator[None]:
     except OSError as error:  # what else is wrong with it, fio says
         if error.errno == errno.EBUSY:
             why = in_use(device) or "is in use by a file system or another program, perhaps a second fairlane"
-            raise _taken(device, why) from error
+            raise _taken(device, why, todo) from error
     _claims.add(device)
     try:
         yield
@@ -132,8 +189,8 @@ def claimed(device: str) -> Iterator[None]:
             os.close(claim)
 
 
-def _taken(device: str, why: str) -> FairlaneError:
-    return FairlaneError(f"{device} {why}; give a drive that nothing else uses")
+def _taken(device: str, why: str, todo: str = ANOTHER) -> FairlaneError:
+    return FairlaneError(f"{device} {why}; {todo}")
 
 
 @dataclass(frozen=True)

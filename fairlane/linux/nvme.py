@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import mmap
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ class Controller:
         if not device.startswith("nvme") or not (self.folder / "device" / "driver").exists():
             raise FairlaneError(f"{device} is no NVMe drive on PCI Express, which alone have WRR; give one")
         self.node = Path("/dev", self.folder.name)
+
+    @property
+    def disks(self) -> list[str]:
+        """Its namespaces. One that is reached by a path of this controller's is named as it is used."""
+        found = (each.name for each in sysfs.SYS_BLOCK.glob("nvme*") if (each / "device").resolve() == self.folder)
+        return sorted({re.sub(r"c\d+n", "n", name) for name in found})
 
     @property
     def driver(self) -> bool | None:

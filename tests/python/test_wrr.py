@@ -7,6 +7,8 @@ import contextlib
 import json
 import mmap
 import random
+import stat
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,7 +34,7 @@ from fairlane.experiment.wrr import (
     Point,
     Seen,
 )
-from fairlane.linux import disks, fio, nvme
+from fairlane.linux import disks, fio, nvme, sysfs
 from fairlane.linux import wrr as measuring
 
 OURS = Seen("nvme0n1", "a drive", driver=True, has=True, on=True, refused=None, recommended=0)
@@ -195,6 +197,7 @@ def test_d2fq_s_own_rule_keeps_each_tenant_in_its_priority_for_millions_of_reads
 def test_the_drive_s_weights_are_put_back_though_to_ask_for_d2fq_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
     class Controller:
         arbitration = 0x07050300
+        disks: Sequence[str] = ()
 
         def __init__(self, _device: str) -> None:
             pass
@@ -215,7 +218,7 @@ def test_the_drive_s_weights_are_put_back_though_to_ask_for_d2fq_sets_others(mon
         (host, "available", available),
         (disks, "check_device", lambda _device: None),
         (disks, "free_target", lambda *_args: None),
-        (disks, "claimed", lambda _device: contextlib.nullcontext()),
+        (disks, "claimed", lambda *_args: contextlib.nullcontext()),
         (fio, "check", lambda: None),
         (measuring, "scenario", lambda *_args: None),
         (measuring, "SETTLES_S", 0.0),
@@ -225,6 +228,86 @@ def test_the_drive_s_weights_are_put_back_though_to_ask_for_d2fq_sets_others(mon
     with pytest.raises(FairlaneError, match="the drive went away"):
         backend.on_host("nvme0n1", 1.0, lambda _now: None)
     assert Controller.arbitration == 0x07050300
+
+
+# --- Other namespaces of the same controller ---
+
+
+@pytest.fixture
+def block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """/sys/block with a controller of three namespaces, one of which has several paths, and another controller."""
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(disks, "IO_S", 0.0)
+    monkeypatch.setattr(stat, "S_ISBLK", stat.S_ISCHR)  # /dev/null plays a drive that is open
+    for name in ("nvme0", "nvme1"):
+        (tmp_path / name / "device/driver").mkdir(parents=True)
+        (tmp_path / name / "state").write_text("live\n")
+    for number, name in enumerate(("nvme0n1", "nvme0n2", "nvme0n2/nvme0n2p1", "nvme0c0n3", "nvme0n3", "nvme1n1")):
+        folder = tmp_path / "block" / name
+        (folder / "holders").mkdir(parents=True)
+        (folder / "dev").write_text(f"259:{number}\n")
+        (folder / "stat").write_text("5 0 40 1 0 0 0 0 0 1 1\n")
+        if name not in ("nvme0n2/nvme0n2p1", "nvme0n3"):
+            (folder / "device").symlink_to(tmp_path / name[:5])
+    (tmp_path / "block/nvme0n2/nvme0n2p1/partition").write_text("1\n")
+    return tmp_path / "block"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    folder = tmp_path / "proc"
+    for name in ("self", "71/fd", "72"):
+        (folder / name).mkdir(parents=True)
+    (folder / "self/mountinfo").write_text("1 2 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    (folder / "swaps").write_text("Filename Type Size Used Priority\n")
+    (folder / "71/comm").write_text("tester\n")
+    (folder / "71/fd/0").symlink_to("/dev/null")
+    return folder
+
+
+def test_a_controller_knows_its_namespaces(block: Path) -> None:
+    assert nvme.Controller("nvme0n1").disks == ["nvme0n1", "nvme0n2", "nvme0n3"]
+    assert nvme.Controller("nvme1n1").disks == ["nvme1n1"]
+
+
+USES = {  # a file, and what it then says
+    "nvme0n2 is held by dm-0": ("block/nvme0n2/holders/dm-0", ""),
+    "nvme0n2p1 is mounted": ("proc/self/mountinfo", "1 2 259:2 / /data rw - ext4 /dev/nvme0n2p1 rw"),
+    "nvme0n2 is in use as swap": ("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme0n2 partition 1 0 -2"),
+    "nvme0n2p1 is open in process 71 (tester)": ("block/nvme0n2/nvme0n2p1/dev", "1:3"),
+    "nvme0n2 has I/O under way": ("block/nvme0n2/stat", "5 0 40 1 0 0 0 0 3 1 1"),
+}
+
+
+@pytest.mark.parametrize("said", USES)
+def test_a_namespace_that_somebody_uses_is_found(said: str, block: Path, proc: Path) -> None:
+    others = ["nvme0n2", "nvme0n3"]
+    assert disks.somebody_uses(others, proc) is None, "that it has a partition is no use of it"
+    file, text = USES[said]
+    (block.parent / file).write_text(text)
+    assert disks.somebody_uses(others, proc) == said
+
+
+def test_a_namespace_that_is_now_and_then_read_is_found(
+    block: Path, proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _s: (block / "nvme0n2/stat").write_text("6 0 48 1 0 0 0 0 0 1 1\n"))
+    assert disks.somebody_uses(["nvme0n2", "nvme0n3"], proc) == "nvme0n2 has I/O under way"
+
+
+def test_it_is_refused_before_anything_is_set_if_another_namespace_is_in_use(
+    block: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where, name, value in (
+        (disks, "check_device", lambda _device: None),
+        (disks, "free_target", lambda *_args: None),
+        (measuring, "scenario", lambda *_args: None),
+    ):
+        monkeypatch.setattr(where, name, value)
+    (block / "nvme0n3/holders/md0").touch()
+    said = "nvme0n3 is held by md0; nvme0n1 has the same controller, and so the same weights: stop that, or give"
+    with pytest.raises(FairlaneError, match=said):
+        backend.on_host("nvme0n1", 1.0, lambda _now: None)
 
 
 # --- The command ---
