@@ -376,7 +376,7 @@ def takes(device: str, knob: Knob) -> bool:
     finally:
         if queue.current_scheduler(device, knob.place) != before:
             with shielded():
-                file.write_text(before)
+                queue.put_back({file: before}, {})
     return True
 
 

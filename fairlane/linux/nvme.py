@@ -55,6 +55,11 @@ class Controller:
         self.node = Path("/dev", self.folder.name)
 
     @property
+    def gone(self) -> bool:
+        """Removed, or given up by Linux."""
+        return (sysfs.said(self.folder / "state") or "dead").startswith(("dead", "deleting"))
+
+    @property
     def disks(self) -> list[str]:
         """Its namespaces. One that is reached by a path of this controller's is named as it is used."""
         found = (each.name for each in sysfs.SYS_BLOCK.glob("nvme*") if (each / "device").resolve() == self.folder)

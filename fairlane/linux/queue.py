@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fairlane.errors import FairlaneError
 from fairlane.linux import sysfs
 from fairlane.proc import shielded
 
 # Folders in /sys/block/DEVICE: where elevators are chosen, and schedulers that do without.
 QUEUE, ROUTED = "queue", "fairlane"
+TRIES, AGAIN_S = 3, 1.0  # to put back what was there
 
 
 def scheduler_file(device: str, place: str) -> Path:
@@ -62,7 +65,23 @@ def scheduler(device: str, name: str, place: str = QUEUE) -> Iterator[None]:
         yield
     finally:
         with shielded():
-            sysfs.write_all(putting_back(before, had))
+            put_back(before, had)
+
+
+def put_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> None:
+    """What keeps a file from being written may be over in a moment, unless its drive is gone."""
+    for left in reversed(range(TRIES)):
+        try:
+            sysfs.write_all(putting_back(schedulers, settings))
+            return
+        except FairlaneError as error:
+            if not any(file.exists() for file in schedulers):
+                raise
+            if not left:
+                raise FairlaneError(
+                    f"{error} ({TRIES} times in a row); write that there yourself, and all is as it was"
+                ) from error
+            time.sleep(AGAIN_S)
 
 
 def putting_back(schedulers: dict[Path, str], settings: dict[Path, str]) -> Iterator[tuple[Path, str]]:

@@ -97,15 +97,35 @@ def scenario(device: str, asked: Asked, seconds: float, placed: bool = True) -> 
 
 @contextmanager
 def kept(device: str) -> Iterator[None]:
-    """Weights and burst are afterwards as they were."""
+    """Weights and burst are afterwards as they were, or it is said why not."""
     controller = nvme.Controller(device)
     before = controller.arbitration
     try:
         yield
     finally:
         with proc.shielded():
-            time.sleep(SETTLES_S)  # the driver may still be about to set what d2fq asked for
-            controller.arbitration = before
+            _put_back(controller, device, before)
+
+
+def _put_back(controller: nvme.Controller, device: str, before: int) -> None:
+    """Each try begins with a wait: the driver may be about to set what d2fq asked for, or a reset be under way."""
+    why = ""
+    for _ in range(TRIES):
+        time.sleep(SETTLES_S)
+        if controller.gone:
+            raise FairlaneError(f"{device} has gone while it was measured, and all that was set of it went with it")
+        try:
+            if controller.arbitration != before:
+                controller.arbitration = before
+            if (now := controller.arbitration) == before:
+                return
+            why = f"they are {now:#010x}"
+        except FairlaneError as error:
+            why = str(error)
+    raise FairlaneError(
+        f"{device}: its weights are not back ({why}); `nvme set-feature {controller.node} --feature-id=1"
+        f" --value={before:#x}` sets them as they were"
+    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import mmap
 import random
@@ -34,7 +35,7 @@ from fairlane.experiment.wrr import (
     Point,
     Seen,
 )
-from fairlane.linux import disks, fio, nvme, sysfs
+from fairlane.linux import disks, fio, nvme, queue, sysfs
 from fairlane.linux import wrr as measuring
 
 OURS = Seen("nvme0n1", "a drive", driver=True, has=True, on=True, refused=None, recommended=0)
@@ -194,40 +195,125 @@ def test_d2fq_s_own_rule_keeps_each_tenant_in_its_priority_for_millions_of_reads
     assert threshold < 1 << 32, "the most that low_threshold may be"
 
 
-def test_the_drive_s_weights_are_put_back_though_to_ask_for_d2fq_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Controller:
-        arbitration = 0x07050300
-        disks: Sequence[str] = ()
+class FakeController:
+    """One that had the default weights, and refuses to set others as often as it is told."""
 
-        def __init__(self, _device: str) -> None:
-            pass
+    node = Path("/dev/nvme0")
+    disks: Sequence[str] = ("nvme0n1",)
 
-        def __setattr__(self, name: str, value: object) -> None:
-            setattr(Controller, name, value)
+    def __init__(self, refuses: int = 0, gone: bool = False) -> None:
+        self.value, self.refuses, self.gone = BEFORE, refuses, gone
 
+    @property
+    def arbitration(self) -> int:
+        return self.value
+
+    @arbitration.setter
+    def arbitration(self, value: int) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise FairlaneError("/dev/nvme0: does not take command 0x09 (Interrupted system call)")
+        self.value = value
+
+
+BEFORE = 0x07050300
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> FakeController:
+    found = FakeController()
+    monkeypatch.setattr(nvme, "Controller", lambda _device: found)
+    monkeypatch.setattr(measuring, "SETTLES_S", 0.0)
+    return found
+
+
+def test_the_drive_s_weights_are_put_back_though_to_ask_for_d2fq_sets_others(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def available(*_args: object) -> dict[str, str | None]:
-        Controller.arbitration = nvme.arbitration((256, 16, 1), 0)
+        controller.arbitration = nvme.arbitration((256, 16, 1), 0)
         return {measuring.KNOB: None}
 
     def look(*_args: object) -> Seen:
-        assert Controller.arbitration != 0x07050300
-        raise FairlaneError("the drive went away")
+        assert controller.arbitration != BEFORE
+        raise FairlaneError("something is wrong")
 
     for where, name, value in (
-        (nvme, "Controller", Controller),
         (host, "available", available),
         (disks, "check_device", lambda _device: None),
         (disks, "free_target", lambda *_args: None),
         (disks, "claimed", lambda *_args: contextlib.nullcontext()),
         (fio, "check", lambda: None),
         (measuring, "scenario", lambda *_args: None),
-        (measuring, "SETTLES_S", 0.0),
         (measuring, "look", look),
     ):
         monkeypatch.setattr(where, name, value)
-    with pytest.raises(FairlaneError, match="the drive went away"):
+    with pytest.raises(FairlaneError, match="something is wrong"):
         backend.on_host("nvme0n1", 1.0, lambda _now: None)
-    assert Controller.arbitration == 0x07050300
+    assert controller.arbitration == BEFORE
+
+
+def test_weights_that_cannot_be_put_back_at_first_are_a_moment_later(controller: FakeController) -> None:
+    with measuring.kept("nvme0n1"):
+        controller.value, controller.refuses = 0, 2
+    assert controller.value == BEFORE
+
+
+def test_of_weights_that_cannot_be_put_back_it_is_said_how_to(controller: FakeController) -> None:
+    with pytest.raises(FairlaneError) as error, measuring.kept("nvme0n1"):
+        controller.value, controller.refuses = 0, 99
+    assert str(error.value) == (
+        "nvme0n1: its weights are not back (/dev/nvme0: does not take command 0x09 (Interrupted system call));"
+        " `nvme set-feature /dev/nvme0 --feature-id=1 --value=0x7050300` sets them as they were"
+    )
+
+
+def test_a_drive_that_does_not_take_weights_needs_none_put_back(controller: FakeController) -> None:
+    with measuring.kept("nvme0n1"):
+        controller.refuses = 99
+
+
+def test_a_drive_that_has_gone_is_said_in_one_sentence_whatever_failed_of_that(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def on_host(*_args: object) -> Found:
+        with measuring.kept("nvme0n1"):
+            controller.gone = True
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/sys/block/nvme0n1/dev")
+
+    monkeypatch.setattr(backend, "on_host", on_host)
+    assert cli.main(["wrr", "--on", "host:nvme0n1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err == (
+        "fairlane: nvme0n1 has gone while it was measured, and all that was set of it went with it\n"
+    )
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+def test_a_scheduler_that_cannot_be_put_back_is_tried_again_and_then_said(
+    fails: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path)
+    monkeypatch.setattr(queue, "AGAIN_S", 0.0)
+    file = tmp_path / "sdx/queue/scheduler"
+    file.parent.mkdir(parents=True)
+    file.write_text("none [bfq]")
+    write, left = sysfs.write, 0
+
+    def refuses(path: Path, value: str) -> None:
+        nonlocal left
+        if left and value == "bfq":
+            left -= 1
+            raise FairlaneError(f"cannot write {value!r} to {path}: Device or resource busy")
+        write(path, value)
+
+    monkeypatch.setattr(sysfs, "write", refuses)
+    said = "cannot write 'bfq' to .*/sdx/queue/scheduler: Device or resource busy .3 times in a row.; write that there"
+    seen = contextlib.nullcontext() if fails < queue.TRIES else pytest.raises(FairlaneError, match=said)
+    with seen, queue.scheduler("sdx", "mq-deadline"):
+        assert file.read_text() == "mq-deadline"
+        left = fails
+    assert file.read_text() == ("bfq" if fails < queue.TRIES else "none")
 
 
 # --- Other namespaces of the same controller ---
@@ -268,6 +354,15 @@ def proc(tmp_path: Path) -> Path:
 def test_a_controller_knows_its_namespaces(block: Path) -> None:
     assert nvme.Controller("nvme0n1").disks == ["nvme0n1", "nvme0n2", "nvme0n3"]
     assert nvme.Controller("nvme1n1").disks == ["nvme1n1"]
+
+
+def test_a_controller_that_linux_has_given_up_is_gone(block: Path) -> None:
+    controller = nvme.Controller("nvme0n1")
+    assert not controller.gone
+    (controller.folder / "state").write_text("deleting (no IO)\n")
+    assert controller.gone
+    (controller.folder / "state").unlink()
+    assert controller.gone
 
 
 USES = {  # a file, and what it then says
