@@ -182,7 +182,7 @@ def _unpack(kernel: Kernel, debs: Path, say: Say) -> None:
     for deb in sorted(debs.glob("*.deb")):
         say(f"unpacking {deb.name.split('_')[0]}")
         if deb.name.startswith("linux-source-"):
-            extract_block_headers(deb, kernel.root)
+            extract_source(deb, kernel.root)
         else:
             proc.output(["dpkg-deb", "-x", deb, kernel.root], what=f"unpacking {deb.name}", limit_s=UNPACK_S)
         deb.unlink()
@@ -208,10 +208,11 @@ def _put_where_it_used_to_be(kernel: Kernel) -> None:
         (wanted / kernel.release / "vmlinuz").rename(kernel.vmlinuz)
 
 
-def extract_block_headers(deb: Path, root: Path, *more: str) -> None:
-    """block/*.h, and the Makefile that says of which version they are, out of the tarball in a linux-source package."""
-    argv: list[str | Path] = [ROOT / "kernel" / "block-headers.sh", deb, root, *more]
-    proc.output(argv, what="unpacking the block layer's headers", limit_s=UNPACK_S)
+def extract_source(deb: Path, root: Path) -> None:
+    """What our modules need of a package linux-source: block/*.h, the NVMe driver, and the Makefile that says of which
+    version they are."""
+    argv: list[str | Path] = [ROOT / "kernel" / "block-headers.sh", deb, root, f"{NVME_DRIVER}/*.[ch]"]
+    proc.output(argv, what="unpacking the block layer's headers and the NVMe driver", limit_s=UNPACK_S)
 
 
 def relocate_headers(headers: Path, root: Path) -> None:
@@ -296,35 +297,23 @@ def nvme_versions() -> list[str]:
 
 def build_nvme(kernel: Kernel, say: Say = to_stderr) -> Path:
     """The folder with our modules for that kernel, and nvme/nvme.ko: Linux' driver with our patches."""
+    source = kernel.root / NVME_DRIVER
+    if not source.is_dir():
+        raise FairlaneError(
+            f"{kernel.root}: has no {NVME_DRIVER}, which comes with each kernel that is fetched now; remove this"
+            " folder, so that it is fetched anew"
+        )
     out = build_modules(kernel, say)
-    source, driver, stamp = kernel.root / "source", out / "nvme" / "nvme.ko", out / ".nvme-sources"
+    driver, stamp = out / "nvme" / "nvme.ko", out / ".nvme-sources"
     with locked(out / ".lock", BUILD_S, say):
-        if not source.is_dir():
-            _fetch_nvme(kernel, source, say)
         now = _sources_digest(kernel)
         if driver.is_file() and stamp.is_file() and stamp.read_text() == now:
             return out
         say(f"building the NVMe driver for {kernel.release}")
         stamp.unlink(missing_ok=True)
-        _make(kernel, out, "nvme", f"NVME={source / NVME_DRIVER}")
+        _make(kernel, out, "nvme", f"NVME={source}")
         stamp.write_text(now)
     return out
-
-
-def _fetch_nvme(kernel: Kernel, source: Path, say: Say) -> None:
-    """Linux' driver, and the Makefile that says of which version it is."""
-    with tempfile.TemporaryDirectory(dir=kernel.root, prefix=".fetch-") as temp:
-        new = Path(temp) / "source"
-        new.mkdir()
-        package = packages.fetch_source(kernel.version, Path(temp), say)
-        extract_block_headers(package, new, f"{NVME_DRIVER}/*.[ch]")
-        parts = re.findall(r"^(?:VERSION|PATCHLEVEL|SUBLEVEL) = (\d+)$", (new / "Makefile").read_text(), re.MULTILINE)
-        if not kernel.release.startswith(f"{(is_of := '.'.join(parts))}+"):
-            raise FairlaneError(
-                f"{kernel.root}: by now Debian's linux-source-{kernel.version} is of Linux {is_of}; remove this"
-                " folder, so that the kernel is fetched anew, too"
-            )
-        new.rename(source)
 
 
 def build_modules(kernel: Kernel, say: Say = to_stderr) -> Path:

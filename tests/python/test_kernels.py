@@ -109,18 +109,24 @@ def source_package(folder: Path, names: list[str]) -> Path:
     return deb
 
 
-def test_only_the_block_layers_headers_are_taken(tmp_path: Path) -> None:
-    wanted = ["Makefile", "block/elevator.h", "block/blk-mq.h"]
+def test_only_the_block_layers_headers_and_the_nvme_driver_are_taken(tmp_path: Path) -> None:
+    wanted = ["Makefile", "block/elevator.h", "block/blk-mq.h", "drivers/nvme/host/pci.c", "drivers/nvme/host/nvme.h"]
     names = ["arch/x.h", "arch/Makefile", "block/blk.c", "block/partitions/check.h", "certs/y.h", *wanted]
+    names += ["drivers/nvme/host/Kconfig", "drivers/nvme/common/auth.c"]
     root = tmp_path / "root"
-    kernels.extract_block_headers(source_package(tmp_path, names), root)
+    kernels.extract_source(source_package(tmp_path, names), root)
     found = [path for path in root.rglob("*") if path.is_file()]
     assert {str(path.relative_to(root)): path.read_text() for path in found} == {name: name for name in wanted}
 
 
 def test_a_source_package_without_them_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FairlaneError, match=r"holds no block/\*\.h"):
-        kernels.extract_block_headers(source_package(tmp_path, ["arch/x.h"]), tmp_path / "root")
+        kernels.extract_source(source_package(tmp_path, ["arch/x.h"]), tmp_path / "root")
+
+
+def test_a_kernel_without_its_nvme_driver_s_source_is_to_be_fetched_anew(tmp_path: Path) -> None:
+    with pytest.raises(FairlaneError, match="remove this folder, so that it is fetched anew"):
+        kernels.build_nvme(kernels.Kernel("6.12.1-amd64", tmp_path))
 
 
 @pytest.fixture
