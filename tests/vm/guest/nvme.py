@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Linux's own NVMe driver on fl-nvme: what it sees, data that are verified, resets under load.
-
-nvme.py first    on a drive without data; leaves some, which it has flushed, when the host kills the drive
-nvme.py again    the same drive, come back: what was flushed is there
-"""
+"""Linux's own NVMe driver on fl-nvme: what it sees, data that are verified, resets under load."""
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import json
 import os
 import struct
@@ -17,6 +11,7 @@ import time
 from pathlib import Path
 
 from fairlane import proc
+from fairlane.linux.nvme import IDENTIFY, IDENTITY_BYTES, Controller
 
 DISK, CONTROLLER = Path("/dev/nvme0n1"), Path("/sys/class/nvme/nvme0")
 SHARED = Path(os.environ["FAIRLANE_SHARED"])
@@ -24,21 +19,7 @@ WAIT_S = 300.0
 MIB = 1 << 20
 EACH = 200  # writes between resets
 
-ADMIN_IOCTL = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD: struct nvme_admin_cmd, 72 bytes
-IDENTIFY, GET_LOG_PAGE, GET_FEATURES, SET_FEATURES = 0x06, 0x02, 0x0A, 0x09
-
-
-def admin(opcode: int, nsid: int = 0, cdw10: int = 0, cdw11: int = 0, reply: int = 0) -> tuple[int, bytes]:
-    """Its result and data; an error of the controller is an OSError or a status above 0."""
-    data = ctypes.create_string_buffer(max(reply, 1))
-    address = ctypes.addressof(data) if reply else 0
-    command = bytearray(
-        struct.pack("<BBHIIIQQIIIIIIIIII", opcode, 0, 0, nsid, 0, 0, 0, address, 0, reply, cdw10, cdw11, *[0] * 6)
-    )
-    with open("/dev/nvme0", "rb") as device:  # noqa: PTH123
-        status = fcntl.ioctl(device, ADMIN_IOCTL, command)
-    assert status == 0, f"opcode {opcode:#x}: status {status:#x}"
-    return struct.unpack_from("<I", command, 68)[0], data.raw[:reply]
+GET_LOG_PAGE = 0x02
 
 
 def wait_for(path: Path) -> None:
@@ -52,12 +33,13 @@ def what_linux_sees() -> None:
     assert (CONTROLLER / "model").read_text().strip() == "fairlane zssd"
     assert int(Path("/sys/block/nvme0n1/size").read_text()) * 512 == 256 * MIB
     assert int((CONTROLLER / "queue_count").read_text()) == 1 + os.cpu_count()  # type: ignore[operator]
-    _, identity = admin(IDENTIFY, cdw10=1, reply=4096)
+    controller = Controller(DISK.name)
+    _, identity = controller.admin(IDENTIFY, 1, reply=IDENTITY_BYTES)
     assert identity[24:64].decode().strip() == "fairlane zssd"
     assert struct.unpack_from("<I", identity, 80)[0] == 0x10400
-    admin(SET_FEATURES, cdw10=1, cdw11=0x07050300)
-    assert admin(GET_FEATURES, cdw10=1)[0] == 0x07050300, "the weights that were set"
-    admin(SET_FEATURES, cdw10=1, cdw11=0)
+    controller.arbitration = 0x07050300
+    assert controller.arbitration == 0x07050300, "the weights that were set"
+    controller.arbitration = 0
 
 
 def fio(name: str, *words: str) -> subprocess.Popen[bytes]:
@@ -115,7 +97,7 @@ def reset_under_load() -> None:
 
 
 def logs() -> None:
-    _, smart = admin(GET_LOG_PAGE, nsid=0xFFFFFFFF, cdw10=127 << 16 | 2, reply=512)
+    _, smart = Controller(DISK.name).admin(GET_LOG_PAGE, 127 << 16 | 2, reply=512)
     assert struct.unpack_from("<Q", smart, 64)[0] > 1000, "reads in the SMART log"
     assert struct.unpack_from("<Q", smart, 160)[0] == 0, "media errors"
 

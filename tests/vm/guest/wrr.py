@@ -16,6 +16,7 @@ from kit import Cgroup, Fio
 
 import nvme
 from fairlane import proc
+from fairlane.linux.nvme import Controller
 from fairlane.vm.guest import prepare
 
 MODULES = Path(sys.argv[1])
@@ -24,7 +25,6 @@ DISK = nvme.DISK.name
 CHOICE = Path("/sys/block", DISK, "fairlane/scheduler")
 WEIGHTS = (8, 6, 4, 2)
 WARM, COUNTED = 10_000, 8000  # requests; d2fq changes its weights once in a second, for some 1,000 of them
-ARBITRATION = 1  # the feature
 
 
 def driver(*parameters: str) -> None:
@@ -92,12 +92,13 @@ def data_survive_resets_and_weights_do() -> None:
     period = CHOICE.with_name("period_nsec")
     period.write_text(str(100 * 10**9))  # it sets no weights of its own accord
     nvme.data_are_verified()
-    weights = nvme.admin(nvme.GET_FEATURES, cdw10=ARBITRATION)[0]
+    controller = Controller(DISK)
+    weights = controller.arbitration
     assert weights >> 8, "the scheduler has set weights"
     (nvme.CONTROLLER / "reset_controller").write_text("1")
-    kit.wait_for(lambda: nvme.admin(nvme.GET_FEATURES, cdw10=ARBITRATION)[0] == weights, "they are set after a reset")
+    kit.wait_for(lambda: controller.arbitration == weights, "they are set after a reset")
     nvme.reset_under_load()
-    assert nvme.admin(nvme.GET_FEATURES, cdw10=ARBITRATION)[0] >> 8
+    assert controller.arbitration >> 8
     nvme.discarded_blocks_are_zeroes()
 
 
