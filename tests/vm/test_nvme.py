@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ SLOWED_DOWN = 400  # so that the drive, and not the emulated CPU, is the bottlen
 TIMEOUT_S = 1800.0
 
 
-def run(folder: Path, kernel: str, argv: list[object], *more: str) -> None:
+def run(folder: Path, kernel: str, argv: list[object], *more: str, qemu_opts: Sequence[str] = ()) -> None:
     """That script on a Z-SSD of fl-nvme, all of which end well."""
     socket = folder / "nvme.socket"
     words = [*fl_nvme.arguments(profiles.load_profile("zssd").params), "--name=fairlane zssd", "--size=256M", *more]
@@ -33,7 +34,7 @@ def run(folder: Path, kernel: str, argv: list[object], *more: str) -> None:
             kernels.ensure(kernel),
             folder,
             timeout_s=TIMEOUT_S,
-            qemu_opts=fl_nvme.qemu_opts(socket),
+            qemu_opts=[*fl_nvme.qemu_opts(socket), *qemu_opts],
             program=newer_qemu.ensure(),
             on_line=print,
         )
@@ -75,6 +76,21 @@ def test_a_drive_whose_wrr_does_not_work_is_found_out(words: tuple[str, ...], wo
     assert linux.verdict.says.startswith("no effect: Linux's own driver does not turn WRR on")
     assert ours.seen.driver and ours.seen.refused is None
     assert ours.verdict.works == works and ours.verdict.says.startswith(says), ours.verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", kernels.nvme_versions())
+def test_a_host_s_drive_is_measured_as_an_operator_would(version: str, tmp_path: Path) -> None:
+    """Beside fl-nvme is a drive of QEMU's, with two namespaces."""
+    modules = kernels.build_nvme(kernels.ensure(version))
+    beside = ["-device", "nvme,serial=beside,id=beside"]
+    for number in (1, 2):
+        file = tmp_path / f"namespace{number}"
+        with file.open("wb") as new:
+            new.truncate(64 << 20)
+        beside += ["-drive", f"file={file},if=none,id={file.name},format=raw"]
+        beside += ["-device", f"nvme-ns,drive={file.name},bus=beside,nsid={number}"]
+    run(tmp_path, version, [SCRIPTS / "wrr_host.py", modules], f"--time-scale={wrr.SLOWER}", qemu_opts=beside)
 
 
 @pytest.mark.long

@@ -213,4 +213,5 @@ def main() -> None:
         print(f"{test.__name__} {time.monotonic() - begun:.1f} s", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
