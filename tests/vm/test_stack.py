@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Through the stack: LVM, dm-crypt, md, loop, file systems with buffered writes, namespaces of one controller.
+"""Through the stack: LVM, dm-crypt, md, loop, file systems with buffered writes, swap, namespaces of one controller.
 
 Each section says who is charged for I/O that comes through a layer, and whether shares hold there; guest/stack.py has
 them, one function each. A boot has all of a kernel that were selected. One alone:
@@ -40,11 +40,15 @@ SECTIONS = {
     "an_encrypted_volume_for_each_keeps_shares_of_writes": (CRYPT, LVM),
     "mirrors_and_stripes_keep_shares": (MD,),
     "raid5_charges_the_root_for_writes": (MD,),
+    "a_resync_is_charged_to_the_root_and_leaves_shares_of_the_rest": (MD,),
     "loop_devices_keep_shares": (),
     "buffered_writes_to_ext4_are_charged_to_who_wrote": (),
     "buffered_writes_to_xfs_are_charged_to_who_wrote": (XFS,),
     "buffered_writes_to_btrfs_are_charged_to_who_wrote": (BTRFS,),
     "the_journal_of_ext4_is_charged_to_the_root": (),
+    "reading_back_from_swap_keeps_shares": (LVM,),
+    "swapping_is_charged_to_who_swaps": (LVM,),
+    "who_only_swaps_out_is_not_held_back": (LVM,),
     "namespaces_keep_shares_within_one_and_not_between_two": (),
 }
 

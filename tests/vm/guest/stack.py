@@ -10,22 +10,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import kit
 from kit import run
+from swapping import Use, forget_and_change, read_back, read_back_and_change, swap, swapping
 from two_tenants import (
+    DUE,
     LITTLE,
     MIB,
     WITHIN,
+    Look,
     beside_none,
     drives,
     holds,
     is_charged_to_tenants,
+    is_shared,
     load,
     tenants,
     wait_both_do_io,
@@ -35,9 +41,11 @@ from fairlane import proc
 from fairlane.vm.guest import CGROUPS
 
 FAST = 200  # for what is written in large pieces
+FASTER = 100  # for what is much
 LARGE_KIB = 64
 FILE = 48 * MIB
 MEMORY = 64 * MIB  # of a tenant
+MANY = 1000  # requests, of such a drive
 RESULTS = "stack.json"
 
 
@@ -140,6 +148,46 @@ def raid5_charges_the_root_for_writes() -> None:
         assert ours.root > 1 - LITTLE, f"a thread of md's did that: {ours}"
 
 
+MD = Path("/sys/block/md0/md")
+PARTS = 4  # of the array; Linux resyncs no region of 64 MiB where somebody reads, so tenants stay in the last one
+UNLIMITED = 1_000_000  # KiB/s
+
+
+def synced() -> int:
+    """KiB that a mirror's resync or check has done; -1: there is none."""
+    found = re.search(r"(?:resync|check) = .*\((\d+)/\d+\)", Path("/proc/mdstat").read_text())
+    return int(found[1]) if found else -1
+
+
+def sync_beside_tenants(what: str, action: str, slowest: int, fastest: int) -> Look:
+    with drives(2, time_scale=FASTER) as disks, array(1, disks, "--assume-clean") as targets, tenants() as cgroups:
+        (MD / "sync_speed_max").write_text(str(fastest))
+        (MD / "sync_speed_min").write_text(str(slowest))
+        with load(cgroups, targets, rw="randread", offset=f"{100 - 100 // PARTS}%"):
+            wait_both_do_io(disks, cgroups)
+            (MD / "sync_action").write_text(action)
+            kit.wait_for(lambda: synced() > 0, "it has begun")
+            before, since = synced(), time.monotonic()
+            ours = beside_none(f"md, a mirror's {what}, beside randread", disks, cgroups, MANY)
+            after, seconds = synced(), time.monotonic() - since
+        print(f"{(after - before) / seconds:.0f} KiB/s of {slowest} to {fastest}", flush=True)
+        (MD / "sync_action").write_text("idle")
+    assert after > before, f"it goes on: {before}, then {after}"
+    return ours
+
+
+def a_resync_is_charged_to_the_root_and_leaves_shares_of_the_rest() -> None:
+    """It is never held back, but has limits of its own."""
+    for what, slowest, fastest in (
+        ("check at 500 KiB/s", 500, 500),
+        ("check without a limit", UNLIMITED, UNLIMITED),
+        ("check that gives way", 1, UNLIMITED),
+    ):
+        ours = sync_beside_tenants(what, "check", slowest, fastest)
+        assert ours.root > LITTLE, f"it reads: {ours}"
+        is_shared(ours)
+
+
 # --- File systems ---
 
 MKFS = {
@@ -227,6 +275,47 @@ def loop_devices_keep_shares() -> None:
         holds("one loop for both, randread", disks, [one, one], rw="randread")
 
 
+# --- Swap ---
+
+
+def swap_beside_reads(what: str, use: Use, swaps: int) -> Look:
+    """One of the tenants swaps, and the other one reads.
+
+    Each thread waits for its page, so there are more of them than there is room in the drive. And the drive is never
+    given so much to write at a time that it takes half a minute.
+    """
+    (CGROUPS / "cgroup.subtree_control").write_text("+memory")
+    with drives(time_scale=FAST, queue_depth=4) as disks, volumes(disks[0]) as (area, target):
+        kit.queue(disks[0], "max_sectors_kb").write_text(str(LARGE_KIB))
+        with (
+            swap(area),
+            tenants() as cgroups,
+            swapping(cgroups[swaps], use),
+            load([cgroups[1 - swaps]], [target], rw="randread"),
+        ):
+            wait_both_do_io(disks, cgroups)
+            ours = beside_none(f"swap, {what}, beside randread", disks, cgroups, MANY)
+            kit.set_scheduler(disks[0], "none")  # to end without what is owed
+    is_charged_to_tenants(ours)
+    return ours
+
+
+def reading_back_from_swap_keeps_shares() -> None:
+    is_shared(swap_beside_reads("read back", read_back, 0))
+
+
+def swapping_is_charged_to_who_swaps() -> None:
+    """What is written goes ahead and is paid for later; what is read back waits like other reads."""
+    ours = swap_beside_reads("read back and changed", read_back_and_change, 0)
+    assert ours.ahead > LITTLE, f"it writes: {ours}"
+
+
+def who_only_swaps_out_is_not_held_back() -> None:
+    """Who reads nothing back has no next requests that would pay for what it writes."""
+    ours = swap_beside_reads("written only", forget_and_change, 1)
+    assert ours.ahead > 1 - DUE + LITTLE, f"the light one gets more than it is due: {ours}"
+
+
 # --- Namespaces of one controller ---
 
 
@@ -255,11 +344,15 @@ SECTIONS = (
     an_encrypted_volume_for_each_keeps_shares_of_writes,
     mirrors_and_stripes_keep_shares,
     raid5_charges_the_root_for_writes,
+    a_resync_is_charged_to_the_root_and_leaves_shares_of_the_rest,
     loop_devices_keep_shares,
     buffered_writes_to_ext4_are_charged_to_who_wrote,
     buffered_writes_to_xfs_are_charged_to_who_wrote,
     buffered_writes_to_btrfs_are_charged_to_who_wrote,
     the_journal_of_ext4_is_charged_to_the_root,
+    reading_back_from_swap_keeps_shares,
+    swapping_is_charged_to_who_swaps,
+    who_only_swaps_out_is_not_held_back,
     namespaces_keep_shares_within_one_and_not_between_two,
 )
 

@@ -44,9 +44,9 @@ DRIVE = {
 
 @dataclass(frozen=True)
 class Look:
-    """What drives did for a while under our scheduler."""
+    """What drives did for a while."""
 
-    share: float  # the heavy tenant's, of what both of them got
+    share: float  # the heavy tenant's, of what both of them got, what went ahead for them included
     root: float  # of all: what the root is charged for, which is never held back
     ahead: float  # of all: what went as the root's, and the tenants are charged for it later
 
@@ -100,46 +100,50 @@ def submitted(disks: Sequence[str], cgroup: Path) -> float:
 def charged(disks: Sequence[str], cgroup: Path, *keys: str) -> float:
     """Bytes, as our scheduler counts them: what has gone to the drives."""
     stats = [kit.stat(cgroup, disk) for disk in disks]
-    return sum(stat.get(key, 0) for stat in stats for key in keys or ("rbytes", "wbytes"))
+    return sum(stat.get(key, 0) for stat in stats for key in keys)
 
 
-def share_under_none(disks: Sequence[str], paths: Sequence[Path]) -> float:
+def under_none(disks: Sequence[str], paths: Sequence[Path], requests: int) -> Look:
+    def seen() -> list[float]:
+        return [submitted(disks, path) for path in (*paths, CGROUPS)]  # the root's are those of all
+
     for disk in disks:
         kit.set_scheduler(disk, "none")
-    kit.wait_flow(disks[0], "to settle", REQUESTS)
-    before = [submitted(disks, path) for path in paths]
-    kit.wait_flow(disks[0], "while it is looked at", REQUESTS)
-    heavy, light = (submitted(disks, path) - old for path, old in zip(paths, before, strict=True))
-    return heavy / (heavy + light or 1)
+    kit.wait_flow(disks[0], "to settle", requests)
+    before = seen()
+    kit.wait_flow(disks[0], "while it is looked at", requests)
+    heavy, light, everything = (now - old for now, old in zip(seen(), before, strict=True))
+    both = heavy + light or 1
+    return Look(heavy / both, max(1 - both / (everything or 1), 0), 0)
 
 
-def under_ours(disks: Sequence[str], paths: Sequence[Path]) -> Look:
+def under_ours(disks: Sequence[str], paths: Sequence[Path], requests: int) -> Look:
     def seen() -> list[float]:
-        ahead = sum(charged(disks, path, "metabytes") for path in paths)
-        return [*(charged(disks, path) for path in (*paths, CGROUPS)), ahead]
+        own = [charged(disks, path, "rbytes", "wbytes") for path in (*paths, CGROUPS)]
+        return [*own, *(charged(disks, path, "metabytes") for path in paths)]
 
     for disk in disks:
         kit.set_scheduler(disk, OURS)
-    kit.wait_flow(disks[0], "to settle", REQUESTS)
+    kit.wait_flow(disks[0], "to settle", requests)
     before = seen()
-    kit.wait_flow(disks[0], "while it is looked at", 2 * REQUESTS)
-    heavy, light, root, ahead = (now - old for now, old in zip(seen(), before, strict=True))
-    everything = heavy + light + root
-    return Look(heavy / (heavy + light or 1), (root - ahead) / everything, ahead / everything)
+    kit.wait_flow(disks[0], "while it is looked at", 2 * requests)
+    heavy, light, root, *later = (now - old for now, old in zip(seen(), before, strict=True))
+    everything, ahead = heavy + light + root, sum(later)
+    return Look((heavy + later[0]) / (heavy + light + ahead or 1), (root - ahead) / everything, ahead / everything)
 
 
 def wait_both_do_io(disks: Sequence[str], cgroups: Sequence[Cgroup]) -> None:
     kit.wait_for(lambda: all(submitted(disks, cgroup.path) for cgroup in cgroups), "both do I/O")
 
 
-def beside_none(what: str, disks: Sequence[str], cgroups: Sequence[Cgroup]) -> Look:
+def beside_none(what: str, disks: Sequence[str], cgroups: Sequence[Cgroup], requests: int = REQUESTS) -> Look:
     """What there is under our scheduler, after `none` with the same load."""
     paths = [cgroup.path for cgroup in cgroups]
-    none = share_under_none(disks, paths)
-    ours = under_ours(disks, paths)
+    none = under_none(disks, paths, requests)
+    ours = under_ours(disks, paths, requests)
     print(
-        f"{what}: heavy gets {ours.share:.3f} ({none:.3f} with none); the root is charged for {ours.root:.3f},"
-        f" tenants later for {ours.ahead:.3f}",
+        f"{what}: heavy gets {ours.share:.3f} ({none.share:.3f} with none); the root is charged for {ours.root:.3f}"
+        f" ({none.root:.3f}), tenants later for {ours.ahead:.3f}",
         flush=True,
     )
     return ours
