@@ -41,7 +41,6 @@ from fairlane import proc
 from fairlane.vm.guest import CGROUPS
 
 FAST = 200  # for what is written in large pieces
-FASTER = 100  # for what is much
 LARGE_KIB = 64
 FILE = 48 * MIB
 MEMORY = 64 * MIB  # of a tenant
@@ -160,7 +159,7 @@ def synced() -> int:
 
 
 def sync_beside_tenants(what: str, action: str, slowest: int, fastest: int) -> Look:
-    with drives(2, time_scale=FASTER) as disks, array(1, disks, "--assume-clean") as targets, tenants() as cgroups:
+    with drives(2, time_scale=FAST) as disks, array(1, disks, "--assume-clean") as targets, tenants() as cgroups:
         (MD / "sync_speed_max").write_text(str(fastest))
         (MD / "sync_speed_min").write_text(str(slowest))
         with load(cgroups, targets, rw="randread", offset=f"{100 - 100 // PARTS}%"):
@@ -179,7 +178,7 @@ def sync_beside_tenants(what: str, action: str, slowest: int, fastest: int) -> L
 def a_resync_is_charged_to_the_root_and_leaves_shares_of_the_rest() -> None:
     """It is never held back, but has limits of its own."""
     for what, slowest, fastest in (
-        ("check at 500 KiB/s", 500, 500),
+        ("check at 250 KiB/s", 250, 250),
         ("check without a limit", UNLIMITED, UNLIMITED),
         ("check that gives way", 1, UNLIMITED),
     ):
