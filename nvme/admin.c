@@ -55,6 +55,8 @@ static u16 create_sq(struct nvme *nvme, const struct nvme_sqe *sqe)
 		return NVME_INVALID_QUEUE_ID;
 	if (!nvme->cqs[cq].created)
 		return NVME_CQ_INVALID;
+	if (nvme->config.lie == NVME_LIES_OF_PRIORITIES && (sqe->cdw11 >> 1 & 3) == SSD_LOW)
+		return NVME_INVALID_FIELD;
 	/* Its priorities are in the order of enum ssd_class. */
 	if (!nvme_create_sq(nvme, id, sqe->prp[0], entries, cq, sqe->cdw11 >> 1 & 3))
 		return NVME_INTERNAL_ERROR;
@@ -178,6 +180,8 @@ static u16 set_queues(struct nvme *nvme, u32 cdw11, u32 *result)
 	u32 sqs = cdw11 & 0xffff, cqs = cdw11 >> 16, i;
 
 	if (sqs == 0xffff || cqs == 0xffff)
+		return NVME_INVALID_FIELD;
+	if (nvme->config.lie == NVME_LIES_OF_QUEUES && sqs != cqs)
 		return NVME_INVALID_FIELD;
 	for (i = 1; i <= NVME_MAX_CQS; i++)
 		if (nvme->cqs[i].created)

@@ -552,6 +552,8 @@ static bool can_enable(const struct nvme *nvme)
 		return false;
 	if (ams != NVME_AMS_RR && !(ams == NVME_AMS_WRR && nvme->config.profile.wrr))
 		return false;
+	if (ams != NVME_AMS_RR && nvme->config.lie == NVME_LIES_OF_ARBITRATION)
+		return false;
 	return !(nvme->asq & offset) && !(nvme->acq & offset) && (nvme->aqa & 0xfff) &&
 	       (nvme->aqa >> 16 & 0xfff);
 }

@@ -53,11 +53,15 @@ struct nvme_host {
 	void *ctx;
 };
 
-/* For tests of who measures a drive: what it does not do, though it says so. */
+/* For tests of who measures or drives it: what it does not do, though it says so. */
 enum nvme_lie {
 	NVME_HONEST,
 	NVME_LIES_OF_WEIGHTS, /* they are read back as they were set, and all classes are equal */
 	NVME_LIES_OF_BURSTS, /* a class that may give anything gives whole bursts of 2^n commands */
+	/* CAP.AMS says that it has WRR, and it refuses: */
+	NVME_LIES_OF_PRIORITIES, /* a submission queue of class low */
+	NVME_LIES_OF_QUEUES, /* to grant unequal numbers of queues */
+	NVME_LIES_OF_ARBITRATION, /* to be enabled with it */
 };
 
 struct nvme_config {

@@ -70,8 +70,10 @@ static const char usage[] =
 	"  --serial TEXT     its serial number; default: made from the socket's path\n"
 	"  --seed N          decides what is random in the model; default: 1\n"
 	"  --fresh           begin without the writes that lead to the model's steady state\n"
-	"  --lie WHAT        for tests of who measures it. weights: all priorities are equal;\n"
-	"                    bursts: of each priority, whole bursts of 2^n commands are fetched\n";
+	"  --lie WHAT        for tests of who measures or drives it. weights: all priorities are\n"
+	"                    equal; bursts: of each priority, whole bursts of 2^n commands are\n"
+	"                    fetched; what it says it has, and refuses: priorities, of submission\n"
+	"                    queues, queues, more for submission than for completion, or arbitration\n";
 
 static char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* once it is there */
 
@@ -141,11 +143,19 @@ static void ascii(const char *what, const char *text, size_t max)
 
 static enum nvme_lie lie(const char *about)
 {
-	if (!strcmp(about, "weights"))
-		return NVME_LIES_OF_WEIGHTS;
-	if (!strcmp(about, "bursts"))
-		return NVME_LIES_OF_BURSTS;
-	die("--lie: must be weights or bursts, not %s", about);
+	static const char *const lies[] = {
+		[NVME_LIES_OF_WEIGHTS] = "weights",
+		[NVME_LIES_OF_BURSTS] = "bursts",
+		[NVME_LIES_OF_PRIORITIES] = "priorities",
+		[NVME_LIES_OF_QUEUES] = "queues",
+		[NVME_LIES_OF_ARBITRATION] = "arbitration",
+	};
+	u32 i;
+
+	for (i = NVME_HONEST + 1; i < sizeof(lies) / sizeof(*lies); i++)
+		if (!strcmp(about, lies[i]))
+			return (enum nvme_lie)i;
+	die("--lie: must be weights, bursts, priorities, queues or arbitration, not %s", about);
 }
 
 static void parse(struct options *o, int argc, char **argv)

@@ -198,6 +198,45 @@ static void check_lie(enum nvme_lie about, u32 burst, u32 high, u32 medium, u32 
 	guest_exit(&f.g);
 }
 
+static void power_on(struct guest *g, enum nvme_lie about)
+{
+	guest_init(g);
+	g->config.lie = about;
+	guest_power_on(g);
+}
+
+static void test_refusals(void)
+{
+	struct nvme_sqe queues = { .opcode = NVME_ADMIN_SET_FEATURES,
+				   .cdw10 = NVME_FEATURE_QUEUES,
+				   .cdw11 = 1 << 16 | 5 };
+	struct guest g;
+
+	power_on(&g, NVME_LIES_OF_PRIORITIES);
+	guest_enable(&g, CC_ENABLE | CC_WRR);
+	CHECK(!admin_status(&g, queues), "numbers of queues");
+	CHECK(!guest_create_cq(&g, 1, 8, 1), "CQ");
+	CHECK(!guest_create_sq(&g, 1, 8, 1, SSD_HIGH), "high");
+	CHECK(!guest_create_sq(&g, 2, 8, 1, SSD_MEDIUM), "medium");
+	CHECK(guest_create_sq(&g, 3, 8, 1, SSD_LOW) == NVME_INVALID_FIELD, "low");
+	guest_exit(&g);
+
+	power_on(&g, NVME_LIES_OF_QUEUES);
+	guest_enable(&g, CC_ENABLE | CC_WRR);
+	CHECK(admin_status(&g, queues) == NVME_INVALID_FIELD, "2 and 6");
+	queues.cdw11 = 1 << 16 | 1;
+	CHECK(!admin_status(&g, queues), "2 and 2");
+	guest_exit(&g);
+
+	power_on(&g, NVME_LIES_OF_ARBITRATION);
+	guest_enable(&g, CC_ENABLE | CC_WRR);
+	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_CFS, "enabled with WRR");
+	set32(&g, NVME_CC, 0);
+	guest_enable(&g, CC_ENABLE);
+	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_RDY, "not enabled without");
+	guest_exit(&g);
+}
+
 static void test_lies(void)
 {
 	check_lie(NVME_LIES_OF_WEIGHTS, 0, 1, 1, 1);
@@ -215,6 +254,7 @@ int main(int argc, char **argv)
 		{ "without WRR in CC all queues are equal", test_round_robin },
 		{ "urgent starves the rest, and only while it has work", test_urgent },
 		{ "a drive that is to lie ignores weights, or rounds them up to bursts", test_lies },
+		{ "or refuses priorities, numbers of queues, or the arbitration", test_refusals },
 		{ NULL, NULL },
 	};
 

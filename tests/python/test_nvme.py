@@ -321,7 +321,7 @@ def test_a_message_may_come_in_pieces(program: Path, path: Path) -> None:
         (["--file=/"], "cannot be opened"),
         (["--serial=" + "x" * 21], "must be of 1 to 20 characters"),
         (["--name=é"], "must be printable ASCII"),
-        (["--lie=size"], "must be weights or bursts, not size"),
+        (["--lie=size"], "must be weights, bursts, priorities, queues or arbitration, not size"),
     ],
 )
 def test_wrong_use_is_said_in_a_sentence(program: Path, path: Path, words: list[str], said: str) -> None:
