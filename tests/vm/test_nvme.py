@@ -58,6 +58,16 @@ def test_linux_s_driver_with_our_patches_shares_by_weight(version: str, tmp_path
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("what", ["priorities", "queues", "arbitration"])
+@pytest.mark.parametrize("version", kernels.nvme_versions())
+def test_a_drive_that_refuses_priorities_keeps_its_disk_with_our_patches(
+    version: str, what: str, tmp_path: Path
+) -> None:
+    modules = kernels.build_nvme(kernels.ensure(version))
+    run(tmp_path, version, [SCRIPTS / "refused.py", modules], f"--lie={what}")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "works", "says"),
     [
