@@ -35,6 +35,7 @@ static void fl_route_clear(struct fl_route *route)
 	noio = fl_freeze_and_lock(route->q);
 	router->detach(route);
 	if (router->wrr) { /* only now: the next one's weights are set after our last ones */
+		route->offer->clear_weights(route->offer);
 		mutex_lock(&fl_routes_lock);
 		rcu_assign_pointer(route->offer->chosen, NULL);
 		mutex_unlock(&fl_routes_lock);
@@ -71,7 +72,9 @@ static int fl_route_attach(struct fl_route *route, const struct fl_router *route
 	ret = fl_route_alone(route);
 	if (!ret) {
 		ret = router->attach(route);
-		if (!ret)
+		if (ret) /* it may have set some */
+			route->offer->clear_weights(route->offer);
+		else
 			rcu_assign_pointer(route->offer->chosen, route);
 	}
 	mutex_unlock(&fl_routes_lock);
@@ -201,8 +204,7 @@ static ssize_t fl_scheduler_store(struct device *dev, struct device_attribute *a
 void fl_route_offer(struct fl_route_offer *offer)
 {
 	mutex_lock(&fl_routes_lock);
-	if (!offer->node.next)
-		list_add(&offer->node, &fl_offers);
+	list_add(&offer->node, &fl_offers);
 	mutex_unlock(&fl_routes_lock);
 }
 EXPORT_SYMBOL_GPL(fl_route_offer);

@@ -10,7 +10,8 @@
  *	struct drive { struct fl_route_offer route; ... };
  *	struct command { struct fl_route_rq route; ... };     // a request's pdu
  *
- *	drive->route = (struct fl_route_offer){ .tags = &drive->tag_set, .set_weights = ... };
+ *	drive->route = (struct fl_route_offer){ .tags = &drive->tag_set, .set_weights = ...,
+ *						.clear_weights = ... };
  *	fl_route_offer(&drive->route);                   before its first disk
  *
  *	class = fl_route_start(&drive->route, rq, &cmd->route);    in queue_rq()
@@ -68,6 +69,12 @@ struct fl_route_offer {
 	 */
 	void (*set_weights)(struct fl_route_offer *offer, unsigned int high, unsigned int medium,
 			    unsigned int low);
+	/*
+	 * Soon, give them back those that they had before the first set_weights(), or the
+	 * first since this was last called; there may have been none. Nobody sets any
+	 * meanwhile. May sleep, but wait for no request: a disk's queue is frozen.
+	 */
+	void (*clear_weights)(struct fl_route_offer *offer);
 	/* Of the disk that has a scheduler which routes. Written while that one's queue is frozen. */
 	struct fl_route __rcu *chosen;
 	struct list_head node; /* in fl_offers */
@@ -97,9 +104,9 @@ struct fl_route {
 #define FL_ROUTE_FOLDER "fairlane" /* in /sys/block/DISK */
 
 /*
- * Before the first disk that uses these tags is added; once more is no mistake. May sleep. If
- * the driver gets more hardware queues while a scheduler is chosen, they are charged as those
- * that it had.
+ * Once, before the first disk that uses these tags is added: those that are there do not hear
+ * of it. May sleep. If the driver gets more hardware queues while a scheduler is chosen, they
+ * are charged as those that it had.
  */
 void fl_route_offer(struct fl_route_offer *offer);
 /* After the last of them was removed, or if there never was one, or no offer. May sleep. */

@@ -75,6 +75,7 @@ struct vssd {
 	unsigned int in_model; /* commands submitted and not returned */
 	/* Of WRR; that of SSD_URGENT is not used; sysfs may show an old one. */
 	unsigned int weights[SSD_NR_CLASSES];
+	unsigned int weights_before[SSD_NR_CLASSES]; /* a scheduler's first; of SSD_HIGH 0: there is none */
 	bool rush; /* the drive is going: see above */
 };
 
@@ -392,8 +393,21 @@ static void vssd_route_weights(struct fl_route_offer *offer, unsigned int high,
 	unsigned long flags;
 
 	spin_lock_irqsave(&vssd->lock, flags);
+	if (!vssd->weights_before[SSD_HIGH])
+		memcpy(vssd->weights_before, vssd->weights, sizeof(vssd->weights));
 	vssd_set_weights(vssd, weights);
 	spin_unlock_irqrestore(&vssd->lock, flags);
+}
+
+static void vssd_route_no_weights(struct fl_route_offer *offer)
+{
+	struct vssd *vssd = container_of(offer, struct vssd, route);
+
+	spin_lock_irq(&vssd->lock);
+	if (vssd->weights_before[SSD_HIGH])
+		vssd_set_weights(vssd, vssd->weights_before);
+	vssd->weights_before[SSD_HIGH] = 0;
+	spin_unlock_irq(&vssd->lock);
 }
 
 /* FL_HIGH, FL_MEDIUM and FL_LOW are the model's classes from SSD_HIGH on. */
@@ -540,7 +554,9 @@ struct vssd *vssd_create(const struct vssd_params *params)
 		goto free_tags;
 	/* It is all zeroes. A scan for partitions could take long: the drive may be very slow. */
 	set_bit(GD_SUPPRESS_PART_SCAN, &vssd->disk->state);
-	vssd->route = (struct fl_route_offer){ .tags = &vssd->tags, .set_weights = vssd_route_weights };
+	vssd->route = (struct fl_route_offer){ .tags = &vssd->tags,
+					       .set_weights = vssd_route_weights,
+					       .clear_weights = vssd_route_no_weights };
 	if (params->profile.wrr)
 		fl_route_offer(&vssd->route);
 	ret = device_add_disk(NULL, vssd->disk, vssd_groups);

@@ -139,8 +139,11 @@ def what_an_operator_sees() -> None:
         kit.set_scheduler(disk, "none")
         choose(disk, "none")
         assert not file(disk, "hl_ratio").exists() and not a.stat(disk)
+        assert shown(disk, "high_weight") == 1, "the drive's weights are as they were"
         kit.set_scheduler(disk, "kyber-fairness")
+        weight(disk, "high").write_text("7")
         assert refused(file(disk), OURS) == errno.EBUSY
+        assert shown(disk, "high_weight") == 7, "also of a scheduler that did not get to work"
         kit.set_scheduler(disk, "none")
         choose(disk, OURS)
         for cgroup in (a, b):

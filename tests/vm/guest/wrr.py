@@ -25,6 +25,7 @@ DISK = nvme.DISK.name
 CHOICE = Path("/sys/block", DISK, "fairlane/scheduler")
 WEIGHTS = (8, 6, 4, 2)
 WARM, COUNTED = 10_000, 8000  # requests; d2fq changes its weights once in a second, for some 1,000 of them
+OPERATORS = 0x07050303  # weights 8:6:4, bursts of 8
 
 
 def driver(*parameters: str) -> None:
@@ -49,6 +50,22 @@ def without_priorities_there_is_no_d2fq() -> None:
     driver()
     assert refuses_d2fq(), "ours has none, unless it is told to"
     assert (nvme.CONTROLLER / "queue_count").read_text() == "3\n"
+
+
+def weights_are_given_back() -> None:
+    """Those that an operator has set, and after a reset nobody's."""
+    driver("wrr=1")
+    controller = Controller(DISK)
+    own = controller.arbitration
+    for before in (own, OPERATORS, OPERATORS):
+        controller.arbitration = before
+        CHOICE.write_text("d2fq")
+        kit.wait_for(lambda: controller.arbitration not in (own, OPERATORS), "the scheduler sets weights")
+        CHOICE.write_text("none")
+        kit.wait_for(lambda before=before: controller.arbitration == before, "what was there before is set again")
+    (nvme.CONTROLLER / "reset_controller").write_text("1")
+    time.sleep(2)
+    assert controller.arbitration == own, "they are the controller's own after a reset"
 
 
 def weights_are_kept() -> None:
@@ -118,6 +135,7 @@ def main() -> None:
     prepare(MODULES)
     kit.sections(
         without_priorities_there_is_no_d2fq,
+        weights_are_given_back,
         weights_are_kept,
         data_survive_resets_and_weights_do,
         the_driver_goes_while_a_scheduler_is_chosen,
