@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kit
 from kit import Cgroup
-from two_tenants import beside_none, drives, is_shared, load, under_ours, wait_both_do_io
+from two_tenants import REQUESTS, beside_none, drives, is_shared, load, under_ours, wait_both_do_io
 
 from fairlane.vm.guest import CGROUPS
 
@@ -29,7 +29,7 @@ def main() -> None:
         is_shared(beside_none("io.weight of 300 and 100", disks, cgroups))
         for cgroup in cgroups:
             cgroup.file("weight").write_text("100")
-        equal = under_ours(disks, [cgroup.path for cgroup in cgroups]).share
+        equal = under_ours(disks, [cgroup.path for cgroup in cgroups], REQUESTS).share
         print(f"io.fairlane.weight of 100 each: heavy gets {equal:.3f}", flush=True)
         assert abs(equal - 0.5) < 0.1, "io.fairlane.weight counts if it was set"
         for cgroup in cgroups:

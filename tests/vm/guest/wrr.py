@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import kit
@@ -62,7 +63,7 @@ def weights_are_given_back() -> None:
         CHOICE.write_text("d2fq")
         kit.wait_for(lambda: controller.arbitration not in (own, OPERATORS), "the scheduler sets weights")
         CHOICE.write_text("none")
-        kit.wait_for(lambda before=before: controller.arbitration == before, "what was there before is set again")
+        kit.wait_for(partial(lambda was: controller.arbitration == was, before), "what was there before is set again")
     (nvme.CONTROLLER / "reset_controller").write_text("1")
     time.sleep(2)
     assert controller.arbitration == own, "they are the controller's own after a reset"
