@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.vm import lab_kernel
+from fairlane.vm import kernels, lab_kernel
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
@@ -23,4 +23,5 @@ def test_a_host_is_as_its_file_says(guest_run: GuestRun, kernel: str) -> None:
 @pytest.mark.long
 def test_io_weight_is_ours_where_the_kernel_has_none(guest_run: GuestRun) -> None:
     script = Path(__file__).parent / "guest" / "io_weight.py"
-    print(guest_run(script, kernel=lab_kernel.PLAIN.name, timeout_s=1200).check().stdout)
+    modules = kernels.build_modules(lab_kernel.find(lab_kernel.PLAIN.name))
+    print(guest_run(script, modules, kernel=lab_kernel.PLAIN.name, timeout_s=1200).check().stdout)

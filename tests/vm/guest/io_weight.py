@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""In a VM whose kernel has no io.cost: io.weight is ours, and counts without a service."""
+"""In a VM whose kernel has no io.cost: io.weight is ours, and counts without a service.
+
+io_weight.py MODULES
+"""
 
 from __future__ import annotations
 
