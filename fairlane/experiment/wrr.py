@@ -44,13 +44,14 @@ WITHOUT = Asked((16, 4, 1))  # is measured where there are no priorities: that i
 class Point:
     """What came of it."""
 
-    weights: Three
+    weights: Three  # as the drive has them
     burst: int
     queues: Three  # hardware queues that each priority's commands came through
     depths: Three  # reads outstanding
     iops: Shares
     busy: float  # of its time, the CPU of the load's that had most to do; 0..1
     before: tuple[Shares, ...] = ()  # shares in runs that this one repeats, as they differed from the others
+    asked: Three | None = None  # weights, of which the drive has made others
 
     @property
     def shares(self) -> Shares:
@@ -161,10 +162,15 @@ def judge(seen: Seen, points: Sequence[Point]) -> Verdict:
     worst = max(points, key=off)
     evidence = (*_registers(seen), f"the most that went to others than the weights say: {_of(worst)}")
     evidence += tuple(f"repeated: {fmt(was)} % at first, and {_of(point)}" for point in points for was in point.before)
+    changed = [(point.asked, point.weights) for point in points if point.asked]
+    evidence += tuple(f"asked for weights {_ratio(asked)}, it took {_ratio(took)}" for asked, took in changed)
+    if changed and len({point.weights for point in points}) == 1:
+        return Verdict(False, f"weights cannot be set: they stay {_ratio(worst.weights)}", evidence, _IGNORED)
     if rule == WORKS:
+        but = ", but it changes some that it is asked for" if changed else ""
         return Verdict(
             True,
-            f"works: shares are the weights', whatever the burst{_and_queues(points)}",
+            f"works: shares are the weights', whatever the burst{_and_queues(points)}{but}",
             evidence,
             f"d2fq can leave all to this drive (high got {_most(points):.0f} times what low did, at most); {FAIRLANE}",
         )
@@ -243,7 +249,11 @@ def _most(points: Sequence[Point]) -> float:
 
 
 def _of(point: Point) -> str:
-    return f"{fmt(point.due)} % due, {fmt(point.shares)} % got, at weights {':'.join(map(str, point.weights))}"
+    return f"{fmt(point.due)} % due, {fmt(point.shares)} % got, at weights {_ratio(point.weights)}"
+
+
+def _ratio(weights: Three) -> str:
+    return ":".join(map(str, weights))
 
 
 def fmt(shares: Shares) -> str:

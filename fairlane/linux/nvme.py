@@ -105,3 +105,9 @@ def arbitration(weights: Sequence[int], burst: int) -> int:
     """The feature's value, of weights of high, medium and low priority, and the exponent of a burst."""
     high, medium, low = (weight - 1 for weight in weights)
     return high << 24 | medium << 16 | low << 8 | burst
+
+
+def weights_and_burst(arbitration: int) -> tuple[tuple[int, int, int], int]:
+    """Of the feature's value: what arbitration() makes it of."""
+    high, medium, low = ((arbitration >> shift & 0xFF) + 1 for shift in (24, 16, 8))
+    return (high, medium, low), arbitration & 7

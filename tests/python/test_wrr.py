@@ -125,6 +125,28 @@ def test_a_verdict_says_what_it_means_for_d2fq_and_fairlane(rule: str, works: bo
     assert verdict.evidence[0] == "CAP.AMS: WRR; CC.AMS: WRR"
 
 
+def kept(point: Point, weights: wrr.Three) -> Point:
+    """The same run on a drive that makes these weights of those that it is asked for."""
+    high, medium, low = (100.0 * weight for weight in weights)
+    asked = None if weights == point.weights else point.weights
+    return replace(point, weights=weights, iops=(high, medium, low), asked=asked)
+
+
+def test_a_drive_that_changes_weights_works_by_those_that_it_has_and_it_is_said() -> None:
+    points = []
+    for point in drive(WORKS):
+        high, medium, low = (min(weight, 32) for weight in point.weights)
+        points.append(kept(point, (high, medium, low)))
+    verdict = Found(OURS, points).verdict
+    assert verdict.works and verdict.says.endswith("but it changes some that it is asked for")
+    assert "asked for weights 256:16:1, it took 32:16:1" in verdict.evidence
+
+
+def test_a_drive_whose_weights_stay_as_they_are_does_not_work_though_its_shares_are_theirs() -> None:
+    verdict = Found(OURS, [kept(point, (8, 4, 2)) for point in drive(WORKS)]).verdict
+    assert not verdict.works and verdict.says == "weights cannot be set: they stay 8:4:2"
+
+
 def test_how_much_more_high_gets_is_that_of_bursts_of_one_command() -> None:
     """Without a limit to bursts, low got nothing in a run of 3 s, and high 291448753756 times that."""
     points = drive(WORKS)
@@ -168,6 +190,8 @@ def test_where_weights_have_no_effect_it_is_said_why(seen: Seen, says: str, mean
 
 
 def test_weights_and_burst_are_one_number_as_the_standard_has_it() -> None:
+    for burst in range(8):
+        assert nvme.weights_and_burst(nvme.arbitration((256, 16, 1), burst)) == ((256, 16, 1), burst)
     assert nvme.arbitration((1, 1, 1), 0) == 0
     assert nvme.arbitration((256, 16, 1), 7) == 0xFF0F0007
 
