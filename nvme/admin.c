@@ -187,6 +187,8 @@ static u16 set_queues(struct nvme *nvme, u32 cdw11, u32 *result)
 		if (nvme->cqs[i].created)
 			return NVME_COMMAND_SEQUENCE;
 	nvme->features.sqs = min_t(u32, sqs + 1, NVME_MAX_SQS);
+	if (nvme->config.lie == NVME_LIES_LATER && nvme->enabled_wrr > 1)
+		nvme->features.sqs = min_t(u32, nvme->features.sqs, 2);
 	nvme->features.cqs = min_t(u32, cqs + 1, NVME_MAX_CQS);
 	*result = (nvme->features.sqs - 1) | (nvme->features.cqs - 1) << 16;
 	return NVME_SUCCESS;

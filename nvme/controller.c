@@ -587,12 +587,18 @@ static void enable(struct nvme *nvme)
 		return;
 	}
 	nvme->csts |= NVME_CSTS_RDY;
+	nvme->enabled_wrr += NVME_CC_AMS(nvme->cc) == NVME_AMS_WRR;
 }
 
-/* Everything that was accepted is done, and its completions are there; nothing more is accepted. */
+/*
+ * Everything that was accepted is done, and its completions are there; nothing more is accepted. A deallocation ends
+ * with the part that it is at: all of thousands of them would take hours.
+ */
 static void shut_down(struct nvme *nvme)
 {
+	nvme->shuts_down = true;
 	drain(nvme, false);
+	nvme->shuts_down = false;
 	nvme->csts |= NVME_CSTS_SHST_DONE;
 }
 

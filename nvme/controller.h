@@ -62,6 +62,7 @@ enum nvme_lie {
 	NVME_LIES_OF_PRIORITIES, /* a submission queue of class low */
 	NVME_LIES_OF_QUEUES, /* to grant unequal numbers of queues */
 	NVME_LIES_OF_ARBITRATION, /* to be enabled with it */
+	NVME_LIES_LATER, /* to grant more than two submission queues, once it has been enabled with it twice */
 };
 
 struct nvme_config {

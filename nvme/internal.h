@@ -89,6 +89,8 @@ struct nvme {
 	/* Registers. */
 	u64 cap;
 	u32 cc, csts, aqa, mask;
+	u32 enabled_wrr; /* so many times, with WRR */
+	bool shuts_down;
 	u64 asq, acq;
 
 	u32 page_shift; /* of the guest's pages, from CC */

@@ -83,6 +83,10 @@ static void trim_next(struct nvme *nvme, struct command *cmd)
 		r = &ranges[cmd->range];
 		if (cmd->done >= r->blocks)
 			continue;
+		if (nvme->shuts_down && (cmd->range || cmd->done)) {
+			nvme_complete(nvme, cmd, NVME_ABORTED, 0);
+			return;
+		}
 		cmd->lba = r->lba + cmd->done;
 		cmd->blocks = min_t(u32, r->blocks - cmd->done, TRIM_BLOCKS);
 		cmd->ssd.op = SSD_TRIM;

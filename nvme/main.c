@@ -73,7 +73,8 @@ static const char usage[] =
 	"  --lie WHAT        for tests of who measures or drives it. weights: all priorities are\n"
 	"                    equal; bursts: of each priority, whole bursts of 2^n commands are\n"
 	"                    fetched; what it says it has, and refuses: priorities, of submission\n"
-	"                    queues, queues, more for submission than for completion, or arbitration\n";
+	"                    queues, queues, more for submission than for completion, or arbitration;\n"
+	"                    later, when enabled with WRR again: more than two submission queues\n";
 
 static char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* once it is there */
 
@@ -149,13 +150,14 @@ static enum nvme_lie lie(const char *about)
 		[NVME_LIES_OF_PRIORITIES] = "priorities",
 		[NVME_LIES_OF_QUEUES] = "queues",
 		[NVME_LIES_OF_ARBITRATION] = "arbitration",
+		[NVME_LIES_LATER] = "later",
 	};
 	u32 i;
 
 	for (i = NVME_HONEST + 1; i < sizeof(lies) / sizeof(*lies); i++)
 		if (!strcmp(about, lies[i]))
 			return (enum nvme_lie)i;
-	die("--lie: must be weights, bursts, priorities, queues or arbitration, not %s", about);
+	die("--lie: must be weights, bursts, priorities, queues, arbitration or later, not %s", about);
 }
 
 static void parse(struct options *o, int argc, char **argv)

@@ -235,6 +235,15 @@ static void test_refusals(void)
 	guest_enable(&g, CC_ENABLE);
 	CHECK(get32(&g, NVME_CSTS) == NVME_CSTS_RDY, "not enabled without");
 	guest_exit(&g);
+
+	queues.cdw11 = 1 << 16 | 5;
+	power_on(&g, NVME_LIES_LATER);
+	guest_enable(&g, CC_ENABLE | CC_WRR);
+	CHECK(guest_admin(&g, queues).result == (1 << 16 | 5), "2 and 6, at first");
+	set32(&g, NVME_CC, 0);
+	guest_enable(&g, CC_ENABLE | CC_WRR);
+	CHECK(guest_admin(&g, queues).result == (1 << 16 | 1), "2 and 2 after a reset");
+	guest_exit(&g);
 }
 
 static void test_lies(void)

@@ -349,6 +349,31 @@ static void test_shutdown(void)
 	guest_exit(&g);
 }
 
+/* To do all of these would take hours. */
+static void test_shutdown_while_deallocating(void)
+{
+	struct nvme_sqe sqe = { .opcode = NVME_DATASET_MANAGEMENT, .nsid = 1, .cdw10 = 255, .cdw11 = 4 };
+	struct nvme_range *ranges;
+	struct nvme_cqe cqe;
+	struct guest g;
+	u32 i;
+
+	guest_init(&g);
+	guest_start(&g, 512);
+	sqe.prp[0] = guest_alloc(&g, PAGE);
+	ranges = at(&g, sqe.prp[0]);
+	for (i = 0; i < 256; i++)
+		ranges[i] = (struct nvme_range){ .blocks = (u32)(g.config.bytes / NVME_BLOCK) };
+	for (i = 0; i < 500; i++)
+		guest_put(&g, 1, sqe);
+	guest_ring(&g, 1);
+	set32(&g, NVME_CC, CC_ENABLE | 1 << 14);
+	for (i = 0; guest_reap(&g, 1, &cqe, true); i++)
+		CHECK(status_of(&cqe) == NVME_ABORTED, "status %x", status_of(&cqe));
+	CHECK(i == 500, "%u of 500 are complete when the shutdown is", i);
+	guest_exit(&g);
+}
+
 static void test_shutdown_while_disabled(void)
 {
 	const struct nvme_sqe get = { .opcode = NVME_ADMIN_GET_FEATURES,
@@ -390,6 +415,8 @@ int main(int argc, char **argv)
 		{ "a reset ends all commands at once, whatever they wait for",
 		  test_reset_under_load },
 		{ "a shutdown completes what was accepted", test_shutdown },
+		{ "a shutdown does not wait for thousands of deallocations",
+		  test_shutdown_while_deallocating },
 		{ "a shutdown while disabled lasts until it is enabled",
 		  test_shutdown_while_disabled },
 		{ NULL, NULL },

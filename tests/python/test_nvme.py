@@ -269,6 +269,20 @@ def test_interrupts_come_by_eventfds_and_nothing_else(program: Path, path: Path,
     os.close(other)
 
 
+def test_an_eventfd_that_is_full_and_blocks_holds_up_nobody(program: Path, path: Path) -> None:
+    event = os.eventfd(0)
+    with fl_nvme.serving(program, path, WORDS), client(path) as guest:
+        guest.hello()
+        assert guest.call(SET_IRQS, struct.pack("<5I", 20, 0x24, 2, 0, 1), (event,))[0] == 0
+        os.set_blocking(event, True)  # a flag that both sides share
+        os.eventfd_write(event, (1 << 64) - 2)
+        guest.start(hello=False)  # whose commands end with an interrupt
+        assert guest.call(SET_IRQS, struct.pack("<5I", 20, 0x21, 2, 0, 1))[0] == 0, "an interrupt that is asked for"
+        assert guest.read(0x1C) == 1, "it is ready, and answers"
+        assert os.eventfd_read(event) == (1 << 64) - 2
+    os.close(event)
+
+
 def test_a_guest_that_takes_its_memory_away_ends_only_its_drive(program: Path, path: Path) -> None:
     with fl_nvme.serving(program, path, WORDS) as drive, client(path) as guest:
         guest.start()
@@ -321,7 +335,7 @@ def test_a_message_may_come_in_pieces(program: Path, path: Path) -> None:
         (["--file=/"], "cannot be opened"),
         (["--serial=" + "x" * 21], "must be of 1 to 20 characters"),
         (["--name=é"], "must be printable ASCII"),
-        (["--lie=size"], "must be weights, bursts, priorities, queues or arbitration, not size"),
+        (["--lie=size"], "must be weights, bursts, priorities, queues, arbitration or later, not size"),
     ],
 )
 def test_wrong_use_is_said_in_a_sentence(program: Path, path: Path, words: list[str], said: str) -> None:

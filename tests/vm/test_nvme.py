@@ -68,6 +68,15 @@ def test_a_drive_that_refuses_priorities_keeps_its_disk_with_our_patches(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("version", kernels.nvme_versions())
+def test_d2fq_is_told_of_all_requests_of_a_drive_that_has_lost_its_priorities_with_our_patches(
+    version: str, tmp_path: Path
+) -> None:
+    modules = kernels.build_nvme(kernels.ensure(version))
+    run(tmp_path, version, [SCRIPTS / "fewer.py", modules], "--lie=later")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "works", "says"),
     [
