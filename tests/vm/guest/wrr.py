@@ -30,7 +30,8 @@ OPERATORS = 0x07050303  # weights 8:6:4, bursts of 8
 
 
 def driver(*parameters: str) -> None:
-    """Our driver in the place of the one that is loaded."""
+    """Our driver in the place of the one that is loaded, once Linux has looked at its disk."""
+    kit.wait_for(lambda: Path("/sys/module/nvme/refcnt").read_text() == "0\n", "nobody uses nvme")
     proc.output(["rmmod", "nvme"], what="unloading nvme", limit_s=60)
     proc.output(["insmod", DRIVER, *parameters], what="loading our nvme", limit_s=60)
     nvme.wait_for(CHOICE)
