@@ -106,12 +106,13 @@ static u64 number(const char *what, const char *text, u64 min, u64 max, bool siz
 	suffix = size && *end ? strchr(suffixes, *end) : NULL;
 	if (suffix) {
 		shift = 10 * (u64)(suffix - suffixes + 1);
-		end++;
+		end += strcmp(end + 1, "iB") ? 1 : 3;
 	}
 	if (errno || *text < '0' || *text > '9' || *end || value > ~0ull >> shift ||
 	    value << shift < min || value << shift > max)
-		die("%s: must be a whole number from %llu to %llu, not %s", what,
-		    (unsigned long long)min, (unsigned long long)max, text);
+		die("%s: must be a whole number%s from %llu to %llu, not %s", what,
+		    size ? ", or one with K, M, G or T, such as 4G," : "", (unsigned long long)min,
+		    (unsigned long long)max, text);
 	return value << shift;
 }
 

@@ -140,7 +140,7 @@ class Measuring:
                 at = f"at {tuned.speed:.3f} times its measured model"
                 why = f"{at} it charged each tenant its share within {error:.1%}"
                 if error > FAIR:
-                    why = f"no speed kept shares within {FAIR:.0%}, so {why}"
+                    why = f"when it was set, no speed kept shares within {FAIR:.0%}, and this was the fairest: {why}"
                 found = rank, replace(tuned, why=f"{why}, and did {run.total_iops:,.0f} IOPS"), run
         if found is None:
             raise CannotBeSetError(f"io.cost cannot be set for {what.name}: {run.counters[REFUSED]}")

@@ -20,7 +20,7 @@ from fairlane.backends import attached, host
 from fairlane.backends.job import Tell
 from fairlane.errors import FairlaneError
 from fairlane.experiment import profiles
-from fairlane.experiment.wrr import SETTINGS, WITHOUT, Found, Point, Seen, odd
+from fairlane.experiment.wrr import DRIVERS, SETTINGS, WITHOUT, Found, Point, Seen, odd
 from fairlane.linux import disks, fio, made_drives, nvme, wrr
 from fairlane.progress import Progress
 from fairlane.vm import fl_nvme, kernels, newer_qemu, qemu
@@ -62,12 +62,13 @@ def _looked_at(device: str, target: disks.Target, seconds: float, folder: Path, 
         asked = [each for each in asked if not each.uneven]
     placed = not found.seen.refused
     runs = [wrr.Run(target, each, seconds, folder / str(number), placed) for number, each in enumerate(asked)]
+    driver = DRIVERS[found.seen.driver]
     for number, run in enumerate(runs):
-        points.append(_measured(run, f"run {number + 1} of {len(runs)}", number / len(runs), say))
+        points.append(_measured(run, f"{driver}, run {number + 1} of {len(runs)}", number / len(runs), say))
     for _ in range(AGAIN if placed else 0):
         for number in odd(points):
             was = points[number]
-            again = _measured(runs[number], f"run {number + 1} again", 1.0, say)
+            again = _measured(runs[number], f"{driver}, run {number + 1} again", 1.0, say)
             points[number] = replace(again, before=(*was.before, was.shares))
     return found
 
@@ -82,9 +83,9 @@ def _measured(run: wrr.Run, name: str, part: float, say: Tell) -> Point:
 
 def in_vm(version: str, profile: str, seconds: float, say: Tell, words: Sequence[str] = ()) -> Iterator[Found]:
     """Of fl-nvme, which gets these words, too: under Linux's own driver, and under ours."""
-    drive = profiles.load_profile(profile)
-    if drive.kind != "ssd":
-        raise FairlaneError(f"--on vm:{profile}: is no modelled SSD; give one, such as vm:{PROFILE}")
+    drive = profiles.load_modelled(profile)
+    if not drive.params.get("wrr"):
+        raise FairlaneError(f"--on vm:{profile}: has no weighted round robin; give one that has, such as vm:{PROFILE}")
 
     def told(text: str) -> None:
         say(Progress(text, 0.0))

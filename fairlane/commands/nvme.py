@@ -6,17 +6,12 @@ from __future__ import annotations
 import argparse
 import os
 
-from fairlane.errors import FairlaneError
 from fairlane.experiment import profiles
 from fairlane.vm import fl_nvme
 
 
 def main(args: argparse.Namespace) -> int:
-    profile = profiles.load_profile(args.profile)
-    if profile.kind != "ssd":
-        raise FairlaneError(
-            f"profile {args.profile} is of a drive without a model; `fairlane profiles` lists those of kind ssd"
-        )
+    profile = profiles.load_modelled(args.profile)
     words = ["--socket", str(args.socket), "--name", f"fairlane {profile.name}", *fl_nvme.arguments(profile.params)]
     options = {"--file": args.file, "--size": args.size, "--time-scale": args.time_scale, "--serial": args.serial}
     words += [f"{name}={value}" for name, value in options.items() if value is not None]

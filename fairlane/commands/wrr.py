@@ -46,4 +46,4 @@ def _found(args: argparse.Namespace, progress: Tell) -> Iterator[Found]:
         version = args.kernel or next((each for each in (supported.own(), *known) if each in known), known[0])
         yield from wrr.in_vm(version, backend.place or wrr.PROFILE, args.seconds or wrr.SECONDS[backend.name], progress)
     else:
-        raise FairlaneError(f"--on {args.on}: must be host:DEV or vm here, such as host:nvme0n1")
+        raise FairlaneError(f"--on {args.on}: must be vm, vm:PROFILE or host:DEV here, such as host:nvme0n1")

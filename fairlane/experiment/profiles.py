@@ -33,6 +33,14 @@ def profiles() -> list[str]:
     return sorted(path.stem for path in PROFILES.glob("*.toml"))
 
 
+def load_modelled(name: str) -> Profile:
+    """load_profile() of a modelled SSD; no other will do."""
+    if name in profiles() and (profile := load_profile(name)).kind == "ssd":
+        return profile
+    ssds = [each for each in profiles() if load_profile(each).kind == "ssd"]
+    raise FairlaneError(f"profile {name!r} is no modelled SSD; {offer(name, ssds)}")
+
+
 def load_profile(name: str) -> Profile:
     """Read profiles/NAME.toml."""
     path = PROFILES / f"{name}.toml"

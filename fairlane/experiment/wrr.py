@@ -126,6 +126,9 @@ class Seen:
     recommended: int  # the burst that it recommends: 2^n
 
 
+DRIVERS = {None: "Linux's own driver", False: "our driver without wrr=1", True: "our driver with wrr=1"}  # Seen.driver
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether it works, the evidence, and what to do."""
@@ -249,7 +252,8 @@ def _most(points: Sequence[Point]) -> float:
 
 
 def _of(point: Point) -> str:
-    return f"{fmt(point.due)} % due, {fmt(point.shares)} % got, at weights {_ratio(point.weights)}"
+    burst = "without a limit of bursts" if point.burst == NO_LIMIT else f"in bursts of {1 << point.burst}"
+    return f"{fmt(point.due)} % due, {fmt(point.shares)} % got, at weights {_ratio(point.weights)} {burst}"
 
 
 def _ratio(weights: Three) -> str:

@@ -8,9 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fairlane.experiment.wrr import NO_LIMIT, Found, Point, fmt, off
-
-DRIVERS = {None: "Linux's own driver", False: "our driver without wrr=1", True: "our driver with wrr=1"}
+from fairlane.experiment.wrr import DRIVERS, NO_LIMIT, Found, Point, fmt, off
 
 
 def write(found: Found, out: Console) -> None:

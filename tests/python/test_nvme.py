@@ -326,7 +326,8 @@ def test_a_message_may_come_in_pieces(program: Path, path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--size=1000"], "must be a whole number from 1048576"),
+        (["--size=1000"], "must be a whole number, or one with K, M, G or T, such as 4G, from 1048576"),
+        (["--size=4GB"], "such as 4G, from 1048576"),
         (["--size=2T"], "at most the 1073741824 bytes of the model"),
         (["--time-scale=0"], "must be a whole number from 1 to 1000000, not 0"),
         (["color=7"], "no NAME=NUMBER of a drive"),
@@ -400,7 +401,7 @@ def test_the_command_becomes_the_drive(path: Path) -> None:
 def test_a_profile_without_a_model_is_no_drive(path: Path) -> None:
     command = [sys.executable, "-m", "fairlane", "nvme", "--profile", "null", "--socket", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-    assert done.returncode == 2 and "a drive without a model" in done.stderr
+    assert done.returncode == 2 and "is no modelled SSD; valid are " in done.stderr
 
 
 def test_a_qemu_that_is_new_enough_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

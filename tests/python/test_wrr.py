@@ -156,7 +156,7 @@ def test_how_much_more_high_gets_is_that_of_bursts_of_one_command() -> None:
 
 def test_the_evidence_is_where_the_weights_are_missed_most() -> None:
     (_, _, worst) = wrr.judge(OURS, drive(EQUAL)).evidence
-    assert worst.endswith("93.8:5.9:0.4 % due, 33.3:33.3:33.3 % got, at weights 256:16:1")
+    assert worst.endswith("93.8:5.9:0.4 % due, 33.3:33.3:33.3 % got, at weights 256:16:1 in bursts of 1")
 
 
 def test_where_the_cpus_are_short_nothing_is_said_of_a_drive_but_that_it_works() -> None:
@@ -182,7 +182,8 @@ def test_where_weights_have_no_effect_it_is_said_why(seen: Seen, says: str, mean
     verdict = wrr.judge(seen, [point])
     assert verdict.says.startswith("no effect: ") and says in verdict.says and means in verdict.means
     assert verdict.evidence[-1] == (
-        "the weights were set, and of no effect: 76.2:19.0:4.8 % due, 33.3:33.3:33.3 % got, at weights 16:4:1"
+        "the weights were set, and of no effect: 76.2:19.0:4.8 % due, 33.3:33.3:33.3 % got,"
+        " at weights 16:4:1 in bursts of 1"
     )
 
 
@@ -435,10 +436,11 @@ def test_it_is_refused_before_anything_is_set_if_another_namespace_is_in_use(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--on", "sim"], "--on sim: must be host:DEV or vm here"),
+        (["--on", "sim"], "--on sim: must be vm, vm:PROFILE or host:DEV here"),
         (["--on", "host:nothing"], "no block device 'nothing'"),
-        (["--on", "vm:null"], "--on vm:null: is no modelled SSD"),
-        (["--on", "vm:nothing"], "unknown profile 'nothing'"),
+        (["--on", "vm:null"], "profile 'null' is no modelled SSD; valid are "),
+        (["--on", "vm:p4500"], "--on vm:p4500: has no weighted round robin; give one that has, such as vm:zssd"),
+        (["--on", "vm:nothing"], "profile 'nothing' is no modelled SSD"),
         (["--on", "moon"], "unknown backend"),
         (["--on", "host:nvme0n1", "--kernel", "6.12"], "--kernel chooses the VM's kernel"),
         (["--on", "vm", "--seconds", "0"], "--seconds 0: must be from 1 to 20"),
