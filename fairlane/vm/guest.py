@@ -34,6 +34,8 @@ YOUNG_S = 6.0  # kmemleak does not report what is younger than 5 s
 
 CGROUPS = Path("/sys/fs/cgroup")
 UDEV = Path("/run/udev/control")  # there while it runs
+UDEVD = (Path("/usr/lib/systemd/systemd-udevd"), Path("/lib/systemd/systemd-udevd"))
+UDEV_COMES_S = 20.0
 VIRTIO_PORTS = Path("/sys/class/virtio-ports")
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 KCSAN = Path("/sys/kernel/debug/kcsan")
@@ -80,7 +82,12 @@ def stop_udev() -> None:
 
     It reads each drive that is new; and when a writer has closed one, it has Linux ask that drive for its properties
     again. So a drive is in use, or is found to have lost some of them, when nobody expects it.
+
+    It is started beside us: where a boot takes minutes, it may come later.
     """
+    end = time.monotonic() + UDEV_COMES_S
+    while any(path.exists() for path in UDEVD) and not UDEV.exists() and time.monotonic() < end:
+        time.sleep(0.1)
     if UDEV.exists():
         proc.output(["udevadm", "control", "--exit"], what="stopping udev", limit_s=UDEV_S)
         UDEV.unlink(missing_ok=True)  # left there, it says that udev runs
