@@ -144,6 +144,17 @@ def test_the_kernel_has_patched_kmalloc_before_its_boot_counts_as_done(
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
+def test_udev_is_stopped_though_it_comes_after_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    control, stopped = tmp_path / "control", list[str]()
+    monkeypatch.setattr(guest, "UDEV", control)
+    monkeypatch.setattr(guest, "UDEVD", (tmp_path,))  # it is installed
+    monkeypatch.setattr(time, "sleep", lambda _s: control.touch())  # and comes while we wait
+    monkeypatch.setattr(proc, "output", lambda argv, **_how: stopped.append(argv[0]))
+    monkeypatch.setenv("DM_DISABLE_UDEV", "")
+    guest.stop_udev()
+    assert stopped == ["udevadm"] and not control.exists()
+
+
 def test_the_limit_of_the_run_counts_from_the_boot_on(fake_vm: Path) -> None:
     script(fake_vm, f"sleep 1; echo '{UP}'; sleep 600")
     before = time.monotonic()
