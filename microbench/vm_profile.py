@@ -2,8 +2,8 @@
 """Where the CPU time of a VM goes, by scheduler: `make profile` in this folder.
 
 QEMU is asked again and again which instruction each CPU is at, and the guest's kernel for its symbols. A profiler
-within the guest sees nothing here: an emulated timer's interrupt comes when the CPU has just become idle. What is in
-the middle of an access to a device is seen only once QEMU's lock is free, so such functions have at least what is said.
+within the guest (perf, by the CPU's clock) saw the idle task alone. What is in the middle of an access to a device is
+seen only once QEMU's lock is free, so such functions have at least what is said.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ DIRECT = ["--use_direct_reads=1", "--use_direct_io_for_flush_and_compaction=1", 
 LOW_THRESHOLD = 1 << 20  # of D2FQ; its default is more than a second of so slow a drive
 PAPERS = ("d2fq", "mqfq")  # whose sharing is the paper's claim
 KNOBS = ("none", "bfq", *PAPERS, "kyber-fairness", "mqflashfq", "fairlane")
-# Of the ratio. In an emulated VM E is short of CPU time, and does not always ask for half of the drive.
+# Of the ratio. In an emulated VM all but C are short of CPU time, and do not always ask for half of the drive.
 LEAST, MOST = (0.95 if WORKLOAD == "C" else 0.4), 1.08
 UNFAIR = 0.8  # what nobody shares out is further off than that
 
@@ -214,9 +214,9 @@ def main() -> None:
             print(f"YCSB {WORKLOAD}, {knob}: {found[knob].against(found['none'])}", flush=True)
     for cgroup in cgroups:
         cgroup.rmdir()
-    # Who updates waits for other writers, and they for the file system, at times for seconds: then the database does
-    # not ask for half of the drive. What its operations take says more.
-    for knob in PAPERS if WORKLOAD in "CE" else ():
+    # Through the NVMe driver, B's ratio differs from run to run by more than schedulers do (docs/papers/d2fq.md); what
+    # its operations take, below, does not.
+    for knob in PAPERS if not (DRIVER and WORKLOAD == "B") else ():
         assert LEAST <= found[knob].ratio <= MOST, f"{knob}: {found[knob].ratio:.3f} is not between {LEAST} and {MOST}"
     if WORKLOAD == "E":  # whose scans ask for as much as fio does
         return
