@@ -52,17 +52,19 @@ def fmt_share(value: float | None) -> str:
 
 
 def fmt_error(value: float | None) -> str:
-    """A relative deviation, without a sign; whole percents are rounded up, in a table as they are in a sentence."""
+    """A relative deviation, without a sign; rounded up: what is over a bound does not look as if it were not."""
     if value is None:
         return "–"
-    return f"{value * 100:.1f} %" if value < 0.0995 else f"{percent_up(value)} %"
+    tenths = math.ceil(value * 1000 - 1e-6)
+    return f"{tenths / 10:.1f} %" if tenths < 100 else f"{percent_up(value)} %"
 
 
 def fmt_signed(value: float | None) -> str:
     if value is None:
         return "–"
-    sign = "" if abs(value) < 0.0005 else "+" if value > 0 else "−"
-    return sign + fmt_error(abs(value))
+    error = fmt_error(abs(value))
+    sign = "" if error == fmt_error(0.0) else "+" if value > 0 else "−"
+    return sign + error
 
 
 def fmt_us(value: float | None) -> str:

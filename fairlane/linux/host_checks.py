@@ -44,10 +44,14 @@ def _kernel(release: str, versions: Sequence[str], root: Path) -> Iterator[Check
     yield Check("running kernel", known, release, todo, needed=False)
     build = root / "lib/modules" / release / "build"
     detail = str(build) if build.is_dir() else f"not there for {release}"
-    yield Check("headers", build.is_dir(), detail, f"apt-get install linux-headers-{release}", needed=False)
+    debian = release.endswith("-amd64")
+    elsewhere = "this kernel is not Debian's: get it from where the kernel comes from"
+    todo = f"apt-get install linux-headers-{release}" if debian else elsewhere
+    yield Check("headers", build.is_dir(), detail, todo, needed=False)
     found = sorted((root / "usr/src").glob(f"linux-source-{version}*"))
     detail = str(found[0]) if found else "not there; modules of elevators are built with its block/*.h"
-    yield Check("kernel source", bool(found), detail, f"apt-get install linux-source-{version}", needed=False)
+    todo = f"apt-get install linux-source-{version}" if debian else elsewhere
+    yield Check("kernel source", bool(found), detail, todo, needed=False)
     loaded = (root / "sys/module/fairlane").is_dir()
     files = sorted((root / "lib/modules" / release).rglob("fairlane.ko*"))
     detail = "loaded" if loaded else f"{files[0]}, not loaded" if files else f"not installed for {release}"

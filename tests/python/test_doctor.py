@@ -73,6 +73,13 @@ def test_what_a_bare_host_lacks_is_said_with_what_to_do(tmp_path: Path) -> None:
     assert len(bad) == 6 and all(check.todo for check in bad)
 
 
+def test_nobody_is_told_to_install_a_package_that_debian_does_not_have(tmp_path: Path) -> None:
+    for release in ("6.12.0-custom", "6.8.0-45-generic", "6.11.4-301.fc41.x86_64"):
+        found = said(tmp_path, {}, release)
+        for name in ("headers", "kernel source"):
+            assert "not Debian's" in found[name].todo and "apt-get" not in found[name].todo
+
+
 def test_cgroups_of_the_old_kind_and_a_controller_that_nobody_has(tmp_path: Path) -> None:
     assert "unified_cgroup_hierarchy" in said(tmp_path / "v1", {})["cgroup v2"].todo
     found = said(tmp_path / "v2", {**GOOD, "sys/fs/cgroup/cgroup.subtree_control": "cpu"})

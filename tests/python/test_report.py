@@ -77,6 +77,12 @@ def text_of(*results: Results) -> str:
     return re.sub(r"\s+", " ", Page(scenario_page.render(results)).text)
 
 
+def test_an_error_over_its_bound_does_not_look_as_if_it_were_not() -> None:
+    assert formats.fmt_error(0.05) == "5.0 %" and formats.fmt_error(0.05042) == "5.1 %"
+    assert formats.fmt_error(0.0995) == formats.fmt_error(0.09951) == "10 %" and formats.fmt_error(0.1001) == "11 %"
+    assert formats.fmt_error(0.0) == formats.fmt_signed(0.0) == "0.0 %" and formats.fmt_signed(-0.0201) == "−2.1 %"
+
+
 def test_the_page_is_one_small_file_that_fetches_nothing(sample: Results, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "report.html"
     scenario_page.write([sample], path)
@@ -169,7 +175,7 @@ def test_a_row_for_every_scheduler_ours_last(sample: Results) -> None:
     assert [p.knob for p in summary.points(sample)] == ran
     assert (ran[0], ran[-1], len(ran)) == ("none", "kyber-fairness", 7)
     text = text_of(sample)
-    assert "52.0 MB/s 12.7 k IOPS 0.99 0.8 % 1.000 10,662 101,823 43.6" in text
+    assert "52.0 MB/s 12.7 k IOPS 0.99 0.9 % 1.000 10,662 101,823 43.6" in text
     for heading in ("Shares received", "How to read this", "What was expected", "How it was measured", "Run it again"):
         assert text.count(heading) == 1
     assert "fairlane run scenarios/demo.toml --on vm" in text
