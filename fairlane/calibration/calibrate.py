@@ -10,6 +10,10 @@ get less. What they lose, divided by what the K cores get, is what one such requ
 It depends on K, since requests of one kind leave parts of the drive idle that another kind would fill. The mix with the
 highest cost is the one that leaves the least idle, so that is the price: what the requests then take is there in every
 mix. Priced by the average, a request is undervalued where the drive is full, and shares come out wrong.
+
+That the drive is idle least there is what the paper thinks, and it holds on its drives. It does not where slow writes
+keep all of a drive's slots, and nobody gets much: then the cost is of idle time, which nobody had. So a mix counts only
+if the drive does IN_USE in it of what it does of one kind alone (Mix.use; the paper's own Table 2 has 0.78).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from pathlib import Path
 from fairlane.backends.job import Backend, Job, Tell
 from fairlane.backends.measuring import OVERHEAD_S
 from fairlane.backends.scenario_runs import run_scenario
-from fairlane.calibration.price_file import DEPTH, DIGITS, Calibration, Kind, Mix
+from fairlane.calibration.price_file import DEPTH, DIGITS, IN_USE, Calibration, Kind, Mix
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Profile, Scenario, TenantSpec, Variant
 from fairlane.experiment.price_lists import NAMES, OPS, SIZES
@@ -272,7 +276,8 @@ def conclude(found: Calibration, what: Plan, runs: Sequence[Run]) -> None:
         mixes = _mixes(kind, what, runs[n * each : (n + 1) * each])
         costs = [mix.cost for mix in mixes if mix.cost is not None]
         found.mixes += mixes
-        found.price[kind.op][NAMES[kind.size]] = round(max(costs), DIGITS)
+        highest = max(mix.cost for mix in mixes if mix.cost is not None and mix.use >= IN_USE)
+        found.price[kind.op][NAMES[kind.size]] = round(highest, DIGITS)
         found.average[kind.op][NAMES[kind.size]] = round(sum(costs) / len(costs), DIGITS)
     for name, run in zip(what.coefficients, runs[len(what.kinds) * each :], strict=True):
         found.io_cost[name] = round(run.total_bytes_per_s if name.endswith("bps") else run.total_iops)
@@ -281,7 +286,7 @@ def conclude(found: Calibration, what: Plan, runs: Sequence[Run]) -> None:
 def _mixes(kind: Kind, what: Plan, runs: Sequence[Run]) -> list[Mix]:
     """Of one kind of request, from those of K = 0, 1 and so on."""
     mixes = []
-    alone = runs[0].total_bytes_per_s
+    alone, others_alone = runs[0].total_bytes_per_s, runs[-1].total_bytes_per_s
     for k, run in enumerate(runs):
         rates = [tenant.bytes_per_s for tenant in run.tenants]
         writes, requests = sum(rates[: what.cores - k]), sum(rates[what.cores - k :])
@@ -290,7 +295,8 @@ def _mixes(kind: Kind, what: Plan, runs: Sequence[Run]) -> list[Mix]:
         price = (alone - writes) / what.page / (requests / kind.size) if k else None
         if price is not None:
             price = round(price, DIGITS)
-        mixes.append(Mix(kind.op, NAMES[kind.size], k, [round(rate) for rate in rates], price, _is_steady(run)))
+        use = round(writes / max(alone, 1) + requests / max(others_alone, 1), 2)
+        mixes.append(Mix(kind.op, NAMES[kind.size], k, [round(rate) for rate in rates], price, use, _is_steady(run)))
     return mixes
 
 

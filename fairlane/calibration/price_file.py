@@ -17,6 +17,7 @@ from fairlane.linux.io_cost import Model
 
 DEPTH = 64  # outstanding requests of each core; the paper's
 DIGITS = 4  # of a price, after the point
+IN_USE = 0.75  # of the drive, in a mix that counts
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Mix:
     k: int
     bytes_per_s: list[int]  # of each core
     cost: float | None  # of one such request, in reference requests; None when there is none (K = 0)
+    use: float  # of the drive: what each kind got, of what it gets alone, added; above 1: they use different parts
     steady: bool  # the drive was as fast at the end of the measurement as at its beginning
 
 
@@ -56,7 +58,9 @@ class Calibration:
     accel: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     drive: dict[str, Any] = field(default_factory=dict)
-    price: dict[str, dict[str, float]] = field(default_factory=dict)  # op -> size -> the maximum over the mixes
+    price: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # op -> size -> the highest of the mixes that count
     average: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the average, for comparison
     io_cost: dict[str, int] = field(default_factory=dict)  # io.cost's coefficients
     rounds: list[float] = field(default_factory=list)  # bytes/s of the reference until steady, if it was looked for

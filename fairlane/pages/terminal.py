@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Task, TaskProgressColumn, TextColumn, TimeE
 from rich.table import Table
 from rich.text import Text
 
-from fairlane.calibration.price_file import Calibration
+from fairlane.calibration.price_file import IN_USE, Calibration
 from fairlane.experiment import modelled_ssd
 from fairlane.experiment.model import Profile
 from fairlane.experiment.price_lists import NAMES, OPS
@@ -295,7 +295,7 @@ def calibration(found: Calibration, out: Console) -> None:
     page, trade = NAMES[found.page], found.of("read", NAMES[found.page])
     alone = sum(trade[0].bytes_per_s)
     title = f"A read of {page} in writes of {page}: k of {found.cores} cores read, the others write; MB/s"
-    headings = ("k", "writes", "reads", "writes lost", "reads for a write", "cost")
+    headings = ("k", "writes", "reads", "writes lost", "reads for a write", "cost", "in use")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -305,12 +305,13 @@ def calibration(found: Calibration, out: Console) -> None:
         )
         price = mix.cost
         cells = [*(f"{rate / 1e6:,.1f}" for rate in (writes, reads, alone - writes))]
-        cells += [_or_dash(1 / price if price else None, "{:.2f}"), _or_dash(price, "{:.4f}")]
+        cells += [_or_dash(1 / price if price else None, "{:.2f}"), _or_dash(price, "{:.4f}"), f"{mix.use:.2f}"]
         highest = price == found.price["read"][page]
         table.add_row(str(mix.k), *cells, style="bold" if highest else None)
     out.print(table)
 
-    title = f"Prices in writes of {page}: the highest of all mixes counts (of the average, for comparison)"
+    counts = f"the highest of all mixes with {IN_USE:g} of the drive in use counts"
+    title = f"Prices in writes of {page}: {counts} (of the average, for comparison)"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("size", "read", "(average)", "write", "(average)"):
         table.add_column(heading, justify="right")

@@ -89,6 +89,18 @@ def test_the_papers_throughputs_give_the_papers_costs() -> None:
     assert found.price["write"] == {"16KiB": 1.0}
 
 
+def test_a_mix_that_leaves_the_drive_idle_sets_no_price() -> None:
+    """The P4500's: with one writer, five readers get a sixth of what they get alone, and the writer less than half."""
+    what = calibrate.plan(named("sim:p4500"), sizes=[PAGE])
+    totals = [(157, 0), (155, 31), (152, 76), (146, 146), (133, 265), (71, 354), (0, 2280)]
+    rates = [[writes / max(1, 6 - k)] * (6 - k) + [reads / max(1, k)] * k for k, (writes, reads) in enumerate(totals)]
+    runs = [run_of(what.mix(what.kinds[0], k), [MB * rate for rate in each]) for k, each in enumerate(rates)]
+    found = Calibration(PAGE, "steady", 6, 2.0, 1.0, "sim")
+    calibrate.conclude(found, what, runs + [run_of(load, [MB]) for load in what.loads()[7:]])
+    assert [(mix.use, mix.cost) for mix in found.mixes[4:6]] == [(0.96, 0.0906), (0.61, 0.2429)]
+    assert found.price["read"]["16KiB"] == 0.0906
+
+
 def test_a_price_is_of_a_request_whatever_its_size() -> None:
     found = calibrated()
     assert found.price["read"] == pytest.approx({"16KiB": 0.5, "32KiB": 1.0}, abs=1e-3)
