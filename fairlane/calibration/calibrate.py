@@ -11,9 +11,10 @@ It depends on K, since requests of one kind leave parts of the drive idle that a
 highest cost is the one that leaves the least idle, so that is the price: what the requests then take is there in every
 mix. Priced by the average, a request is undervalued where the drive is full, and shares come out wrong.
 
-That the drive is idle least there is what the paper thinks, and it holds on its drives. It does not where slow writes
-keep all of a drive's slots, and nobody gets much: then the cost is of idle time, which nobody had. So a mix counts only
-if the drive does IN_USE in it of what it does of one kind alone (Mix.use; the paper's own Table 2 has 0.78).
+That it leaves the least idle is what the paper thinks, and does not hold where slow writes keep all of a drive's slots,
+so that its flash has nothing to do: then the cost is of idle time. From outside this shows as a mix in which the drive
+does far less than it does of one kind alone (Mix.use), and such a mix does not count: below IN_USE, which is low enough
+for the paper's own choice (Table 2: 0.79).
 """
 
 from __future__ import annotations
@@ -295,7 +296,7 @@ def _mixes(kind: Kind, what: Plan, runs: Sequence[Run]) -> list[Mix]:
         price = (alone - writes) / what.page / (requests / kind.size) if k else None
         if price is not None:
             price = round(price, DIGITS)
-        use = round(writes / max(alone, 1) + requests / max(others_alone, 1), 2)
+        use = round(writes / max(alone, 1) + requests / max(others_alone, 1), DIGITS)
         mixes.append(Mix(kind.op, NAMES[kind.size], k, [round(rate) for rate in rates], price, use, _is_steady(run)))
     return mixes
 
