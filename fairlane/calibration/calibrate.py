@@ -178,8 +178,11 @@ def run(what: Plan, folder: Path, tell: Tell) -> Calibration:
     found = Calibration(what.page, what.state, what.cores, what.seconds, what.warmup, what.backend.name)
     loads = what.loads()
     with nullcontext() if what.backend.modelled else disks.claimed(what.where):
-        if not what.backend.modelled:
-            found.rounds = _prepare(what, folder, tell)
+        target = None if what.backend.modelled else _to_be_written(what)
+        if what.estimate_s:
+            tell(Progress(f"{len(loads)} loads, {what.estimate_s / 60:.0f} minutes", 0.0))
+        if target:
+            found.rounds = _prepare(what, target, folder, tell)
         runs = _measured(what, loads, folder, found, tell)
         # Where something else may have been in the way. What is repeatable would be the same again.
         again = [i for i, run in enumerate(runs) if not what.backend.repeatable and not _is_steady(run)]
@@ -216,17 +219,24 @@ def _describe(found: Calibration, what: Plan, results: Results) -> None:
     found.drive = modelled if what.backend.modelled else results.device
 
 
-def _prepare(what: Plan, folder: Path, tell: Tell) -> list[float]:
+def _reference(what: Plan) -> Scenario:
+    return what.mix(Kind("write", what.page), 0)
+
+
+def _to_be_written(what: Plan) -> disks.Target:
+    """A real drive, if its data may be lost."""
+    return disks.free_target(what.where, _reference(what), what.backend.asked.destroy_data)
+
+
+def _prepare(what: Plan, target: disks.Target, folder: Path, tell: Tell) -> list[float]:
     """Bring a real drive into the state that is asked for; bytes/s of the rounds that it took to be steady."""
-    reference = what.mix(Kind("write", what.page), 0)
-    target = disks.free_target(what.where, reference, what.backend.asked.destroy_data)
     if what.state != "as-is":
         fio.fill(target, lambda part: tell(Progress("writing all of the drive", part)))
     if what.state != "steady":
         return []
 
     def one(name: str, tell: Tell) -> Run:
-        return run_scenario(what.backend, reference, ["none"], folder / name, tell).runs[0]
+        return run_scenario(what.backend, _reference(what), ["none"], folder / name, tell).runs[0]
 
     return _until_steady(what.seconds, one, tell)
 

@@ -16,7 +16,6 @@ from fairlane.commands.common import backend_of, print_json
 from fairlane.errors import FairlaneError
 from fairlane.experiment import values
 from fairlane.pages import terminal
-from fairlane.progress import Progress
 
 
 def main(args: argparse.Namespace) -> int:
@@ -42,8 +41,6 @@ def measured(plan: calibrate.Plan, file: Path, command: str) -> Calibration:
     """Calibrate, and leave the price list in that file."""
     with files.new_file(file) as write:
         with tempfile.TemporaryDirectory(prefix="fairlane-") as folder, terminal.progress("calibrate") as progress:
-            if plan.estimate_s:
-                progress(Progress(f"{len(plan.loads())} loads, {plan.estimate_s / 60:.0f} minutes", 0.0))
             found = calibrate.run(plan, Path(folder), progress)
         try:
             text = price_file.file_text(found, command)

@@ -15,7 +15,6 @@ from fairlane.experiment.results import check_folder
 from fairlane.files import write_json
 from fairlane.isolbench import drive_map
 from fairlane.pages import map_picture, terminal
-from fairlane.progress import Progress
 
 DATA, PICTURE = "map.json", "map.svg"
 
@@ -30,8 +29,6 @@ def main(args: argparse.Namespace) -> int:
     if not plan.writes:
         told.print(f"reads only: to map writes, too, which destroy what is on it, add --destroy-data {plan.where}")
     with tempfile.TemporaryDirectory(prefix=".map-", dir=out) as folder, terminal.progress("map") as progress:
-        if plan.estimate_s:
-            progress(Progress(f"about {plan.estimate_s / 60:.0f} minutes", 0.0))
         found = drive_map.run(plan, Path(folder), progress)
     said = {"schema": 1, "command": args.command_line, **asdict(found)}
     write_json(out / DATA, said)

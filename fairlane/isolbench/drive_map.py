@@ -23,6 +23,7 @@ from fairlane.experiment.profiles import load_profile
 from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.isolbench import limit, suite
 from fairlane.linux import disks
+from fairlane.progress import Progress
 
 READS, WRITES = "reads", "writes"
 OPS = {READS: "randread", WRITES: "randwrite"}
@@ -151,6 +152,8 @@ def run(what: Plan, folder: Path, tell: Tell) -> Map:
     """Measure it all; the folder is for whatever the backends leave, and empty at first."""
     found = Map(what.where, what.backend.on)
     with nullcontext() if what.backend.modelled else disks.claimed(what.where):
+        if what.estimate_s:
+            tell(Progress(f"about {what.estimate_s / 60:.0f} minutes", 0.0))
         ends = {f"{op}-{end}": [_tenant(op, end == "most")] for op in what.ops for end in ("most", "least")}
         loads = [(name, what.scenario(name, tenants)) for name, tenants in ends.items()]
         runs = _runs(what, loads, folder, found, tell)
