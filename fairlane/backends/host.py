@@ -81,9 +81,10 @@ class Host(Backend):
 
     def check(self, _path: Path, scenario: Scenario, _knobs: Sequence[str]) -> None:
         check_traces(scenario)
+        disks.free_target(self.device, scenario, self.asked.destroy_data)
 
     def check_place(self) -> None:
-        disks.check_device(self.device)
+        disks.check_free(self.device)
 
     def identity(self, _tell: Tell, _out: Path) -> dict[str, Any]:
         return {"kernel": platform.release(), **disks.identity(self.device)}

@@ -174,7 +174,7 @@ class Backend(ABC):
         """Refuse, before anything runs, what run() would refuse of that file's scenario."""
 
     def check_place(self) -> None:  # noqa: B027
-        """Refuse a drive that does not exist."""
+        """Refuse a drive that does not exist, or that somebody uses."""
 
     @abstractmethod
     def identity(self, tell: Tell, out: Path) -> dict[str, Any]:

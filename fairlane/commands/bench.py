@@ -31,6 +31,14 @@ def main(args: argparse.Namespace) -> int:
     asked = len(what.asked)
     done = f"{asked - todo} of {asked} units are done; " if todo < asked else ""
     if todo:
+        most = next((unit for unit in what.todo if unit.scenario.writes), what.todo[0])
+        backend.check(args.out, most.scenario, [most.knob])
+        if not backend.modelled and not args.destroy_data and _lacks_prices(args, backend, names):
+            told.print(
+                f"{backend.place} has no price list, so to our schedulers bytes are what counts; with --destroy-data"
+                f" {backend.place} it is calibrated first",
+                markup=False,
+            )
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
         if not carried_on("isol-bench", args.out, partial(bench.run, what)):
             return INTERRUPTED
@@ -48,27 +56,28 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def _lacks_prices(args: argparse.Namespace, backend: Backend, names: Sequence[str] | None) -> bool:
+    """Whether our schedulers are to run on a drive that nobody has calibrated."""
+    drive = backend.drives()[0]
+    if args.prices or not backend.place or not set(OURS) & set(names or backend.usual_knobs):
+        return False
+    known = drive.name in price_lists.names() or (args.out / PRICES).exists()
+    return not known and drive.kind in ("ssd", "host")
+
+
 def _prices(args: argparse.Namespace, backend: Backend, names: Sequence[str] | None) -> str | None:
     """The price list that --prices names; of a drive that has none, one that is measured first, and kept."""
-    drive, kept = backend.drives()[0], args.out / PRICES
-    if args.prices or not backend.place or not set(OURS) & set(names or backend.usual_knobs):
-        return args.prices and str(args.prices)
-    if kept.exists():
-        return str(kept)
-    if drive.name in price_lists.names() or (args.out / PLAN).exists() or drive.kind not in ("ssd", "host"):
-        return None
-    told = terminal.console(stderr=True)
-    if not backend.modelled and not args.destroy_data:
-        told.print(
-            f"{drive.name} has no price list, so to our schedulers bytes are what counts; with --destroy-data"
-            f" {drive.name} it is calibrated first",
-            markup=False,
+    kept = args.out / PRICES
+    if _lacks_prices(args, backend, names) and not (args.out / PLAN).exists():
+        if not backend.modelled and not args.destroy_data:
+            return None
+        plan = calibration.plan(backend)
+        minutes = f"about {plan.estimate_s / 60:.0f} min" if plan.estimate_s else "some minutes"
+        fill = "" if backend.modelled else ", and as long as it takes to write all of the drive"
+        name = backend.drives()[0].name
+        terminal.console(stderr=True).print(
+            f"{name} has no price list: calibrating it first, {minutes}{fill}; kept in {kept}", markup=False
         )
-        return None
-    plan = calibration.plan(backend)
-    minutes = f"about {plan.estimate_s / 60:.0f} min" if plan.estimate_s else "some minutes"
-    fill = "" if backend.modelled else ", and as long as it takes to write all of the drive"
-    told.print(f"{drive.name} has no price list: calibrating it first, {minutes}{fill}; kept in {kept}", markup=False)
-    check_folder(args.out)
-    calibrate.measured(plan, kept, args.command_line)
-    return str(kept)
+        check_folder(args.out)
+        calibrate.measured(plan, kept, args.command_line)
+    return str(args.prices or kept) if args.prices or kept.exists() else None

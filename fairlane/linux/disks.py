@@ -58,11 +58,7 @@ def ids(device: str, by_id: Path = Path("/dev/disk/by-id")) -> list[str]:
 
 def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> Target:
     """The device, if the scenario may run on it: nobody uses it, and what it overwrites may be."""
-    folder = check_device(device)
-    if why := in_use(device):
-        raise _taken(device, why)
-    with claimed(device):  # refused when somebody uses it whom in_use() cannot see
-        pass
+    folder = check_free(device)
     if scenario.writes and not _harmless(device) and destroy_data != device:
         raise FairlaneError(
             f"scenario {scenario.name} writes to {device} and destroys what is on it;"
@@ -73,6 +69,16 @@ def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> Ta
         capacity=int((folder / "size").read_text()) * 512,
         block=int((folder / "queue/logical_block_size").read_text()),
     )
+
+
+def check_free(device: str) -> Path:
+    """Its folder in sysfs, if it is a whole drive that nobody uses."""
+    folder = check_device(device)
+    if why := in_use(device):
+        raise _taken(device, why)
+    with claimed(device):  # refused when somebody uses it whom in_use() cannot see
+        pass
+    return folder
 
 
 def check_device(device: str) -> Path:

@@ -31,7 +31,7 @@ from fairlane.isolbench import limit as the_limit
 from fairlane.isolbench.run_folder import Store
 from fairlane.isolbench.suite_figures import Tradeoff
 from fairlane.isolbench.verdict import BAD, FAIR, GOOD, Judged, Limit, Mark
-from fairlane.linux import disks, io_cost, knobs
+from fairlane.linux import disks, io_cost, knobs, sysfs
 from fairlane.linux.disks import Target
 from fairlane.linux.knob import BY_WEIGHT, Need, target_us
 from fairlane.pages import bench_page
@@ -878,6 +878,19 @@ def test_a_drive_that_does_not_exist_is_said_before_anything_of_the_folder(
     assert not (tmp_path / "x").exists()
 
 
+def test_a_drive_that_may_not_be_overwritten_is_said_before_how_long_it_would_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path)
+    for name in ("queue/nr_requests", "dev"):
+        file = tmp_path / "sdx" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("64")
+    assert cli.main(["bench", "--quick", "--on", "host:sdx", "--out", str(tmp_path / "out")]) == 2
+    (refusal,) = capsys.readouterr().err.splitlines()
+    assert refusal.endswith("destroys what is on it; if that is meant, add --destroy-data sdx")
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_drive_without_a_price_list_is_calibrated_first_and_once(
     tmp_path: Path,
@@ -894,7 +907,8 @@ def test_a_drive_without_a_price_list_is_calibrated_first_and_once(
         file.parent.mkdir(exist_ok=True)
         file.write_text((ROOT / "profiles/prices/p4500.toml").read_text())
 
-    monkeypatch.setattr(disks, "check_device", lambda _device: None)
+    for check in ("check_free", "free_target"):
+        monkeypatch.setattr(disks, check, lambda *_args: None)
     monkeypatch.setattr("fairlane.calibration.calibrate.plan", lambda _backend: SimpleNamespace(estimate_s=840))
     monkeypatch.setattr("fairlane.commands.calibrate.measured", measured)
     monkeypatch.setattr(bench, "run", lambda *_args: None)
