@@ -12,7 +12,7 @@
 
 #include "sim.h"
 
-#define USAGE "fl-sim [-n] [-p] [-o FILE] [FILE]"
+#define USAGE "fl-sim [-n] [-p] [-o FILE] [FILE]; or fl-sim -t SCHEDULER"
 
 static const char help[] =
 	USAGE "\n"
@@ -21,6 +21,7 @@ static const char help[] =
 	"  -n       only check that it can be run, traces included\n"
 	"  -p       tell of the progress on standard error: a line of 0..1000 each time\n"
 	"  -o FILE  write results.json there, not to standard output\n"
+	"  -t NAME  print that scheduler's tunables: a line of name, least and most for each\n"
 	"  -h       print this\n";
 
 static int fail(const char *where, const char *what)
@@ -64,6 +65,20 @@ static bool write_results(struct sim *sim, const char *name, char *error, size_t
 	return ok;
 }
 
+static int print_tunables(const char *name)
+{
+	const struct fl_sched *sched = fl_sched_find(name);
+	const struct fl_var *var;
+
+	if (!sched)
+		return fail(name, "is no scheduler");
+	for (var = sched->vars; var->name; var++)
+		if (fl_var_tunable(var))
+			printf("%s %llu %llu\n", var->name, (unsigned long long)var->min,
+			       (unsigned long long)var->max);
+	return fflush(stdout) ? fail("standard output", strerror(errno)) : 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
@@ -72,11 +87,13 @@ int main(int argc, char **argv)
 	bool progress = false, only_check = false;
 	int option, ret = 0;
 
-	while ((option = getopt_long(argc, argv, "hnpo:", longs, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "hnpo:t:", longs, NULL)) != -1) {
 		if (option == '?')
 			return fail("usage", USAGE);
 		if (option == 'h')
 			return fputs(help, stdout) < 0 || fflush(stdout) ? 2 : 0;
+		if (option == 't')
+			return print_tunables(optarg);
 		if (option == 'n')
 			only_check = true;
 		else if (option == 'p')

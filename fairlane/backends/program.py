@@ -46,6 +46,18 @@ def build() -> None:
         raise FairlaneError(f"{PROGRAM}: is missing from this installation; install the wheel again")
 
 
+def tunables(scheduler: str) -> dict[str, tuple[int, int]] | None:
+    """Of one of our schedulers, with the least and the most that each may be; None without an fl-sim that can tell."""
+    if not PROGRAM.is_file():
+        return None
+    try:
+        said = proc.output([PROGRAM, "-t", scheduler], what=f"tunables of {scheduler}", limit_s=BUILD_S)
+    except FairlaneError:  # built before it could
+        return None
+    rows = [line.split() for line in said.splitlines()]
+    return {name: (int(least), int(most)) for name, least, most in rows}
+
+
 def identity() -> str:
     """What must be alike wherever the units of one run are simulated: the version, and all sources."""
     digest = hashlib.sha256(json.dumps(schedulers.code(), sort_keys=True).encode())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlane import proc, schedulers
+from fairlane.backends import program
 from fairlane.errors import FairlaneError, offer
 from fairlane.linux import cgroups, disks, failures, others_weights, queue, sysfs
 from fairlane.settings.file import CgroupRule, DriveRule, Drives, HostFile
@@ -18,6 +19,7 @@ WEIGHT, LATENCY, CONTROL = "io.fairlane.weight", "io.fairlane.latency", "cgroup.
 USED = "used 1"  # in io.fairlane.weight.fallback: the cgroup has no weight of its own
 NOT_SET = "default"
 MODULES = Path("/sys/module")
+HOSTS = {"watchdog_msec": (0, 600_000)}  # a variable of each scheduler of ours in the kernel (kernel/variables.c)
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,13 @@ def _of_drive(rule: DriveRule, device: str, *, load: bool) -> Iterator[Change]:
         said, text = sysfs.said(variables / "prices") if there else None, rule.prices.text().strip()
         if said is None or said.split() != text.split():
             yield Change(variables / "prices", said, text, rule.where("prices"), device)
+    known = program.tunables(rule.scheduler) if rule.variables and rule.scheduler in schedulers.NAMES else None
     for name, value in rule.variables.items():
         file, where = variables / name, rule.of_variable(name)
         if there:
             _need_variable(file, rule.scheduler, where)
+        if known is not None:
+            _need_value(name, value, rule.scheduler, known | HOSTS, where)
         said = sysfs.said(file) if there else None
         if said != str(value):
             yield Change(file, said, str(value), where, device)
@@ -181,6 +186,15 @@ def _need_variable(file: Path, scheduler: str, where: str) -> None:
     names = [each.name for each in sorted(file.parent.glob("*")) if each.stat().st_mode & 0o222]
     valid = [name for name in names if name not in ("scheduler", "prices")]
     raise FairlaneError(f"{where}: {file.name} cannot be set of {scheduler}; {offer(file.name, valid)}")
+
+
+def _need_value(name: str, value: int, scheduler: str, known: Mapping[str, tuple[int, int]], where: str) -> None:
+    """Before the drive has that scheduler: else it would go to and fro for a value that cannot be."""
+    if name not in known:
+        raise FairlaneError(f"{where}: {name} cannot be set of {scheduler}; {offer(name, sorted(known))}")
+    least, most = known[name]
+    if not least <= value <= most:
+        raise FairlaneError(f"{where}: {name} of {scheduler} must be from {least} to {most}, not {value}")
 
 
 # --- Cgroups ---

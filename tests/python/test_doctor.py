@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import lzma
 import mmap
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def test_what_a_bare_host_lacks_is_said_with_what_to_do(tmp_path: Path) -> None:
     assert len(bad) == 6 and all(check.todo for check in bad)
 
 
+def test_the_source_of_another_kernel_is_not_taken_for_this_one_s(tmp_path: Path) -> None:
+    files = {"usr/src/linux-source-6.12.tar.xz": "", "usr/src/linux-source-6.12/Makefile": ""}
+    assert not said(tmp_path, files, "6.1.0-56-amd64")["kernel source"].ok
+    assert said(tmp_path, files, "6.12.118+deb13-amd64")["kernel source"].ok
+
+
 def test_nobody_is_told_to_install_a_package_that_debian_does_not_have(tmp_path: Path) -> None:
     for release in ("6.12.0-custom", "6.8.0-45-generic", "6.11.4-301.fc41.x86_64"):
         found = said(tmp_path, {}, release)
@@ -99,7 +106,9 @@ def test_a_kernel_that_takes_only_signed_modules(tmp_path: Path, files: dict[str
     boot.write_bytes(b"\6\0\0\0\1")
     check = said(tmp_path, {**GOOD, **files})["module signing"]
     assert not check.ok and check.detail == f"enforced ({why}; Secure Boot is on)" and "sign our modules" in check.todo
-    (tmp_path / f"lib/modules/{RELEASE}/updates/fairlane.ko").write_bytes(b"code" + SIGNED)
+    plain = tmp_path / f"lib/modules/{RELEASE}/updates/fairlane.ko"
+    plain.write_bytes(b"code" + SIGNED)
+    plain.with_suffix(".ko.xz").write_bytes(lzma.compress(b"code" + SIGNED))
     check = {each.name: each for each in host_checks.checks(RELEASE, (), tmp_path)}["module signing"]
     assert not check.ok and "our modules are signed" in check.detail and "trusted" in check.todo
     assert said(tmp_path, {"sys/module/fairlane/refcnt": "0"})["module signing"].ok

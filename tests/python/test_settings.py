@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fairlane import cli, proc
+from fairlane.backends import program
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups, disks, failures, others_weights, sysfs
 from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled, widened
@@ -144,6 +145,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    program.build()  # which knows what variables may be
     found = Kernel(tmp_path)
     mounts = tmp_path / "mounts"
     mounts.write_text(f"cgroup2 {found.mount} cgroup2 rw 0 0\n")
@@ -241,6 +243,18 @@ WRONG = {
     "a variable that is none": (
         '[[drive]]\nname = "nvme0n1"\nscheduler = "mq-deadline"\n[drive.variables]\nread_expires = 1\n',
         ":5: read_expires cannot be set of mq-deadline; valid are read_expire; did you mean read_expire?",
+    ),
+    "a variable that is none of the scheduler to come": (
+        DRIVE + "[drive.variables]\nperiod_nsecs = 5\n",
+        ":5: period_nsecs cannot be set of kyber-fairness; valid are",
+    ),
+    "a variable that is too much for the scheduler to come": (
+        DRIVE + "[drive.variables]\nperiod_nsec = 5\n",
+        ":5: period_nsec of kyber-fairness must be from 1000000 to",
+    ),
+    "a watchdog that is too slow": (
+        DRIVE + "[drive.variables]\nwatchdog_msec = 600_001\n",
+        ":5: watchdog_msec of kyber-fairness must be from 0 to 600000, not 600001",
     ),
     "prices among variables": (
         DRIVE + "[drive.variables]\nprices = 1\n",
