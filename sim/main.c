@@ -12,16 +12,17 @@
 
 #include "sim.h"
 
-#define USAGE "fl-sim [-n] [-p] [-o FILE] [FILE]; or fl-sim -t SCHEDULER"
+#define USAGE "fl-sim [-n] [-p] [-o FILE] [FILE]"
 
 static const char help[] =
 	USAGE "\n"
+	"fl-sim -t SCHEDULER\n"
 	"Simulate the run that FILE, or standard input, describes in JSON (sim/config.h).\n"
 	"\n"
 	"  -n       only check that it can be run, traces included\n"
 	"  -p       tell of the progress on standard error: a line of 0..1000 each time\n"
 	"  -o FILE  write results.json there, not to standard output\n"
-	"  -t NAME  print that scheduler's tunables: a line of name, least and most for each\n"
+	"  -t       instead, print that scheduler's tunables: a line of name, least and most for each\n"
 	"  -h       print this\n";
 
 static int fail(const char *where, const char *what)

@@ -101,6 +101,13 @@ def test_help_is_no_error(option: str) -> None:
     assert done.stdout.startswith(b"fl-sim [-n] [-p] [-o FILE] [FILE]\n")
 
 
+def test_a_scheduler_s_tunables_can_be_asked_for() -> None:
+    done = start(b"", PROGRAM, "-t", "fairlane")
+    assert (done.returncode, done.stdout) == (0, b"budget 0 1048576\nlatency_loss 0 90\n")
+    done = start(b"", PROGRAM, "-t", "none such")
+    assert (done.returncode, done.stderr) == (2, b"fl-sim: none such: is no scheduler\n")
+
+
 def test_a_week_is_no_error_as_a_scenario_may_last_that_long() -> None:
     week = 7 * 24 * 3600 * 10**9
     description = run_of([tenant()], ssd_drive(), run_ns=week, warmup_ns=week)
