@@ -285,11 +285,10 @@ def conclude(found: Calibration, what: Plan, runs: Sequence[Run]) -> None:
     found.price, found.average = ({op: dict(one.get(op, {})) for op in OPS} for _ in range(2))
     for n, kind in enumerate(what.kinds):
         mixes = _mixes(kind, what, runs[n * each : (n + 1) * each])
-        costs = [mix.cost for mix in mixes if mix.cost is not None]
+        costs = [(mix.cost, mix.use) for mix in mixes if mix.cost is not None]
         found.mixes += mixes
-        highest = max(mix.cost for mix in mixes if mix.cost is not None and mix.use >= IN_USE)
-        found.price[kind.op][NAMES[kind.size]] = round(highest, DIGITS)
-        found.average[kind.op][NAMES[kind.size]] = round(sum(costs) / len(costs), DIGITS)
+        found.price[kind.op][NAMES[kind.size]] = max(cost for cost, use in costs if use >= IN_USE)
+        found.average[kind.op][NAMES[kind.size]] = round(sum(cost for cost, _ in costs) / len(costs), DIGITS)
     for name, run in zip(what.coefficients, runs[len(what.kinds) * each :], strict=True):
         found.io_cost[name] = round(run.total_bytes_per_s if name.endswith("bps") else run.total_iops)
 

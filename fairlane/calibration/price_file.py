@@ -58,9 +58,7 @@ class Calibration:
     accel: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     drive: dict[str, Any] = field(default_factory=dict)
-    price: dict[str, dict[str, float]] = field(
-        default_factory=dict
-    )  # op -> size -> the highest of the mixes that count
+    price: dict[str, dict[str, float]] = field(default_factory=dict)  # op -> size -> the highest that counts
     average: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the average, for comparison
     io_cost: dict[str, int] = field(default_factory=dict)  # io.cost's coefficients
     rounds: list[float] = field(default_factory=list)  # bytes/s of the reference until steady, if it was looked for

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,16 +185,20 @@ def _need_variable(file: Path, scheduler: str, where: str) -> None:
         return
     names = [each.name for each in sorted(file.parent.glob("*")) if each.stat().st_mode & 0o222]
     valid = [name for name in names if name not in ("scheduler", "prices")]
-    raise FairlaneError(f"{where}: {file.name} cannot be set of {scheduler}; {offer(file.name, valid)}")
+    raise _unknown(file.name, scheduler, valid, where)
 
 
 def _need_value(name: str, value: int, scheduler: str, known: Mapping[str, tuple[int, int]], where: str) -> None:
     """Before the drive has that scheduler: else it would go to and fro for a value that cannot be."""
     if name not in known:
-        raise FairlaneError(f"{where}: {name} cannot be set of {scheduler}; {offer(name, sorted(known))}")
+        raise _unknown(name, scheduler, sorted(known), where)
     least, most = known[name]
     if not least <= value <= most:
         raise FairlaneError(f"{where}: {name} of {scheduler} must be from {least} to {most}, not {value}")
+
+
+def _unknown(name: str, scheduler: str, valid: Sequence[str], where: str) -> FairlaneError:
+    return FairlaneError(f"{where}: {name} cannot be set of {scheduler}; {offer(name, valid)}")
 
 
 # --- Cgroups ---
