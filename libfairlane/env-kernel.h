@@ -44,6 +44,9 @@
 	 ((opf) & REQ_OP_MASK) == REQ_OP_DISCARD ? FL_DISCARD :    \
 						   FL_OTHER)
 
+/* Realtime, best effort, idle: 1, 2, 3. */
+#define fl_rank(ioprio) (IOPRIO_PRIO_CLASS(ioprio) ?: IOPRIO_CLASS_BE)
+
 #ifdef FL_ROUTES /* a module whose scheduler has route() says so first; see kernel/route.h */
 #define fl_req fl_route_rq
 #define fl_req_op(frq) ((enum fl_op)(frq)->op)
@@ -53,8 +56,7 @@
 #define fl_req request
 #define fl_req_op(rq) fl_opf_op((rq)->cmd_flags)
 #define fl_req_bytes(rq) blk_rq_bytes(rq)
-/* Realtime, best effort, idle: 1, 2, 3. */
-#define fl_req_rank(rq) (IOPRIO_PRIO_CLASS(req_get_ioprio(rq)) ?: IOPRIO_CLASS_BE)
+#define fl_req_rank(rq) fl_rank(req_get_ioprio(rq))
 #define fl_req_arrival_ns(rq) ((rq)->start_time_ns)
 #define fl_req_dispatch_ns(rq) ((rq)->io_start_time_ns)
 #define fl_req_node(rq) (&(rq)->queuelist)

@@ -147,6 +147,8 @@ struct fl_queue {
 	struct fl_times times; /* of requests that are done; the host's */
 };
 
+#define FL_NR_RANKS 4
+
 /* What somebody wants to send, before there is a request for it: see admit(). The host's. */
 struct fl_admission {
 	struct list_head node; /* the scheduler's, while it waits */
@@ -156,11 +158,27 @@ struct fl_admission {
 	u64 waited_ns; /* 0: it went at once; the library's */
 	u32 bytes;
 	enum fl_op op;
+	u8 rank; /* ionice's class, below FL_NR_RANKS; of its flow's that wait, the least goes first */
 	bool must; /* it cannot wait */
 	bool held; /* it is counted in queue->held; set by the host */
 	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
 	u64 let_go; /* not 0: fl_admitted() came, and it is not sent yet. The scheduler's, but for the beginning */
 };
+
+/*
+ * Of a flow's that wait, in a list for each rank: the first of @rank or a lesser one, NULL if there is none. Without the
+ * lock that they are under it says only whether there is one, which may be no longer so.
+ */
+static inline struct fl_admission *fl_first_waiting(const struct list_head waiting[FL_NR_RANKS], unsigned int rank)
+{
+	for (unsigned int i = 0; i <= rank; i++) {
+		struct list_head *first = READ_ONCE(waiting[i].next);
+
+		if (first != &waiting[i])
+			return list_entry(first, struct fl_admission, node);
+	}
+	return NULL;
+}
 
 /*
  * A service of the host's: @admission, for which admit() returned false, may go. Any
@@ -336,7 +354,7 @@ static inline void fl_queue_account(struct fl_queue *queue, struct fl_req *rq, u
 }
 
 /*
- * For the host of a scheduler with admit(): ask it for @a, whose op, bytes and must are set.
+ * For the host of a scheduler with admit(): ask it for @a, whose op, bytes, rank and must are set.
  * @grown: the first so many bytes of that are a request which was admitted before; 0: it is
  * a new one. The root's must not wait. Process context; takes hwq->lock.
  */

@@ -107,8 +107,8 @@ void fl_done(struct fl_req *rq);
  */
 void fl_requeue(struct fl_req *rq);
 /*
- * With a scheduler that has admit(): may @flow send @admission, with op, bytes and must filled
- * in, on hardware queue @index? It is the engine's, and stays until fl_leave(). False: it has to
+ * With a scheduler that has admit(): may @flow send @admission, with op, bytes, rank and must
+ * filled in, on hardware queue @index? It is the engine's, and stays until fl_leave(). False: it has to
  * wait, and host callback admitted() comes, maybe before this returns.
  */
 bool fl_admit(struct fl_flow *flow, unsigned int index, struct fl_admission *admission);

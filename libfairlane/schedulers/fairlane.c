@@ -108,7 +108,7 @@ struct fa_flow {
 	struct fl_flow flow;
 	struct fa_node own, below; /* the root has nobody beside it, and so no below */
 	struct fa_group group; /* its own, and the below of each child */
-	struct list_head waiting; /* fl_admission.node, the first first; under dev->lock */
+	struct list_head waiting[FL_NR_RANKS]; /* fl_admission.node, the first first; written under dev->lock */
 
 	atomic64_t credit; /* cost it may send at once; given under dev->lock, taken by whoever sends */
 	/* Under dev->lock. */
@@ -160,7 +160,7 @@ struct fa_dev {
 #define to_fa_dev(_dev) container_of(_dev, struct fa_dev, dev)
 #define to_fa_flow(_flow) container_of(_flow, struct fa_flow, flow)
 #define to_fa_hwq(_hwq) container_of(_hwq, struct fa_hwq, hwq)
-#define fa_head(_f) list_first_entry(&(_f)->waiting, struct fl_admission, node)
+#define fa_head(_f) fl_first_waiting((_f)->waiting, FL_NR_RANKS - 1)
 #define fa_owner(_group) container_of(_group, struct fa_flow, group) /* the flow that it is below */
 
 /* ---- Virtual time ------------------------------------------------------ */
@@ -362,7 +362,7 @@ static void fa_is_not_late(struct fa_dev *fa, struct fa_node *node)
 /* A request of @f was let go. Those on its way of whom no other waits may be about to come back. */
 static void fa_went(struct fa_dev *fa, struct fa_flow *f)
 {
-	bool more = !list_empty(&f->waiting);
+	bool more = fa_head(f);
 	struct fa_node *node;
 
 	for (node = &f->own; node && !more; node = fa_above(node)) {
@@ -394,8 +394,8 @@ static void fa_look_at_credits(struct fa_dev *fa)
 	int i = 0;
 
 	list_for_each_entry_safe(f, next, &fa->credited, credited) {
-		if (fa->now_ns - f->credit_ns > fa->moment_ns && !list_empty(&f->waiting)) {
-			for (; i < FA_BATCH && !list_empty(&f->waiting) && fa_use_credit(fa, f, fa_head(f)->cost); i++)
+		if (fa->now_ns - f->credit_ns > fa->moment_ns && fa_head(f)) {
+			for (; i < FA_BATCH && fa_head(f) && fa_use_credit(fa, f, fa_head(f)->cost); i++)
 				fa_let_go(fa, f);
 			fa_went(fa, f);
 		}
@@ -443,13 +443,13 @@ static bool fa_release(struct fa_dev *fa)
 /* ---- Requests ----------------------------------------------------------- */
 
 /* May a request of @f go at once? If there is room. One behind at each level may without: a little, or for its target. */
-static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
+static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, const struct fl_admission *a)
 {
 	s64 room = atomic64_read(&fa->room);
 	bool wanted = false, behind = true, ahead = false;
 	const struct fa_node *node;
 
-	if (!list_empty(&f->waiting))
+	if (fl_first_waiting(f->waiting, a->rank))
 		return false;
 	for (node = &f->own; node; node = fa_above(node)) {
 		s64 by = fa_ahead(node), lead;
@@ -463,12 +463,12 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	}
 	if (wanted && behind && (room > -READ_ONCE(fa->limit) / FA_LEAD || fl_flow_target_ns(&f->flow)))
 		return true;
-	return room > 0 && (!ahead || fa_spare(fa, room, cost));
+	return room > 0 && (!ahead || fa_spare(fa, room, a->cost));
 }
 
 static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a, bool as_first)
 {
-	list_add(&a->node, as_first ? &f->waiting : f->waiting.prev);
+	list_add(&a->node, as_first ? &f->waiting[a->rank] : f->waiting[a->rank].prev);
 	f->behind.waiting++;
 	atomic_inc(&fa->nr_waiting);
 	fa_begin_waiting(fa, &f->own);
@@ -487,7 +487,7 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		f->several_ns = fa->now_ns;
 	} else if (fa->now_ns - f->several_ns > FA_MOMENT_MAX_NS) {
 		fa_is_not_late(fa, &f->own);
-		goes = fa_goes(fa, f, a->cost);
+		goes = fa_goes(fa, f, a);
 	}
 	if (!goes) {
 		fa->waits++;
@@ -646,7 +646,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 	if (unlikely(fl_in_drive_look(&hwq->in, READ_ONCE(fa->part)))) /* the next tick may be too late */
 		fl_dev_kick(&fa->dev);
 	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
-		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
+		if (!a->must && !fa_goes(fa, f, a) && fa_waits(fa, f, a))
 			return false; /* if it was let go already, its submitter was told */
 		atomic64_add(-(s64)counts, &fa->room);
 		fa_charge(fa, &f->own, a->cost);
@@ -744,7 +744,8 @@ static void fa_init_flow(struct fl_flow *flow)
 	struct fa_dev *fa = to_fa_dev(flow->dev);
 	struct fa_flow *f = to_fa_flow(flow);
 
-	INIT_LIST_HEAD(&f->waiting);
+	for (int i = 0; i < FL_NR_RANKS; i++)
+		INIT_LIST_HEAD(&f->waiting[i]);
 	INIT_LIST_HEAD(&f->credited);
 	fa_node_init(&f->own, &f->group);
 	if (flow->parent)

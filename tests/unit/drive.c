@@ -290,7 +290,7 @@ static void dispatch(struct drive *d, unsigned int q)
 
 static void admit(struct drive *d, struct request *r, struct fl_flow *flow)
 {
-	r->admission = (struct fl_admission){ .op = r->rq.op, .bytes = r->rq.bytes };
+	r->admission = (struct fl_admission){ .op = r->rq.op, .bytes = r->rq.bytes, .rank = r->tenant->rank };
 	if (fl_admit(flow, r->hwq, &r->admission))
 		go(d, r);
 }

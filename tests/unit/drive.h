@@ -23,6 +23,7 @@ struct tenant {
 	unsigned int depth[MAX_HWQS]; /* requests kept outstanding on each hardware queue */
 	u32 bytes;
 	unsigned int writes_pct;
+	u8 rank; /* of its requests, among its flow's */
 	unsigned int requeues; /* so often the drive gives back each of its requests, undone */
 	unsigned int ahead_pct; /* of its requests go as the root's, and are charged to it */
 	struct fl_flow *below; /* each of its requests, one at a time, is of a new cgroup there, */

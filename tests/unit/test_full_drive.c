@@ -101,6 +101,27 @@ static void test_who_wakes_up_late_leaves_no_drive_empty(void)
 	}
 }
 
+/* Two of one cgroup, beside another of the same weight: best effort and idle, as ionice says. */
+static void test_a_rank_counts_among_those_of_a_cgroup_that_wait_and_not_beside_others(void)
+{
+	struct tenant *other, *first, *last;
+
+	other = steady();
+	first = drive_tenant(&d, NULL, 100, 16);
+	last = drive_tenant(&d, NULL, 100, 16);
+	last->flow = first->flow;
+	first->bytes = last->bytes = other->bytes;
+	first->rank = 2;
+	last->rank = 3;
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	CHECK(drive_share(&d, other) > 0.49 && drive_share(&d, other) < 0.51, "%g", drive_share(&d, other));
+	CHECK(drive_share(&d, last) < drive_share(&d, first) / 4, "%g and %g", drive_share(&d, first), drive_share(&d, last));
+	drive_exit(&d);
+}
+
 /* Of 2 GiB each, which a drive may do in a moment: they cost as much as a second of reads, and take the place of four. */
 static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
 {
@@ -136,6 +157,8 @@ static const struct test tests[] = {
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
 	{ "who has no CPU keeps no places in the drive", test_who_has_no_cpu_keeps_no_places_in_the_drive },
 	{ "who wakes up late leaves no drive empty", test_who_wakes_up_late_leaves_no_drive_empty },
+	{ "a rank counts among those of a cgroup that wait, and not beside others",
+	  test_a_rank_counts_among_those_of_a_cgroup_that_wait_and_not_beside_others },
 	{ "a discard in the drive takes no more room than a read",
 	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
 	{}

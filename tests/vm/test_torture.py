@@ -32,6 +32,7 @@ EACH = (
 )
 
 CGROUPS = "cgroups:moved_and_removed,a_reader_in_each,more_cgroups_than_tags"
+BESIDE = "one_request_at_a_time,prices,latencies,ioniced_submitters"  # of what has no elevator
 UNLOADED = "cgroups:modules_go_though_io_of_a_removed_cgroup_is_held"
 
 ON_VSSD = (
@@ -46,7 +47,7 @@ TORTURES = {
     "switching-cgroups": ("switching", CGROUPS, UNLOADED),
     "data-interface": ("data", "interface"),
     "kyber-fairness": EACH,
-    "fairlane": ("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices,latencies"),
+    "fairlane": ("@fairlane", "switching", CGROUPS, "data", f"interface:{BESIDE}"),
     "mqflashfq": ("@mqflashfq", *EACH),
     "d2fq": ("route",),
     "flashfq": ("@flashfq", *EACH),
@@ -72,7 +73,7 @@ CHECKED = {
         *("@mqflashfq", *EACH),
         *("@flashfq", *EACH),
         *("@mqfq", *EACH),
-        *("@fairlane", "switching", CGROUPS, "data", "interface:one_request_at_a_time,prices,latencies"),
+        *("@fairlane", "switching", CGROUPS, "data", f"interface:{BESIDE}"),
     ),
     "drives": (
         "route",

@@ -295,6 +295,37 @@ def ioniced() -> None:
         cgroup.remove()
 
 
+def ioniced_submitters() -> None:
+    """Of one cgroup's submitters that wait under fairlane, best-effort ones go before idle ones; not before others'."""
+    with kit.drive("fairlane", completion_nsec=20_000_000, submit_queues=1, hw_queue_depth=64) as disk:
+        Path("/sys/block", disk, "fairlane", "budget").write_text("4")
+        cgroup, beside = Cgroup(100), Cgroup(100)
+        flood = Fio(disk, beside, ioengine="libaio", iodepth=32, rw="randread")
+        with kit.readers_of(disk, 12 * [cgroup]) as readers:
+            kit.wait_all_read(readers, "all get on")
+            best_effort, idle = readers[:6], readers[6:]
+            for reader in idle:
+                proc.output(["ionice", "-c", "3", "-p", str(reader.pid)], what="ionice", limit_s=kit.LIMIT_S)
+
+            def done() -> tuple[int, int, int]:
+                theirs, idles = (sum(reader.done() for reader in each) for each in (best_effort, idle))
+                return theirs, idles, beside.requests(disk)
+
+            kit.wait_for(lambda: beside.requests(disk) > 100, "the other cgroup gets on")
+            before, enough = done(), kit.often(300, checked=60)
+            kit.wait_for(lambda: done()[0] >= before[0] + enough, "the best-effort ones get on")
+            theirs, idles, others = (now - old for now, old in zip(done(), before, strict=True))
+            print("requests of best-effort readers, of idle ones, and of another cgroup:", theirs, idles, others)
+            assert kit.CHECKED or theirs > 3 * idles, f"{theirs} and {idles}, beside {others}"
+            assert kit.CHECKED or 0.8 < (theirs + idles) / others < 1.25, f"{theirs + idles} and {others}"
+            for reader in best_effort:
+                reader.kill()
+            kit.wait_all_read(idle, "the idle ones get on once nobody goes before them")
+        flood.stop()
+        cgroup.remove()
+        beside.remove()
+
+
 def tunables() -> None:
     with kit.drive(completion_nsec=2_000_000) as disk:
         folder = kit.variables(disk)
@@ -481,6 +512,7 @@ kit.sections(
     latencies,
     a_weight_counts_at_once,
     ioniced,
+    ioniced_submitters,
     what_was_set_for_drives_that_are_gone,
     a_tenant_at_its_memory_limit,
     statistics,
