@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""On a host in a VM, started by systemd at each boot: looks at what the packages do there, and notes it in FOUND.
+"""On a host in a VM, started by systemd at each boot: does there what an operator does, and notes in FOUND what came
+of it.
 
-The words after `fairlane.test=` on the kernel's command line say what each boot does. Needs no more than
-Debian's Python.
+The word fairlane.test=install+shares,weights on the kernel's command line has two steps for the first boot, and one
+for the second. Needs no more than Debian's Python. No network: what apt installs, it has in its cache.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 import traceback
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 from . import load, weights
 from .load import said
@@ -25,54 +30,164 @@ TENANTS = {
     "bronze": load.SYSTEM / "crun-bronze.scope",
 }
 SECONDS = 40.0
+APT_S = 3600.0  # DKMS builds, on an emulated CPU
+SETTINGS = Path("/etc/fairlane.toml")
+SERVICES = ("fairlane", "fairlane-metrics")
+
+PROMETHEUS = "127.0.0.1:9090"
+SCRAPES = {
+    "global": {"scrape_interval": "2s"},
+    "scrape_configs": [{"job_name": "fairlane", "static_configs": [{"targets": ["127.0.0.1:9943"]}]}],
+}
+
+FORGETS = 1  # a fault of tests/vm/schedulers/faulty.c
+VERIFIED = ["/usr/bin/fio", "--name=x", "--rw=randwrite", "--bsrange=4k-64k", "--direct=1", "--ioengine=libaio"]
+VERIFIED += ["--iodepth=32", "--size=2m", "--verify=crc32c", "--verify_fatal=1", f"--filename=/dev/{load.DRIVE}"]
 
 
 def main() -> None:
     steps = next(word for word in Path("/proc/cmdline").read_text().split() if word.startswith("fairlane.test="))
+    boots = steps.partition("=")[2].split(",")
     before = json.loads(FOUND.read_text()) if FOUND.exists() else []
-    todo = steps.partition("=")[2].split(",")[len(before)]
-    found: dict[str, Any] = {"did": todo, "release": os.uname().release}
+    found: dict[str, Any] = {"release": os.uname().release}
     try:
-        load.scheduled()
-        {"shares": shares, "weights": weighed, "purge": purge}[todo](found)
+        for step in boots[len(before)].split("+"):
+            start = time.monotonic()
+            found[step] = STEPS[step]()
+            print(f"{step}: {time.monotonic() - start:.0f} s", flush=True)
         found["log"] = said("dmesg").splitlines()
     except BaseException:
         found["failed"] = traceback.format_exc() + said("journalctl", "-b", "-n", "60", "--no-pager", check=False)
     FOUND.write_text(json.dumps([*before, found]))
-    more = len(before) + 1 < len(steps.split(","))
+    more = len(before) + 1 < len(boots)
     subprocess.run(["systemctl", "reboot" if more and "failed" not in found else "poweroff"], check=True)
 
 
-def shares(found: dict[str, Any]) -> None:
-    """The file was applied at boot; what a slice of weight 500, a unit of 300 and a container of 200 get."""
-    found["module"] = said("modinfo", "-n", load.SCHEDULER).strip()
-    found["version"] = said("fairlane", "--version").strip()
-    found["packages"] = said("dpkg-query", "-W", "fairlane", "fairlane-dkms").split()
+def apt(*words: str) -> None:
+    said("apt-get", "-q", "-y", "--no-install-recommends", *words, limit_s=APT_S)
+
+
+def debs(folder: str) -> list[str]:
+    return [str(each) for name in ("fairlane", "fairlane-dkms") for each in Path(folder).glob(f"{name}_*.deb")]
+
+
+def versions() -> list[str]:
+    """Of the packages that are installed."""
+    return said("dpkg-query", "-W", "-f", "${Version} ", "fairlane", "fairlane-dkms").split()
+
+
+def install() -> dict[str, Any]:
+    """With the file in place: from then on the drive has its scheduler, without a boot."""
+    assert load.read(load.BLOCK / "queue" / "scheduler").count("[none]")
+    apt("install", *debs("/root/first"))
+    load.scheduled()
+    said("systemctl", "enable", "--now", "fairlane-metrics")  # no package does
+    return {"versions": versions()}
+
+
+def shares() -> dict[str, Any]:
+    """The file was applied; what a slice of weight 500, a unit of 300 and a container of 200 get."""
+    load.scheduled()
+    found: dict[str, Any] = {"module": said("modinfo", "-n", load.SCHEDULER).strip(), "versions": versions()}
     for name in ("gold-1", "gold-2"):
         load.unit(name, f"Slice={SLICE}")
     said("systemctl", "set-property", "--runtime", SLICE, "IOWeight=500")
     load.unit("silver", "IOWeight=300")
     load.container("bronze", 200, "system.slice:crun:bronze", "--systemd-cgroup")
     load.weigh(dict(zip(TENANTS.values(), (500, 300, 200), strict=True)))
+    config = Path("/root/prometheus.json")  # which is YAML, too
+    config.write_text(json.dumps(SCRAPES))
+    argv = ["prometheus", f"--config.file={config}", f"--web.listen-address={PROMETHEUS}"]
+    load.unit("scrapes", words=[*argv, "--storage.tsdb.path=/root/prometheus"])
+    load.wait_for(lambda: min(scraped().values()) > 0, "a Prometheus has counts of all three")
+    before = scraped()
     found |= load.shares(TENANTS, SECONDS)
+    read = {name: count - before[name] for name, count in scraped().items()}
+    found["scraped"] = {name: count / sum(read.values()) for name, count in read.items()}
     found["why"] = said("fairlane", "why", "system.slice/crun-bronze.scope/container").splitlines()
-    found["metrics"] = said("fairlane", "metrics").splitlines()
     found["demo"] = said("fairlane", "demo", check=False).splitlines()
-    load.stop("gold-1", "gold-2", "silver")
+    load.stop("gold-1", "gold-2", "silver", "scrapes")
     load.remove_containers("bronze")
+    return found
 
 
-def weighed(found: dict[str, Any]) -> None:
-    shares(found)
-    found["weights"] = weights.measure()
+def scraped() -> dict[str, float]:
+    """Bytes that the tenants have read, as a Prometheus has them from fairlane-metrics.service."""
+    query = urlencode({"query": f'fairlane_read_bytes_total{{drive="{load.DRIVE}"}}'})
+    try:
+        with urlopen(f"http://{PROMETHEUS}/api/v1/query?{query}", timeout=load.LIMIT_S) as answer:
+            result = json.load(answer)["data"]["result"]
+    except URLError:  # not up yet
+        result = []
+    got = {each["metric"]["cgroup"]: float(each["value"][1]) for each in result}
+    within = {name: str(cgroup.relative_to(load.CGROUPS)) for name, cgroup in TENANTS.items()}
+    return {
+        name: sum(count for cgroup, count in got.items() if cgroup == top or cgroup.startswith(f"{top}/"))
+        for name, top in within.items()
+    }
 
 
-def purge(found: dict[str, Any]) -> None:
-    """After the packages are gone: the drive's scheduler, and our modules in memory."""
-    found["apt"] = said("apt-get", "purge", "-y", "fairlane", "fairlane-dkms").splitlines()
-    found["scheduler"] = load.read(load.BLOCK / "queue" / "scheduler")
-    found["modules"] = [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()]
+def fails() -> dict[str, Any]:
+    """A scheduler forgets requests under load: udev puts none in its place. No I/O is lost."""
+    before = SETTINGS.read_text()
+    SETTINGS.write_text(before[before.index("[[cgroup]]") :])  # of drives the file says nothing just now
+    said("systemctl", "reload", "fairlane")
+    said("modprobe", "faulty")
+    (load.BLOCK / "queue" / "scheduler").write_text("faulty")
+    variables = load.BLOCK / "queue" / "iosched"
+    (variables / "fault").write_text(str(FORGETS))
+    (variables / "watchdog_msec").write_text("1000")
+    said("systemd-run", "--quiet", "--wait", "--collect", *VERIFIED)  # fails if it reads anything else
+    load.scheduled("none")
+    said("fairlane", "report-bug", "--out", "/root/report.txt")
+    SETTINGS.write_text(before)
+    said("systemctl", "reload", "fairlane")
+    load.scheduled()
+    said("rmmod", "faulty")
+    return {"report": load.read(Path("/root/report.txt")).splitlines()}
 
+
+def upgrade() -> dict[str, Any]:
+    """To the packages in /root/second, while somebody reads."""
+    load.unit("reads")
+    before = {name: process(name) for name in ("reads", *SERVICES)}
+    apt("install", *debs("/root/second"))
+    load.scheduled()
+    after = {name: process(name) for name in before}
+    load.stop("reads")
+    return {"versions": versions(), "same": [name for name, pid in after.items() if pid == before[name]]}
+
+
+def process(service: str) -> int:
+    """Its main one."""
+    said("systemctl", "is-active", service)
+    return int(said("systemctl", "show", "--property=MainPID", "--value", service))
+
+
+def kernel() -> None:
+    """Update it: DKMS builds our modules for the new one."""
+    apt("install", "linux-image-amd64", "linux-headers-amd64", "linux-source")
+
+
+def purge() -> dict[str, Any]:
+    """After the packages are gone: the drive's scheduler, our modules in memory, and which services still run."""
+    apt("purge", "fairlane", "fairlane-dkms")
+    return {
+        "services": [said("systemctl", "is-active", name, check=False).strip() for name in SERVICES],
+        "scheduler": load.read(load.BLOCK / "queue" / "scheduler"),
+        "modules": [line.split()[0] for line in Path("/proc/modules").read_text().splitlines()],
+    }
+
+
+STEPS = {
+    "install": install,
+    "shares": shares,
+    "weights": weights.measure,
+    "fails": fails,
+    "upgrade": upgrade,
+    "kernel": kernel,
+    "purge": purge,
+}
 
 if __name__ == "__main__":
     main()

@@ -22,11 +22,11 @@ FIO = ["/usr/bin/fio", "--name=x", "--rw=randread", "--bs=4k", "--direct=1", "--
 FIO += ["--time_based", "--runtime=1d", f"--filename=/dev/{DRIVE}"]
 
 
-def said(*argv: str, check: bool = True) -> str:
+def said(*argv: str, check: bool = True, limit_s: float = LIMIT_S) -> str:
     """Into a file, which a program that it leaves behind may keep open."""
     with tempfile.TemporaryFile("w+") as out:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=limit_s, check=False
         )
         out.seek(0)
         text = out.read()
