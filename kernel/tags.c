@@ -227,7 +227,7 @@ static u64 fl_tags_admit(struct fl_queue *queue, struct bio *bio, struct blk_mq_
 		.admission = {
 			.op = fl_bio_op(bio),
 			.bytes = bio->bi_iter.bi_size,
-			.rank = min_t(u8, fl_rank(bio->bi_ioprio), FL_NR_RANKS - 1),
+			.rank = fl_rank(bio->bi_ioprio),
 		},
 		.admitted = COMPLETION_INITIALIZER_ONSTACK(waiting.admitted),
 	};

@@ -148,6 +148,7 @@ struct fl_queue {
 };
 
 #define FL_NR_RANKS 4
+#define FL_RANK_NS NSEC_PER_SEC
 
 /* What somebody wants to send, before there is a request for it: see admit(). The host's. */
 struct fl_admission {
@@ -158,26 +159,40 @@ struct fl_admission {
 	u64 waited_ns; /* 0: it went at once; the library's */
 	u32 bytes;
 	enum fl_op op;
-	u8 rank; /* ionice's class, below FL_NR_RANKS; of its flow's that wait, the least goes first */
+	u8 rank; /* ionice's class, below FL_NR_RANKS; of its flow's that wait, the least goes first; see fl_first_waiting() */
 	bool must; /* it cannot wait */
 	bool held; /* it is counted in queue->held; set by the host */
 	bool more; /* for a request that was admitted before, and has grown; set by fl_queue_admit() */
 	u64 let_go; /* not 0: fl_admitted() came, and it is not sent yet. The scheduler's, but for the beginning */
 };
 
-/*
- * Of a flow's that wait, in a list for each rank: the first of @rank or a lesser one, NULL if there is none. Without the
- * lock that they are under it says only whether there is one, which may be no longer so.
- */
-static inline struct fl_admission *fl_first_waiting(const struct list_head waiting[FL_NR_RANKS], unsigned int rank)
+/* Does anybody of a flow's wait with a rank of up to @rank? Without the lock it may be no longer so. */
+static inline bool fl_waits_before(const struct list_head waiting[FL_NR_RANKS], int rank)
 {
-	for (unsigned int i = 0; i <= rank; i++) {
-		struct list_head *first = READ_ONCE(waiting[i].next);
+	for (int i = 0; i <= rank; i++)
+		if (!list_empty(&waiting[i]))
+			return true;
+	return false;
+}
 
-		if (first != &waiting[i])
-			return list_entry(first, struct fl_admission, node);
+/*
+ * The first of a flow's that wait, in a list for each rank; NULL if there is none. It is of the least rank, unless
+ * another waits for FL_RANK_NS longer: it may sleep with a lock that others need. Under the lock of the lists.
+ */
+static inline struct fl_admission *fl_first_waiting(const struct list_head waiting[FL_NR_RANKS])
+{
+	struct fl_admission *first = NULL;
+
+	for (int i = 0; i < FL_NR_RANKS; i++) {
+		struct fl_admission *a;
+
+		if (list_empty(&waiting[i]))
+			continue;
+		a = list_first_entry(&waiting[i], struct fl_admission, node);
+		if (!first || (s64)(first->since_ns - a->since_ns) > (s64)((i - first->rank) * FL_RANK_NS))
+			first = a;
 	}
-	return NULL;
+	return first;
 }
 
 /*
@@ -369,6 +384,7 @@ static inline bool fl_queue_admit(struct fl_queue *queue, struct fl_admission *a
 	a->cost = fl_cost(prices, a->op, a->bytes);
 	a->cost -= min_t(u64, a->cost, before);
 	a->must = a->must || !queue->up;
+	a->rank = min_t(u8, a->rank, FL_NR_RANKS - 1);
 	a->more = grown;
 	a->let_go = 0;
 	spin_lock(&hwq->lock);

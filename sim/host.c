@@ -366,6 +366,7 @@ static bool get_admission(struct sim *sim, struct job *job)
 	job->admitted = false;
 	admission->op = job->held->rq.op;
 	admission->bytes = job->held->rq.bytes;
+	admission->rank = 0;
 	admission->must = job->held->flow == fl_root(sim->dev);
 	job->state = JOB_BLOCKED;
 	if (again ? !fl_sent(admission) : !fl_admit(job->held->flow, job->hwq->index, admission))

@@ -160,7 +160,7 @@ struct fa_dev {
 #define to_fa_dev(_dev) container_of(_dev, struct fa_dev, dev)
 #define to_fa_flow(_flow) container_of(_flow, struct fa_flow, flow)
 #define to_fa_hwq(_hwq) container_of(_hwq, struct fa_hwq, hwq)
-#define fa_head(_f) fl_first_waiting((_f)->waiting, FL_NR_RANKS - 1)
+#define fa_head(_f) fl_first_waiting((_f)->waiting)
 #define fa_owner(_group) container_of(_group, struct fa_flow, group) /* the flow that it is below */
 
 /* ---- Virtual time ------------------------------------------------------ */
@@ -449,7 +449,7 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, const struct fl_admiss
 	bool wanted = false, behind = true, ahead = false;
 	const struct fa_node *node;
 
-	if (fl_first_waiting(f->waiting, a->rank))
+	if (fl_waits_before(f->waiting, FL_NR_RANKS - 1))
 		return false;
 	for (node = &f->own; node; node = fa_above(node)) {
 		s64 by = fa_ahead(node), lead;
@@ -645,7 +645,8 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 		fl_flow_activate(queue->flow);
 	if (unlikely(fl_in_drive_look(&hwq->in, READ_ONCE(fa->part)))) /* the next tick may be too late */
 		fl_dev_kick(&fa->dev);
-	if (unlikely(READ_ONCE(fa->tight)) && !fa_use_credit(fa, f, a->cost)) {
+	if (unlikely(READ_ONCE(fa->tight)) &&
+	    (fl_waits_before(f->waiting, a->rank - 1) || !fa_use_credit(fa, f, a->cost))) {
 		if (!a->must && !fa_goes(fa, f, a) && fa_waits(fa, f, a))
 			return false; /* if it was let go already, its submitter was told */
 		atomic64_add(-(s64)counts, &fa->room);

@@ -116,9 +116,10 @@ static void test_a_rank_counts_among_those_of_a_cgroup_that_wait_and_not_beside_
 	drive_start(&d);
 	drive_run(&d, NSEC_PER_SEC);
 	drive_mark(&d);
-	drive_run(&d, NSEC_PER_SEC);
+	drive_run(&d, 3 * NSEC_PER_SEC);
 	CHECK(drive_share(&d, other) > 0.49 && drive_share(&d, other) < 0.51, "%g", drive_share(&d, other));
 	CHECK(drive_share(&d, last) < drive_share(&d, first) / 4, "%g and %g", drive_share(&d, first), drive_share(&d, last));
+	CHECK(last->done - last->mark >= 32, "%lu: each that waits for a second longer goes", last->done - last->mark);
 	drive_exit(&d);
 }
 

@@ -34,6 +34,7 @@ APT_S = 3600.0  # DKMS builds, on an emulated CPU
 SETTINGS = Path("/etc/fairlane.toml")
 SERVICES = ("fairlane", "fairlane-metrics")
 
+METRICS = "http://127.0.0.1:9943/metrics"
 PROMETHEUS = "127.0.0.1:9090"
 SCRAPES = {
     "global": {"scrape_interval": "2s"},
@@ -153,9 +154,19 @@ def upgrade() -> dict[str, Any]:
     before = {name: process(name) for name in ("reads", *SERVICES)}
     apt("install", *debs("/root/second"))
     load.scheduled()
+    load.wait_for(served, "fairlane-metrics.service answers")
     after = {name: process(name) for name in before}
     load.stop("reads")
     return {"versions": versions(), "same": [name for name, pid in after.items() if pid == before[name]]}
+
+
+def served() -> bool:
+    """Is there an answer with our counts?"""
+    try:
+        with urlopen(METRICS, timeout=load.LIMIT_S) as answer:
+            return b"fairlane_read_bytes_total{" in answer.read()
+    except URLError:  # not up yet
+        return False
 
 
 def process(service: str) -> int:
@@ -171,6 +182,9 @@ def kernel() -> None:
 
 def purge() -> dict[str, Any]:
     """After the packages are gone: the drive's scheduler, our modules in memory, and which services still run."""
+    load.scheduled()
+    for name in SERVICES:
+        process(name)
     apt("purge", "fairlane", "fairlane-dkms")
     return {
         "services": [said("systemctl", "is-active", name, check=False).strip() for name in SERVICES],
