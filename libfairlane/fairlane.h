@@ -147,8 +147,8 @@ struct fl_queue {
 	struct fl_times times; /* of requests that are done; the host's */
 };
 
-#define FL_NR_RANKS 4
-#define FL_RANK_NS NSEC_PER_SEC
+#define FL_NR_RANKS 4 /* ionice's classes, from none to idle */
+#define FL_RANK_NS NSEC_PER_SEC /* so long one waits for those of the rank before it */
 
 /* What somebody wants to send, before there is a request for it: see admit(). The host's. */
 struct fl_admission {

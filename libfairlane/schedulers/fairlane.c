@@ -443,7 +443,7 @@ static bool fa_release(struct fa_dev *fa)
 /* ---- Requests ----------------------------------------------------------- */
 
 /* May a request of @f go at once? If there is room. One behind at each level may without: a little, or for its target. */
-static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, const struct fl_admission *a)
+static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
 	bool wanted = false, behind = true, ahead = false;
@@ -463,7 +463,7 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, const struct fl_admiss
 	}
 	if (wanted && behind && (room > -READ_ONCE(fa->limit) / FA_LEAD || fl_flow_target_ns(&f->flow)))
 		return true;
-	return room > 0 && (!ahead || fa_spare(fa, room, a->cost));
+	return room > 0 && (!ahead || fa_spare(fa, room, cost));
 }
 
 static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a, bool as_first)
@@ -487,7 +487,7 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		f->several_ns = fa->now_ns;
 	} else if (fa->now_ns - f->several_ns > FA_MOMENT_MAX_NS) {
 		fa_is_not_late(fa, &f->own);
-		goes = fa_goes(fa, f, a);
+		goes = fa_goes(fa, f, a->cost);
 	}
 	if (!goes) {
 		fa->waits++;
@@ -647,7 +647,7 @@ static bool fa_admit(struct fl_queue *queue, struct fl_admission *a)
 		fl_dev_kick(&fa->dev);
 	if (unlikely(READ_ONCE(fa->tight)) &&
 	    (fl_waits_before(f->waiting, a->rank - 1) || !fa_use_credit(fa, f, a->cost))) {
-		if (!a->must && !fa_goes(fa, f, a) && fa_waits(fa, f, a))
+		if (!a->must && !fa_goes(fa, f, a->cost) && fa_waits(fa, f, a))
 			return false; /* if it was let go already, its submitter was told */
 		atomic64_add(-(s64)counts, &fa->room);
 		fa_charge(fa, &f->own, a->cost);
