@@ -115,11 +115,8 @@ def shares() -> dict[str, Any]:
 def scraped() -> dict[str, float]:
     """Bytes that the tenants have read, as a Prometheus has them from fairlane-metrics.service."""
     query = urlencode({"query": f'fairlane_read_bytes_total{{drive="{load.DRIVE}"}}'})
-    try:
-        with urlopen(f"http://{PROMETHEUS}/api/v1/query?{query}", timeout=load.LIMIT_S) as answer:
-            result = json.load(answer)["data"]["result"]
-    except URLError:  # not up yet
-        result = []
+    found = answer(f"http://{PROMETHEUS}/api/v1/query?{query}")
+    result = json.loads(found)["data"]["result"] if found else []
     got = {each["metric"]["cgroup"]: float(each["value"][1]) for each in result}
     within = {name: str(cgroup.relative_to(load.CGROUPS)) for name, cgroup in TENANTS.items()}
     return {
@@ -162,11 +159,17 @@ def upgrade() -> dict[str, Any]:
 
 def served() -> bool:
     """Is there an answer with our counts?"""
+    return b"fairlane_read_bytes_total{" in answer(METRICS)
+
+
+def answer(url: str) -> bytes:
+    """What a server says; nothing if it is not up yet."""
     try:
-        with urlopen(METRICS, timeout=load.LIMIT_S) as answer:
-            return b"fairlane_read_bytes_total{" in answer.read()
-    except URLError:  # not up yet
-        return False
+        with urlopen(url, timeout=load.LIMIT_S) as response:
+            body: bytes = response.read()
+    except (URLError, ConnectionError):
+        body = b""
+    return body
 
 
 def process(service: str) -> int:
