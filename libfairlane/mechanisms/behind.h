@@ -14,7 +14,8 @@
  * its due, would get all of it with half as much in the drive: that much fits. Without hope is who
  * gets less than a quarter and has a few requests at a time: nothing that is taken from the drive would give
  * it its due. Whom the scheduler keeps waiting, or who has yet to wake up, is not behind for want of requests in the
- * drive; nor, for some 20 looks, who waited whenever it sent something, and now sends nothing.
+ * drive; nor, for some 20 looks, who waited whenever it sent something, and now sends nothing. But who comes behind
+ * its siblings, and still has to wait, does so for what others have in the drive: it may be behind.
  *
  * Under dev->lock, in tick(). The work is bounded: it goes on at the next tick where it stopped.
  */
@@ -45,7 +46,10 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 	struct fl_progress all;
 	u64 looked_ns; /* when it was last looked at */
 	u64 did; /* its cost then */
-	u32 waiting; /* requests that wait, or were let go and are not sent yet; the scheduler's */
+	/* The scheduler's. */
+	u32 waiting; /* requests that wait, or were let go and are not sent yet */
+	bool came_behind; /* its siblings: the last one that had to wait */
+
 	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE; looks at which it did nothing hardly count */
 };
 
@@ -101,7 +105,7 @@ static inline u64 fl_is_behind(struct fl_flow *flow, struct fl_behind *b, struct
 	if (stale)
 		b->waits = 0;
 	if (b->waiting || look->did != b->did)
-		b->waits += ((b->waiting ? FL_BEHIND_ONE : 0) - b->waits) / 8;
+		b->waits += ((b->waiting && !b->came_behind ? FL_BEHIND_ONE : 0) - b->waits) / 8;
 	else
 		b->waits -= b->waits / 32; /* it may have no CPU; or its requests are in the drive */
 	b->did = look->did;

@@ -45,8 +45,8 @@
  * More than that only waits in the drive instead of here, where it waits in the right order. knee.h finds how much it
  * is, and follows it. It is less for two kinds of flows:
  *
- *	behind	though all that it wants is in the drive, where others are in its way. behind.h says with how much there
- *		it would get its due: the knee's ceiling
+ *	behind	though all that it wants is in the drive, where others are in its way; or it was so when it came, and
+ *		still had to wait. behind.h says with how much there it would get its due: the knee's ceiling
  *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: pressing.h
  *
  * Both have a limit, the knee's. What targets cost all others is for the operator to say (latency_loss). And a target
@@ -211,6 +211,22 @@ static bool fa_wanted(const struct fa_group *group)
 	return READ_ONCE(group->waiting.first) || READ_ONCE(group->late.first);
 }
 
+/* 1: @f is ahead at some level; -1: behind at one, and ahead at none. Where nobody wants more, it is neither. */
+static int fa_place(struct fa_dev *fa, const struct fa_flow *f)
+{
+	int place = 0;
+
+	for (const struct fa_node *node = &f->own; node && place <= 0; node = fa_above(node)) {
+		s64 by = fa_ahead(node), lead;
+
+		if (!fa_wanted(node->among))
+			continue;
+		lead = fa_lead(fa, node->among);
+		place = by > lead ? 1 : -2 * by > lead ? -1 : place;
+	}
+	return place;
+}
+
 /* At each level. One too far behind is brought up first; one beside whom nobody waits is not ahead. */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
@@ -316,18 +332,16 @@ static struct fa_node *fa_first(struct fa_dev *fa, struct fa_group *group)
 	return first;
 }
 
-/* The flow that is next, if any waits, and whether it is ahead at some level. */
-static struct fa_flow *fa_next(struct fa_dev *fa, bool *ahead)
+/* The flow that is next, if any waits. */
+static struct fa_flow *fa_next(struct fa_dev *fa)
 {
 	struct fa_flow *f = fa->root;
 	struct fa_node *node;
 
-	*ahead = false;
 	for (;;) {
 		node = fa_first(fa, &f->group);
 		if (!node)
 			return NULL;
-		*ahead = *ahead || fa_ahead(node) > fa_lead(fa, &f->group);
 		if (node == &f->own)
 			return f;
 		f = container_of(node, struct fa_flow, below);
@@ -418,16 +432,15 @@ static bool fa_release(struct fa_dev *fa)
 		s64 room = atomic64_read(&fa->room);
 		struct fa_flow *f;
 		u64 cost, counts;
-		bool ahead;
 
 		if (fa->tight && room <= 0 && !fa->owed)
 			return false;
-		f = fa_next(fa, &ahead);
+		f = fa_next(fa);
 		cost = fa_head(f)->cost;
 		counts = fl_in_drive_counts(fa_head(f));
 		if (fa->tight && room <= 0 && fa->owed < min_t(s64, counts, fa->limit))
 			return false;
-		if (fa->tight && ahead && !fa_spare(fa, room, cost))
+		if (fa->tight && fa_place(fa, f) > 0 && !fa_spare(fa, room, cost))
 			return false;
 		atomic64_add(-(s64)counts, &fa->room);
 		fa_charge(fa, &f->own, cost);
@@ -442,28 +455,18 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? If there is room. One behind at each level may without: a little, or for its target. */
+/* May a request of @f go at once? If there is room. One behind may without: a little, or for its target. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
-	bool wanted = false, behind = true, ahead = false;
-	const struct fa_node *node;
+	int place;
 
 	if (fl_waits_before(f->waiting, FL_NR_RANKS - 1))
 		return false;
-	for (node = &f->own; node; node = fa_above(node)) {
-		s64 by = fa_ahead(node), lead;
-
-		if (!fa_wanted(node->among)) /* nobody to be ahead of, or behind */
-			continue;
-		lead = fa_lead(fa, node->among);
-		wanted = true;
-		behind = behind && -2 * by > lead;
-		ahead = ahead || by > lead;
-	}
-	if (wanted && behind && (room > -READ_ONCE(fa->limit) / FA_LEAD || fl_flow_target_ns(&f->flow)))
+	place = fa_place(fa, f);
+	if (place < 0 && (room > -READ_ONCE(fa->limit) / FA_LEAD || fl_flow_target_ns(&f->flow)))
 		return true;
-	return room > 0 && (!ahead || fa_spare(fa, room, cost));
+	return room > 0 && (place <= 0 || fa_spare(fa, room, cost));
 }
 
 static void fa_wait(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *a, bool as_first)
@@ -490,6 +493,7 @@ static bool fa_waits(struct fa_dev *fa, struct fa_flow *f, struct fl_admission *
 		goes = fa_goes(fa, f, a->cost);
 	}
 	if (!goes) {
+		f->behind.came_behind = fa_place(fa, f) < 0;
 		fa->waits++;
 		fa->limited++;
 		fa_wait(fa, f, a, false);

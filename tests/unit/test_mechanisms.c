@@ -287,11 +287,12 @@ static void test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_
 
 /*
  * One with a request at a time, which is due a half. At each look others have sent 10 requests. It waits for @waits
- * looks, or none, and then its request is in the drive for @then. Of @looks, at how many is it behind, but the first ten?
+ * looks, or none, after it @came_behind its siblings or not, and then its request is in the drive for @then. Of @looks,
+ * at how many is it behind, but the first ten?
  */
-static unsigned int looks_behind(unsigned int waits, unsigned int then, unsigned int looks)
+static unsigned int looks_behind(unsigned int waits, unsigned int then, unsigned int looks, bool came_behind)
 {
-	struct fl_behind behind = {};
+	struct fl_behind behind = { .came_behind = came_behind };
 	struct fl_progress sent = {};
 	struct fl_behind_look look;
 	struct fl_queue *q = due_half();
@@ -315,12 +316,22 @@ static void test_who_waited_and_then_sends_nothing_for_a_while_is_not_behind(voi
 {
 	unsigned int n;
 
-	n = looks_behind(20, 20, 40);
+	n = looks_behind(20, 20, 40, false);
 	CHECK(n == 0, "it waited, and has no CPU: %u", n);
-	n = looks_behind(0, 50, 50);
+	n = looks_behind(0, 50, 50, false);
 	CHECK(n == 40, "its request is in the drive: %u", n);
-	n = looks_behind(2, 18, 2000);
+	n = looks_behind(2, 18, 2000, false);
 	CHECK(n > 1900, "it waits a little, and its request is in the drive for long: %u", n);
+}
+
+static void test_who_comes_behind_its_siblings_and_has_to_wait_is_behind(void)
+{
+	unsigned int n;
+
+	n = looks_behind(15, 5, 2000, true);
+	CHECK(n > 1900, "%u", n);
+	n = looks_behind(15, 5, 2000, false);
+	CHECK(n == 0, "it was not behind when it came: %u", n);
 }
 
 #define WALKED (3 * FL_QUEUES_AT_A_TIME + 5)
@@ -622,6 +633,8 @@ static const struct test tests[] = {
 	  test_who_has_half_of_its_due_is_helped_by_half_in_the_drive_however_long_it_was_counted },
 	{ "who waited and then sends nothing for a while wants for a CPU, and is not behind",
 	  test_who_waited_and_then_sends_nothing_for_a_while_is_not_behind },
+	{ "who comes behind its siblings, and has to wait, is behind",
+	  test_who_comes_behind_its_siblings_and_has_to_wait_is_behind },
 	{ "a walk looks at each active flow once, whoever becomes inactive by it",
 	  test_a_walk_looks_at_each_active_flow_once },
 	{ "a flow has a queue only where it has had requests", test_a_queue_is_made_at_first_use },
