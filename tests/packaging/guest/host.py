@@ -101,10 +101,7 @@ def shares() -> dict[str, Any]:
     argv = ["prometheus", f"--config.file={config}", f"--web.listen-address={PROMETHEUS}"]
     load.unit("scrapes", words=[*argv, "--storage.tsdb.path=/root/prometheus"])
     load.wait_for(lambda: min(scraped().values()) > 0, "a Prometheus has counts of all three")
-    before = scraped()
-    found |= load.shares(TENANTS, SECONDS)
-    read = {name: count - before[name] for name, count in scraped().items()}
-    found["scraped"] = {name: count / sum(read.values()) for name, count in read.items()}
+    found |= load.shares(TENANTS, SECONDS, scraped)
     found["why"] = said("fairlane", "why", "system.slice/crun-bronze.scope/container").splitlines()
     found["demo"] = said("fairlane", "demo", check=False).splitlines()
     load.stop("gold-1", "gold-2", "silver", "scrapes")

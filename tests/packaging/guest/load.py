@@ -126,23 +126,30 @@ def weigh(weights: Mapping[Path, int]) -> None:
     wait_for(lambda: now() == dict(weights), f"weights of {weights}, not {now()}")
 
 
-def shares(cgroups: Mapping[str, Path], seconds: float = SECONDS) -> dict[str, Any]:
+def shares(
+    cgroups: Mapping[str, Path], seconds: float = SECONDS, counted: Callable[[], Mapping[str, float]] = dict
+) -> dict[str, Any]:
     """What each gets of all that they get, and what that was, while the drive was kept as busy as can be.
 
     Where other work takes the CPU it is not, and that says nothing of the shares of a busy drive.
+    counted() gives somebody else's counts: the shares of the same time by these are "counted".
     """
     wait_for(lambda: all(read_bytes(cgroup) for cgroup in cgroups.values()), f"all read: {cgroups}")
     time.sleep(SETTLE_S)
-    best: dict[str, int] = {}
+    best: dict[str, float] = {}
+    beside: dict[str, float] = {}
     for _ in range(TIMES):
-        best = max(best, _moved(cgroups, seconds), key=lambda moved: sum(moved.values()))
+        before, at = _counts(cgroups), counted()
+        time.sleep(seconds)
+        moved, more = _since(before, _counts(cgroups)), _since(at, counted())
+        if sum(moved.values()) > sum(best.values()):
+            best, beside = moved, more
         if sum(best.values()) >= BUSY * seconds * 4096 * _iops():
             break
-    total = sum(best.values())
-    got = {name: value / total for name, value in best.items()}
+    got, rate = _fractions(best), sum(best.values()) / seconds / 4096
     # For the journal, of which a failure shows the end.
-    print(got, f"of {total / seconds / 4096:.0f} requests/s", flush=True)
-    return {"shares": got, "requests_per_s": total / seconds / 4096}
+    print(got, f"of {rate:.0f} requests/s", flush=True)
+    return {"shares": got, "counted": _fractions(beside), "requests_per_s": rate}
 
 
 def _iops() -> int:
@@ -151,10 +158,16 @@ def _iops() -> int:
     return next(int(word.partition("=")[2]) for word in words if word.startswith("fairlane.iops="))
 
 
-def _moved(cgroups: Mapping[str, Path], seconds: float) -> dict[str, int]:
-    before = {name: read_bytes(cgroup) for name, cgroup in cgroups.items()}
-    time.sleep(seconds)
-    return {name: read_bytes(cgroup) - before[name] for name, cgroup in cgroups.items()}
+def _counts(cgroups: Mapping[str, Path]) -> dict[str, float]:
+    return {name: read_bytes(cgroup) for name, cgroup in cgroups.items()}
+
+
+def _since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    return {name: count - before[name] for name, count in now.items()}
+
+
+def _fractions(moved: Mapping[str, float]) -> dict[str, float]:
+    return {name: count / sum(moved.values()) for name, count in moved.items()}
 
 
 def read_bytes(cgroup: Path) -> int:
