@@ -48,7 +48,7 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 	u64 did; /* its cost then */
 	/* The scheduler's. */
 	u32 waiting; /* requests that wait, or were let go and are not sent yet */
-	bool came_behind; /* its siblings: the last one that had to wait */
+	bool came_behind; /* the last one that came and had to wait, did so while its flow was behind */
 
 	s64 waits; /* how often it was found to have some, of FL_BEHIND_ONE; looks at which it did nothing hardly count */
 };

@@ -31,9 +31,9 @@
  *	ahead	by more than its part of an eighth of the budget: it waits, unless more than a third of the
  *		budget is left with it (though credit may take of that). So a drive does not run dry for somebody
  *		who is slow to come back, or short of CPU time.
- *	behind	by half as much or more: it goes at once, though the budget be exceeded by about an eighth; if
- *		it has a latency target, by whatever it is behind. Nobody is further behind than its part of the
- *		budget: who comes back late makes up for that much, and who wanted less saves no more.
+ *	behind	by half as much or more at some level: it goes at once, though the budget be exceeded by about an
+ *		eighth; at each, and with a latency target, by whatever it is behind. Nobody is further behind than its
+ *		part of the budget: who comes back late makes up for that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
  * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many requests as
@@ -45,8 +45,8 @@
  * More than that only waits in the drive instead of here, where it waits in the right order. knee.h finds how much it
  * is, and follows it. It is less for two kinds of flows:
  *
- *	behind	though all that it wants is in the drive, where others are in its way; or it was so when it came, and
- *		still had to wait. behind.h says with how much there it would get its due: the knee's ceiling
+ *	behind	though all that it wants is in the drive, or came behind and had to wait, as others are in its way.
+ *		behind.h says with how much there it would get its due: the knee's ceiling
  *	late	by a latency target (io.fairlane.latency), in more than one of a hundred requests: pressing.h
  *
  * Both have a limit, the knee's. What targets cost all others is for the operator to say (latency_loss). And a target
@@ -211,20 +211,23 @@ static bool fa_wanted(const struct fa_group *group)
 	return READ_ONCE(group->waiting.first) || READ_ONCE(group->late.first);
 }
 
-/* 1: @f is ahead at some level; -1: behind at one, and ahead at none. Where nobody wants more, it is neither. */
+/* 1: @f is ahead at some level; -2: behind at each; -1: at one or more; but for levels where nobody wants more. */
 static int fa_place(struct fa_dev *fa, const struct fa_flow *f)
 {
-	int place = 0;
+	int behind = 0, levels = 0;
 
-	for (const struct fa_node *node = &f->own; node && place <= 0; node = fa_above(node)) {
+	for (const struct fa_node *node = &f->own; node; node = fa_above(node)) {
 		s64 by = fa_ahead(node), lead;
 
 		if (!fa_wanted(node->among))
 			continue;
 		lead = fa_lead(fa, node->among);
-		place = by > lead ? 1 : -2 * by > lead ? -1 : place;
+		if (by > lead)
+			return 1;
+		behind += -2 * by > lead;
+		levels++;
 	}
-	return place;
+	return !behind ? 0 : behind < levels ? -1 : -2;
 }
 
 /* At each level. One too far behind is brought up first; one beside whom nobody waits is not ahead. */
@@ -338,14 +341,9 @@ static struct fa_flow *fa_next(struct fa_dev *fa)
 	struct fa_flow *f = fa->root;
 	struct fa_node *node;
 
-	for (;;) {
-		node = fa_first(fa, &f->group);
-		if (!node)
-			return NULL;
-		if (node == &f->own)
-			return f;
+	while ((node = fa_first(fa, &f->group)) && node != &f->own)
 		f = container_of(node, struct fa_flow, below);
-	}
+	return node ? f : NULL;
 }
 
 /* A moment is twice as long as it takes who was let go to come back and wait. */
@@ -455,7 +453,7 @@ static bool fa_release(struct fa_dev *fa)
 
 /* ---- Requests ----------------------------------------------------------- */
 
-/* May a request of @f go at once? If there is room. One behind may without: a little, or for its target. */
+/* May a request of @f go at once? If there is room. One behind may without: a little; at each level, for its target. */
 static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 {
 	s64 room = atomic64_read(&fa->room);
@@ -464,7 +462,7 @@ static bool fa_goes(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	if (fl_waits_before(f->waiting, FL_NR_RANKS - 1))
 		return false;
 	place = fa_place(fa, f);
-	if (place < 0 && (room > -READ_ONCE(fa->limit) / FA_LEAD || fl_flow_target_ns(&f->flow)))
+	if (place < 0 && (room > -READ_ONCE(fa->limit) / FA_LEAD || (place < -1 && fl_flow_target_ns(&f->flow))))
 		return true;
 	return room > 0 && (place <= 0 || fa_spare(fa, room, cost));
 }

@@ -139,7 +139,7 @@ def shares(
     best: dict[str, float] = {}
     beside: dict[str, float] = {}
     for _ in range(TIMES):
-        before, at = _counts(cgroups), counted()
+        at, before = counted(), _counts(cgroups)
         time.sleep(seconds)
         moved, more = _since(before, _counts(cgroups)), _since(at, counted())
         if sum(moved.values()) > sum(best.values()):
