@@ -142,6 +142,11 @@ def file_system_with_writeback() -> None:
     kit.all_given_back()
 
 
+def attached() -> int:
+    """How many SCSI drives Linux has asked all that it wants to know, since it booted."""
+    return kit.run("dmesg").count("] Attached SCSI disk")
+
+
 def takes_fua(disk: str) -> bool:
     return kit.queue(disk, "fua").read_text() == "1\n"
 
@@ -152,6 +157,10 @@ def requeues_and_shared_tags() -> None:
     proc.modprobe("sd_mod")
     for shared in (0, 1):
         before = {path.name for path in Path("/sys/block").iterdir()}
+
+        def known(before: int = attached()) -> bool:
+            return attached() > before
+
         options = ["dev_size_mb=64", "submit_queues=2", "ndelay=200000", "max_queue=16", "opts=0x10"]
         proc.modprobe("scsi_debug", *options, *(["host_max_queue=16"] if shared else []))
 
@@ -161,7 +170,8 @@ def requeues_and_shared_tags() -> None:
 
         disk = kit.wait_for(found, "the SCSI drive appears")
         # It refuses nothing until Linux knows it: a MODE SENSE that is refused is not repeated, and a drive whose cache
-        # nobody knows gets no FUA writes.
+        # nobody knows gets no FUA writes. Linux asks twice, before and after the drive appears.
+        kit.wait_for(known, "the SCSI drive is known")
         kit.wait_for(functools.partial(takes_fua, disk), "the drive takes FUA writes")
         Path("/sys/bus/pseudo/drivers/scsi_debug/every_nth").write_text(str(25 * MIB))
         kit.set_scheduler(disk, OURS)
