@@ -56,7 +56,7 @@ struct fl_behind { /* of a flow, when it was last counted anew */
 /* Of all that were looked at. */
 struct fl_behind_all {
 	u64 fits; /* with so much in the drive nobody would be behind; 0: nobody is */
-	bool wait; /* all that have requests are kept waiting, or have yet to wake up, or did of late; and all were looked at */
+	bool wait; /* all that have requests wait, or have yet to wake up, or did of late; none came behind; all were seen */
 };
 
 /* Of one flow. */

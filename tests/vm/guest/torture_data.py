@@ -158,8 +158,8 @@ def requeues_and_shared_tags() -> None:
     for shared in (0, 1):
         before = {path.name for path in Path("/sys/block").iterdir()}
 
-        def known(before: int = attached()) -> bool:
-            return attached() > before
+        def known(drives: int = attached()) -> bool:
+            return attached() > drives
 
         options = ["dev_size_mb=64", "submit_queues=2", "ndelay=200000", "max_queue=16", "opts=0x10"]
         proc.modprobe("scsi_debug", *options, *(["host_max_queue=16"] if shared else []))
