@@ -35,7 +35,7 @@
 #include "weights.h"
 
 /* Of what was handed out since a flow last had some, more than this pays for no more debt. */
-#define FL_TOKENS_MISSED (1ull << 40)
+#define FL_TOKENS_MISSED (1ull << 50)
 
 /* All under dev->lock. */
 struct fl_tokens {

@@ -125,6 +125,7 @@ struct kf_hwq {
 	unsigned int nr_throttled;
 	u64 throttled_ns; /* of its queues, up to their last unthrottling */
 	u64 seen_refills;
+	unsigned int refills; /* that this dispatch() has asked for */
 	/* Shared with completions, and with other hardware queues that have no room. */
 	struct fl_room room ____cacheline_aligned_in_smp; /* up to the floor */
 	struct fl_traffic traffic;
@@ -175,10 +176,7 @@ static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 	kf->tokens.total = kf->predicted.total;
 }
 
-/*
- * There are new tokens: throttled queues try again, each time another one first. @self: the
- * hardware queue that is dispatching, if one is.
- */
+/* There are new tokens: throttled queues try again, each time another one first; @self, which dispatches, will. */
 static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 {
 	unsigned int i, nr = kf->dev.nr_hwqs, first = kf->next_woken++ % nr;
@@ -193,8 +191,12 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 	}
 }
 
+/* For one of small share that owes much, more and more, or hwq->lock would be held for long. */
 static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 *cause)
 {
+	u32 more = self && ++self->refills > KF_ROUNDS ? min_t(u32, self->refills - KF_ROUNDS, 30) : 0;
+
+	tokens = min_t(u64, tokens, FL_TOKENS_MISSED >> more) << more;
 	++*cause;
 	WRITE_ONCE(kf->tokens.handed_out, kf->tokens.handed_out + tokens);
 	fl_trace_refill(&kf->dev, cause == &kf->refills_period, tokens, kf->predicted.done);
@@ -212,8 +214,7 @@ static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
 	kf_predict(kf, now, cause == &kf->refills_period);
 	tokens = max_t(u64, div64_u64(kf->tokens.total, KF_ROUNDS), FL_PREDICT_MIN);
 	if (cause == &kf->refills_period)
-		tokens = mul_u64_u64_div_u64(kf->tokens.total, min_t(u64, now - kf->round_ns, period),
-					     period);
+		tokens = mul_u64_u64_div_u64(kf->tokens.total, min_t(u64, now - kf->round_ns, period), period);
 	WRITE_ONCE(kf->round, kf->round + 1);
 	kf->round_ns = now;
 	kf->nr_spent = 0;
@@ -398,8 +399,7 @@ static struct fl_req *kf_send(struct kf_dev *kf, struct kf_hwq *khq, struct kf_t
 	return rq;
 }
 
-static __always_inline struct fl_req *
-kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq, struct kf_turns *turns)
+static __always_inline struct fl_req *kf_dispatch_domain(struct kf_dev *kf, struct kf_hwq *khq, struct kf_turns *turns)
 {
 	while (!kf_is_empty(turns)) {
 		bool fresh = !list_empty(&turns->fresh);
@@ -442,6 +442,7 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 	unsigned int tried = 0; /* domains, other than that of the batch */
 	bool ready = false;
 
+	khq->refills = 0;
 	kf_unthrottle(kf, khq);
 	if (khq->batching >= kf_batch[khq->domain])
 		kf_next_domain(khq, &tried);
@@ -469,10 +470,9 @@ static bool kf_has_work(struct fl_hwq *hwq)
 		if (!kf_is_empty(&khq->turns[op]) || READ_ONCE(khq->kyber.domain[op].room.woken))
 			return true;
 	/* It was handed room. Or all is throttled: there are new tokens, or it has not yet asked. */
-	return READ_ONCE(khq->room.woken) ||
-	       (READ_ONCE(khq->nr_throttled) &&
-		(!READ_ONCE(khq->room.waiting) ||
-		 READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills)));
+	return READ_ONCE(khq->room.woken) || (READ_ONCE(khq->nr_throttled) &&
+	       (!READ_ONCE(khq->room.waiting) ||
+		READ_ONCE(khq->seen_refills) != READ_ONCE(to_kf_dev(hwq->dev)->refills)));
 }
 
 static void kf_insert(struct fl_queue *queue, struct fl_req *rq, bool at_head)

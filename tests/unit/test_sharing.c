@@ -610,6 +610,28 @@ static void test_a_removed_cgroup_holds_no_round_up(void)
 	drive_exit(&d);
 }
 
+/* It owes a thousand rounds' tokens, and the drive has nothing else to do: it is not handed these one round at a time. */
+static void test_a_large_request_of_a_small_share_takes_few_refills(void)
+{
+	static const char *const causes[] = { "refills_period", "refills_spent", "refills_floor" };
+	struct drive d;
+	struct tenant *heavy, *light;
+	u64 refills = 0;
+
+	drive_init(&d, &fl_kyber_fairness, 2, 64, MSEC / 10);
+	heavy = drive_tenant(&d, NULL, FL_WEIGHT_MAX, 1);
+	heavy->think_ns = 20 * MSEC; /* active all the time */
+	light = drive_tenant(&d, NULL, 1, 2);
+	light->bytes = 1 << 20;
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	for (size_t i = 0; i < ARRAY_SIZE(causes); i++)
+		refills += drive_var(&d, causes[i]);
+	CHECK(light->done > 1000, "the light one waits for nobody, and yet it got only %lu requests done", light->done);
+	CHECK(refills < 64 * light->done, "%lu refills for %lu requests", refills, light->done);
+	drive_exit(&d);
+}
+
 static const struct test tests[] = {
 	{ "shares follow weights", test_shares_follow_weights },
 	{ "who is requeued is charged once", test_who_is_requeued_is_charged_once },
@@ -654,6 +676,8 @@ static const struct test tests[] = {
 	{ "a drive that waits for its tenants holds nobody back",
 	  test_a_drive_that_waits_for_its_tenants_holds_nobody_back },
 	{ "writes are held back when reads suffer", test_writes_are_held_back_when_reads_suffer },
+	{ "a large request of a small share takes few refills",
+	  test_a_large_request_of_a_small_share_takes_few_refills },
 	{}
 };
 
