@@ -286,8 +286,8 @@ static inline void fl_hwqs_unlock(struct request_queue *q)
 
 /*
  * Stand-ins for rq_qos_add() and rq_qos_del(), which are not exported. Nobody looks for
- * ours by its id. Under fl_rqos_lock(), with the queue frozen: whoever walks the list
- * holds a reference to the queue, and so cannot be there meanwhile.
+ * ours by its id. Under fl_rqos_lock(), with the queue frozen: who is in a hook holds a reference to
+ * the queue, and so cannot be there meanwhile. Who only walks the list may be: struct fl_rqos.
  */
 static inline void fl_rqos_add(struct rq_qos *rqos, struct request_queue *q, fl_rqos_ops *ops)
 {

@@ -46,6 +46,37 @@ void fl_told_exit(void)
 }
 #endif
 
+static LIST_HEAD(fl_all_rqos);
+static DEFINE_MUTEX(fl_rqos_mutex);
+
+/* The hooks on @q, made if there are none. May sleep; NULL: out of memory. */
+static struct fl_rqos *fl_rqos_of(struct request_queue *q)
+{
+	struct fl_rqos *each, *found = NULL;
+
+	mutex_lock(&fl_rqos_mutex);
+	list_for_each_entry(each, &fl_all_rqos, node)
+		if (each->q == q)
+			found = each;
+	if (!found)
+		found = kzalloc(sizeof(*found), GFP_KERNEL);
+	if (found && !found->q) {
+		found->q = q;
+		list_add(&found->node, &fl_all_rqos);
+	}
+	mutex_unlock(&fl_rqos_mutex);
+	return found;
+}
+
+/* The module goes. */
+void fl_rqos_exit(void)
+{
+	struct fl_rqos *each, *next;
+
+	list_for_each_entry_safe(each, next, &fl_all_rqos, node)
+		kfree(each);
+}
+
 static void fl_kdev_free(struct kref *ref)
 {
 	struct fl_kdev *kdev = container_of(ref, struct fl_kdev, ref);
@@ -175,6 +206,9 @@ struct fl_kdev *fl_kdev_create(struct request_queue *q, const struct fl_sched *s
 	INIT_LIST_HEAD(&kdev->dev.active);
 	fl_prices_init(&kdev->dev.prices);
 
+	kdev->rqos = fl_rqos_of(q);
+	if (!kdev->rqos)
+		goto err;
 	kdev->dev.hwqs = kcalloc(q->nr_hw_queues, sizeof(kdev->dev.hwqs[0]), GFP_KERNEL);
 	if (!kdev->dev.hwqs)
 		goto err;

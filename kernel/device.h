@@ -43,7 +43,7 @@ struct fl_kdev {
 	int kicked; /* set by fl_dev_kick(), taken by the timer */
 	unsigned long got_jiffies; /* when fl_kflow.got was last computed; timer only */
 	bool dead; /* no flow may attach any more; under dev.lock */
-	struct rq_qos rqos; /* of tags.c; linked while the scheduler is chosen */
+	struct fl_rqos *rqos; /* the queue's; linked while the scheduler is chosen */
 	/* Of watchdog.c, which says what they mean. The first two are set once, and read by every request. */
 	bool let_go;
 	bool freed;
@@ -56,6 +56,19 @@ struct fl_kdev {
 	struct fl_kvar *vars; /* files of the scheduler's variables */
 	struct attribute_group files; /* the same, as a group */
 	struct fl_dev dev ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
+};
+
+/*
+ * The block layer's hooks on a request queue: tags.c. Some who walk a queue's list of them
+ * have no reference to it and none of its locks (SCSI's queue depth, wbt's files on 7.x), and may still
+ * be at ours when it was taken off. So it stays, for the next scheduler of that queue, until
+ * fairlane.ko goes.
+ */
+struct fl_rqos {
+	struct rq_qos rqos;
+	struct fl_kdev *kdev; /* whose it is; written when that is linked, with the queue frozen */
+	struct request_queue *q; /* only compared: it may be gone, and another one be in its place */
+	struct list_head node; /* in fl_all_rqos */
 };
 
 /* A variable of a scheduler that routes, as a file in the drive's fairlane folder. */
@@ -94,6 +107,7 @@ struct fl_kflow {
 	unsigned long retry; /* jiffies: when to try again for a queue; a stale one tries once more */
 	u64 used_before, used; /* cost at the last look, and since the one before; timer only */
 	u64 got; /* share of the last second; written by the timer */
+	struct cgroup_subsys_state *css; /* its cgroup's, referenced once it was attached: a blkg may outlive that */
 	struct rcu_head rcu;
 	struct fl_flow flow ____cacheline_aligned_in_smp; /* followed by the scheduler's data */
 };

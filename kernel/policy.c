@@ -71,6 +71,8 @@ static void fl_kflow_free_rcu(struct rcu_head *rcu)
 	struct fl_kflow *kflow = container_of(rcu, struct fl_kflow, rcu);
 	struct fl_kdev *kdev = kflow->kdev;
 
+	if (kflow->css)
+		css_put(kflow->css);
 	fl_kflow_free(kflow);
 	if (kdev)
 		fl_kdev_put(kdev);
@@ -335,6 +337,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 			kdev->dev.sched->init_flow(&kflow->flow);
 		if (parent)
 			WRITE_ONCE(parent->flow.has_below, true);
+		kflow->css = &blkg->blkcg->css;
+		css_get(kflow->css);
 		list_add_tail_rcu(&kflow->flow.node, &kdev->dev.flows);
 		WRITE_ONCE(kflow->attached, true);
 		if (!blkg->parent)
@@ -466,6 +470,7 @@ static void __exit fl_exit(void)
 	blkcg_policy_unregister(&fl_policy);
 	fl_failures_exit();
 	fl_told_exit();
+	fl_rqos_exit();
 }
 
 module_init(fl_init);

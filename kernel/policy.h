@@ -50,6 +50,7 @@ void fl_told_exit(void);
 #endif
 struct fl_kdev *fl_kdev_get(struct request_queue *q);
 void fl_kdev_put(struct fl_kdev *kdev);
+void fl_rqos_exit(void);
 
 /* policy.c */
 void fl_kflow_detach(struct fl_kflow *kflow);

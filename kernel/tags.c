@@ -19,7 +19,7 @@
  *   done      the request gives back the tag, and leaves
  *
  * Between track and done it goes to the drive: fl_tags_request_sent(). What is to be
- * admitted has been sent, for our purposes, when it was.
+ * admitted has been sent, for our purposes, when it was, though it be in its thread's plug.
  *
  * From throttle to track, bio->bi_cookie says for which hardware queue the bio is
  * counted, and how long it slept (fl_bio_counted()). The request may turn out to be of another:
@@ -27,7 +27,8 @@
  * count moves, too.
  *
  * The sleep is uninterruptible, like the wait for a tag, and for the same reason: it
- * waits only for requests in the drive, and these end, at the latest by the driver's timeout.
+ * waits only for requests in the drive, and these end, at the latest by the driver's timeout
+ * (or in a plug, whose thread sends them once it has a CPU).
  * The sleeper holds no tag, and its plug is flushed before it sleeps. Nor does a fatal signal
  * end it: a bio cannot be given back here, and if it went, a tenant would gain a request with
  * each of its own processes that it kills.
@@ -279,9 +280,14 @@ static u64 fl_bio_waited(const struct bio *bio)
 	return fl_short_ns_value(bio->bi_cookie & ((1u << FL_SHORT_NS_BITS) - 1));
 }
 
+static struct fl_kdev *fl_rqos_kdev(struct rq_qos *rqos)
+{
+	return container_of(rqos, struct fl_rqos, rqos)->kdev;
+}
+
 static void fl_tags_throttle(struct rq_qos *rqos, struct bio *bio)
 {
-	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct fl_kdev *kdev = fl_rqos_kdev(rqos);
 	struct request_queue *q = kdev->q;
 	struct blk_mq_hw_ctx *hctx;
 	struct fl_queue *queue;
@@ -348,7 +354,7 @@ static void fl_tags_move(struct fl_kdev *kdev, struct fl_queue *from, struct fl_
 
 static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *bio)
 {
-	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct fl_kdev *kdev = fl_rqos_kdev(rqos);
 	bool admits = kdev->dev.sched->admit;
 	u64 waited = fl_bio_waited(bio);
 	struct fl_queue *counted = fl_tags_counted(kdev, bio), *queue, *at;
@@ -372,7 +378,7 @@ static void fl_tags_track(struct rq_qos *rqos, struct request *rq, struct bio *b
 /* @bio needs no tag, as it became a part of @rq. Maybe under hwq->lock. */
 static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *bio)
 {
-	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct fl_kdev *kdev = fl_rqos_kdev(rqos);
 
 	if (fl_tags_are_others(kdev))
 		return;
@@ -391,7 +397,7 @@ static void fl_tags_merge(struct rq_qos *rqos, struct request *rq, struct bio *b
 
 static void fl_tags_cleanup(struct rq_qos *rqos, struct bio *bio)
 {
-	struct fl_kdev *kdev = container_of(rqos, struct fl_kdev, rqos);
+	struct fl_kdev *kdev = fl_rqos_kdev(rqos);
 	struct fl_queue *counted = fl_tags_counted(kdev, bio);
 
 	if (counted)
@@ -457,13 +463,14 @@ static fl_rqos_ops fl_tags_ops = {
 /* From now on @kdev's cgroups share tags. The queue is frozen; see fl_rqos_add() for the lock. */
 void fl_tags_attach(struct fl_kdev *kdev)
 {
-	fl_rqos_add(&kdev->rqos, kdev->q, &fl_tags_ops);
+	kdev->rqos->kdev = kdev;
+	fl_rqos_add(&kdev->rqos->rqos, kdev->q, &fl_tags_ops);
 }
 EXPORT_SYMBOL_GPL(fl_tags_attach);
 
 /* The converse, under the same conditions. */
 void fl_tags_detach(struct fl_kdev *kdev)
 {
-	fl_rqos_del(&kdev->rqos, kdev->q);
+	fl_rqos_del(&kdev->rqos->rqos, kdev->q);
 }
 EXPORT_SYMBOL_GPL(fl_tags_detach);

@@ -118,13 +118,12 @@ static void fl_print_failure(struct seq_file *sf, struct fl_kdev *kdev)
 		seq_printf(sf, "hwq %u depth %u tags %u taken_out %u\n", i, hwq->depth,
 			   READ_ONCE(hwq->tags), container_of(hwq, struct fl_khwq, hwq)->taken_out);
 	}
-	/* The lock pins their blkgs. Once in the scheduler's life, it may be held for long. */
+	/* The lock pins them. Once in the scheduler's life, it may be held for long. */
 	spin_lock_irq(&kdev->dev.lock);
 	list_for_each_entry(flow, &kdev->dev.flows, node) {
 		char path[256];
 
-		cgroup_path(pd_to_blkg(&to_fl_kflow(flow)->pd)->blkcg->css.cgroup, path,
-			    sizeof(path));
+		cgroup_path(to_fl_kflow(flow)->css->cgroup, path, sizeof(path));
 		seq_printf(sf, "cgroup %s weight %u", path, READ_ONCE(flow->weight));
 		fl_print_stat(sf, to_fl_kflow(flow));
 		seq_putc(sf, '\n');
