@@ -58,8 +58,8 @@ static struct fl_rqos *fl_rqos_of(struct request_queue *q)
 	list_for_each_entry(each, &fl_all_rqos, node)
 		if (each->q == q)
 			found = each;
-	if (!found)
-		found = kzalloc(sizeof(*found), GFP_KERNEL);
+	if (!found) /* not to wait for I/O: of a frozen queue, that of whoever waits for the mutex */
+		found = kzalloc(sizeof(*found), GFP_NOIO);
 	if (found && !found->q) {
 		found->q = q;
 		list_add(&found->node, &fl_all_rqos);
