@@ -176,6 +176,7 @@ def converse(jobs: Sequence[Job], done: Mapping[str, Run], boot: Boot, tell: Tel
             boot.kernel,
             boot.shared,
             timeout_s=time_limit(jobs, done),
+            pause_s=max(time_limit([job], done) for job in jobs),  # it speaks several times in each
             qemu_opts=drive.qemu_opts,
             pass_fds=drive.fds,
             program=drive.program,

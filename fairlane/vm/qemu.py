@@ -60,10 +60,12 @@ class Finished:
 class _Console:
     """What has been heard of a VM so far, and until when the next thing has to happen."""
 
-    def __init__(self, timeout_s: float, boot_s: float, silent_s: float) -> None:
+    def __init__(self, timeout_s: float, pause_s: float, boot_s: float, silent_s: float) -> None:
         self.timeout_s = timeout_s
+        self.pause_s = pause_s
         self.lines: deque[str] = deque(maxlen=500)
         self.up = False
+        self._end = float("inf")
         self._booting_until = time.monotonic() + boot_s
         self._until = time.monotonic() + silent_s
 
@@ -74,11 +76,20 @@ class _Console:
                 self._until = self._booting_until
             if not from_console and text == UP:
                 self.up = True
-                self._until = time.monotonic() + self.timeout_s
+                self._end = time.monotonic() + self.timeout_s
+            if self.up and not from_console:  # a kernel may complain for as long as a program hangs
+                self._until = min(self._end, time.monotonic() + self.pause_s)
+            if not from_console and text == UP:
                 continue
             self.lines.append(text)
             if not from_console:
                 yield text
+
+    def overdue(self) -> str:
+        """What did not happen in time."""
+        if not self.up:
+            return "did not boot in time"
+        return f"said nothing for {self.pause_s:.0f} s" if self._until < self._end else "was not done in time"
 
 
 Talk = Generator[str, None, Finished]
@@ -125,6 +136,7 @@ def talk(
     shared: Path,
     *,
     timeout_s: float,
+    pause_s: float | None = None,
     qemu_opts: Sequence[str] = (),
     accelerator: str | None = None,
     boot_s: float | None = None,
@@ -138,8 +150,9 @@ def talk(
 
     Each line that argv prints on stdout is yielded as it comes. Our modules in `modules` are loaded first.
     A boot may take boot_s (default: BOOT_S, longer where the kernel checks itself), the next one longer, and `boots`
-    are tried, also when the kernel dies in one; timeout_s counts from then on. Raises VmError when there is no end to
-    report; leaves dmesg.txt in `shared`. `program` is another QEMU than the one that is installed.
+    are tried, also when the kernel dies in one; timeout_s counts from then on, and argv may print nothing for pause_s
+    (default: timeout_s). Raises VmError when there is no end to report; leaves dmesg.txt in `shared`. `program` is
+    another QEMU than the one that is installed.
     """
     shared = shared.resolve()
     if re.search(r"[\s,=]", str(shared)):
@@ -157,7 +170,7 @@ def talk(
     command = ["timeout", "--kill-after=5", f"{longest_s + timeout_s + 30:.0f}", *command]
     for left in reversed(range(boots)):
         limit_s = longest_s / PATIENCE**left
-        console = _Console(timeout_s, limit_s, SILENT_S if accelerator == "kvm" else limit_s)
+        console = _Console(timeout_s, pause_s or timeout_s, limit_s, SILENT_S if accelerator == "kvm" else limit_s)
         try:
             with proc.group(command, env=_env(), pass_fds=pass_fds) as process:
                 yield from console.listen(process)
@@ -167,7 +180,7 @@ def talk(
                 break
         except proc.TimedOut:
             if console.up or not left:
-                raise _died(kernel, console, "was not done in time" if console.up else "did not boot in time") from None
+                raise _died(kernel, console, console.overdue()) from None
         except FileNotFoundError as error:
             raise FairlaneError(f"{command[0]} is not installed; run `make setup`") from error
     try:

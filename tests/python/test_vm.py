@@ -110,6 +110,13 @@ def test_boot_that_hangs_ends_at_its_limit(fake_vm: Path) -> None:
     assert is_gone(int((fake_vm / "pid").read_text()))
 
 
+def test_a_program_that_hangs_is_found_long_before_all_could_be_done(fake_vm: Path) -> None:
+    # A bench of two hours has a limit of six; a guest that hung in its first minute was waited for as long.
+    script(fake_vm, f"echo '{UP}'; echo one; while :; do echo 'INFO: task fio blocked' >&2; sleep 0.2; done")
+    with pytest.raises(qemu.VmError, match=r"said nothing for 2 s(.|\n)*one"):
+        qemu.run(["x"], KERNEL, fake_vm, timeout_s=600, pause_s=2, accelerator="tcg")
+
+
 @pytest.mark.parametrize("ends", ["sleep 600", "echo 'Kernel panic - not syncing: int3' >&2; exit 1"])
 def test_a_boot_that_hangs_or_dies_once_is_tried_again(fake_vm: Path, ends: str) -> None:
     status = json.dumps({"status": 0, "bad_dmesg": []})
