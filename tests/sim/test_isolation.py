@@ -159,6 +159,15 @@ def loads(draw: st.DrawFn, drives: list[str], alike: list[int]) -> Try:
     return Try(draw(st.sampled_from(drives)), tuple(cgroups), tuple(tenants), tuple(steady))
 
 
+@st.composite
+def loads_with_targets(draw: st.DrawFn) -> Try:
+    """The same, where those who try, and cgroups, may have latency targets, which steady tenants below have, too."""
+    load: Try = draw(loads(*FEW))
+    targets = st.sampled_from([{}, {}, {"latency_ns": 1000}, {"latency_ns": 10**6}, {"latency_ns": 10**8}])
+    tenants = tuple(each if each["name"] in load.steady else each | draw(targets) for each in load.tenants)
+    return replace(load, cgroups=tuple(each | draw(targets) for each in load.cgroups), tenants=tenants)
+
+
 PACED = "paced"
 
 
@@ -258,6 +267,17 @@ def nobody_takes_more(knob: str, examples: int, fails: bool, drives: list[str], 
 @each_knob(TAKEN, leave_out="d2fq")
 def test_nobody_takes_more_than_its_due(knob: str, examples: int) -> None:
     nobody_takes_more(knob, examples, knob in TAKEN, *FEW)
+
+
+@pytest.mark.parametrize("examples", [12, pytest.param(200, marks=pytest.mark.long)])
+def test_a_latency_target_gives_nobody_more_than_its_due(examples: int) -> None:
+    @settings_for(False, examples)
+    @given(load=loads_with_targets())
+    def holds(load: Try) -> None:
+        wrong = [text for got in seconds_of(play("fairlane", load)) for text in over(load, got)]
+        assert not wrong, "\n".join(wrong[:5])
+
+    holds()
 
 
 @st.composite
