@@ -423,14 +423,16 @@ static ssize_t vssd_weight_store(struct vssd *vssd, enum ssd_class class, const 
 		return ret;
 	if (weight < 1 || weight > 256)
 		return -ERANGE;
-	if (rcu_access_pointer(vssd->route.chosen)) /* they are the scheduler's now */
-		return -EBUSY;
 	spin_lock_irq(&vssd->lock);
-	memcpy(weights, vssd->weights, sizeof(weights));
-	weights[class] = weight;
-	vssd_set_weights(vssd, weights);
+	if (vssd->weights_before[SSD_HIGH]) { /* they are the scheduler's now */
+		ret = -EBUSY;
+	} else {
+		memcpy(weights, vssd->weights, sizeof(weights));
+		weights[class] = weight;
+		vssd_set_weights(vssd, weights);
+	}
 	spin_unlock_irq(&vssd->lock);
-	return count;
+	return ret ?: count;
 }
 
 #define VSSD_WEIGHT(name, class)                                                                  \
