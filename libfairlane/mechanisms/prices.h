@@ -9,7 +9,8 @@
  *
  * A price list has one price for each operation and each power-of-two size,
  * from 512 B to 1 MiB. Any other size costs the sum of its power-of-two parts
- * (12 KiB = 8 KiB + 4 KiB); what exceeds 1 MiB is priced per MiB.
+ * (12 KiB = 8 KiB + 4 KiB); what exceeds 1 MiB is priced per MiB. Part of 512 B costs
+ * as much as all of it: the drive has as much work with it.
  * `fairlane calibrate` measures a price list.
  *
  * A drive's prices change only while no request exists. So a request costs the
@@ -77,7 +78,7 @@ static inline bool fl_prices_are_bytes(const struct fl_prices *p)
 /* No request costs more, so that virtual-time.h can multiply: 2 GiB, at the default prices. */
 #define FL_COST_MAX ((1ull << 31) - 1)
 
-/* Of a request that is not one part, or no read or write. */
+/* Of a request that is not one part, or no read or write. 0 @parts cost what 1 does. */
 static noinline u64 __fl_cost_of_parts(const struct fl_prices *p, enum fl_op op, unsigned long parts)
 {
 	const u32 *price = p->price[op];
@@ -85,6 +86,7 @@ static noinline u64 __fl_cost_of_parts(const struct fl_prices *p, enum fl_op op,
 
 	if (op == FL_OTHER)
 		return price[0];
+	parts = parts ? parts : 1;
 	sum = (u64)(parts >> FL_PRICE_SIZES) * 2 * price[FL_PRICE_SIZES - 1];
 	for (parts &= (1ul << FL_PRICE_SIZES) - 1; parts; parts &= parts - 1)
 		sum += price[__ffs(parts)];
@@ -92,12 +94,12 @@ static noinline u64 __fl_cost_of_parts(const struct fl_prices *p, enum fl_op op,
 }
 
 /*
- * The cost of @bytes (0..4 GiB) of @op. At least 1, so that nothing is free; where no
+ * The cost of @bytes (0..4 GiB) of @op, in whole 512 B. At least 1, so that nothing is free; where no
  * data are moved, at least a reference request.
  */
 static __always_inline u64 fl_cost(const struct fl_prices *p, enum fl_op op, u32 bytes)
 {
-	unsigned long parts = bytes >> 9;
+	unsigned long parts = ((u64)bytes + 511) >> 9;
 
 	/* As a rule a request is a read or a write of one part. No price is 0, or above the most. */
 	if (likely(op <= FL_WRITE && parts - 1 < (1ul << FL_PRICE_SIZES) - 1 && !(parts & (parts - 1))))

@@ -28,6 +28,7 @@ static struct fairlane_drive *drive;
 static struct fairlane_tenant *tenants[TENANTS];
 static struct io ios[TENANTS][MOST_OUTSTANDING];
 static unsigned int depth[TENANTS]; /* outstanding, of each queue */
+static u32 bytes[TENANTS]; /* of each request */
 static struct {
 	struct io *first, **last;
 	unsigned int nr, most; /* in the drive, with those that wait in it for one of DEPTH places */
@@ -88,6 +89,7 @@ static const struct fairlane_engine engine = { .go = go, .wake = wake };
 
 static void open_drive(const char *scheduler, unsigned int queues, unsigned int places)
 {
+	unsigned int i;
 	int error;
 
 	memset(&sent, 0, sizeof(sent));
@@ -95,6 +97,8 @@ static void open_drive(const char *scheduler, unsigned int queues, unsigned int 
 	memset(done, 0, sizeof(done));
 	memset(tenants, 0, sizeof(tenants));
 	memset(depth, 0, sizeof(depth));
+	for (i = 0; i < TENANTS; i++)
+		bytes[i] = 4096;
 	now_ns = NSEC_PER_SEC;
 	tick_ns = 0;
 	synchronous = false;
@@ -114,7 +118,7 @@ static void submit(struct io *io)
 {
 	io->request.data = io;
 	io->request.op = FAIRLANE_READ;
-	io->request.bytes = 4096;
+	io->request.bytes = bytes[io->tenant];
 	CHECK(!fairlane_submit(tenants[io->tenant], io->queue, &io->request), "submit");
 }
 
@@ -180,7 +184,8 @@ static const char *name_of(unsigned int i)
 
 /* ---- Tests ----------------------------------------------------------------------- */
 
-static void test_shares(void)
+/* Requests of @first and of @second bytes, which cost the same. */
+static void check_shares(u32 first, u32 second)
 {
 	const double due = NSEC_PER_SEC / SERVICE_NS * DEPTH; /* of the whole drive, in a second */
 	unsigned int i;
@@ -191,6 +196,8 @@ static void test_shares(void)
 		open_drive(name_of(i), 1, DEPTH);
 		add_tenant(0, 300, OUTSTANDING);
 		add_tenant(1, 100, OUTSTANDING);
+		bytes[0] = first;
+		bytes[1] = second;
 		start(1);
 		run(now_ns + NSEC_PER_SEC, true);
 		memset(done, 0, sizeof(done));
@@ -203,6 +210,16 @@ static void test_shares(void)
 		CHECK(sent.most <= DEPTH, "%s: %u in the drive", name_of(i), sent.most);
 		close_drive();
 	}
+}
+
+static void test_shares(void)
+{
+	check_shares(4096, 4096);
+}
+
+static void test_single_bytes(void)
+{
+	check_shares(512, 1);
 }
 
 /* The drive itself holds all that comes; what is of use in it has to be found. */
@@ -519,6 +536,7 @@ static void test_early_ticks(void)
 
 static const struct test tests[] = {
 	{ "each scheduler shares a drive by weight, and keeps it busy", test_shares },
+	{ "who asks for single bytes pays for sectors, under each scheduler", test_single_bytes },
 	{ "fairlane shares a drive that takes all it is sent", test_without_depth },
 	{ "fairlane keeps shares with a budget that is larger than a slow drive's need", test_large_budget },
 	{ "fairlane shares level by level", test_tree },

@@ -26,6 +26,26 @@ static void test_the_default_prices_bytes(void)
 	CHECK(fl_cost(&p, FL_READ, 0) >= 1, "nothing is free");
 }
 
+/* Otherwise who asks for single bytes has the drive almost for nothing. */
+static void test_part_of_a_sector_costs_a_sector(void)
+{
+	struct fl_prices p;
+	enum fl_op op;
+	u32 bytes;
+
+	fl_prices_init(&p);
+	p.price[FL_READ][0] = 3000; /* 512 B */
+	for (op = FL_READ; op <= FL_WRITE; op++) {
+		for (bytes = 0; bytes < 512; bytes++)
+			CHECK(fl_cost(&p, op, bytes) == fl_cost(&p, op, 512), "%u costs %lu", bytes,
+			      fl_cost(&p, op, bytes));
+		CHECK(fl_cost(&p, op, 513) == fl_cost(&p, op, 1024), "%lu", fl_cost(&p, op, 513));
+		CHECK(fl_cost(&p, op, (1 << 20) - 1) == fl_cost(&p, op, 1 << 20), "%lu",
+		      fl_cost(&p, op, (1 << 20) - 1));
+	}
+	CHECK(fl_cost(&p, FL_DISCARD, 0) == FL_COST_ONE, "%lu", fl_cost(&p, FL_DISCARD, 0));
+}
+
 static void test_a_size_is_the_sum_of_its_parts(void)
 {
 	struct fl_prices p;
@@ -622,6 +642,7 @@ static const struct test tests[] = {
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
 	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },
+	{ "part of a sector costs as much as a sector", test_part_of_a_sector_costs_a_sector },
 	{ "a size is priced as the sum of its power-of-two parts", test_a_size_is_the_sum_of_its_parts },
 	{ "a price list is read from a text", test_a_price_list_is_read_from_a_text },
 	{ "what is no price list changes nothing", test_what_is_no_price_list_changes_nothing },
