@@ -354,22 +354,64 @@ static int end(struct io *io, int result)
 	return result;
 }
 
+#define STEP_BYTES (1u << 20)
+
+enum command { PREAD, PWRITE, ZERO, CACHE };
+
+static int forward(nbdkit_next *next, enum command command, char *buf, uint32_t count,
+		   uint64_t offset, uint32_t flags, int *err)
+{
+	switch (command) {
+	case PREAD:
+		return next->pread(next, buf, count, offset, flags, err);
+	case PWRITE:
+		return next->pwrite(next, buf, count, offset, flags, err);
+	case ZERO:
+		return next->zero(next, count, offset, flags, err);
+	case CACHE:
+		return next->cache(next, count, offset, flags, err);
+	}
+	abort();
+}
+
+/*
+ * In steps, each a request of its own, as the kernel splits what is large: one of 4 GiB would be in the
+ * drive for seconds. A step ends at a multiple of STEP_BYTES, so that what is aligned stays so. @buf: of
+ * PREAD and PWRITE. The first error ends it. Only the first step may fail for lack of a fast way to zero.
+ */
+static int in_steps(nbdkit_next *next, void *handle, enum command command, const void *buf,
+		    uint32_t count, uint64_t offset, uint32_t flags, int *err)
+{
+	enum fairlane_op op = command == PWRITE || command == ZERO ? FAIRLANE_WRITE : FAIRLANE_READ;
+	char *at = (char *)buf;
+	int result = 0;
+	struct io io;
+
+	while (count && !result) {
+		uint32_t bytes = STEP_BYTES - offset % STEP_BYTES;
+
+		if (bytes > count)
+			bytes = count;
+		begin(&io, handle, op, bytes);
+		result = end(&io, forward(next, command, at, bytes, offset, flags, err));
+		flags &= ~NBDKIT_FLAG_FAST_ZERO;
+		at = at ? at + bytes : NULL;
+		offset += bytes;
+		count -= bytes;
+	}
+	return result;
+}
+
 static int fairlane_pread(nbdkit_next *next, void *handle, void *buf, uint32_t count,
 			  uint64_t offset, uint32_t flags, int *err)
 {
-	struct io io;
-
-	begin(&io, handle, FAIRLANE_READ, count);
-	return end(&io, next->pread(next, buf, count, offset, flags, err));
+	return in_steps(next, handle, PREAD, buf, count, offset, flags, err);
 }
 
 static int fairlane_pwrite(nbdkit_next *next, void *handle, const void *buf, uint32_t count,
 			   uint64_t offset, uint32_t flags, int *err)
 {
-	struct io io;
-
-	begin(&io, handle, FAIRLANE_WRITE, count);
-	return end(&io, next->pwrite(next, buf, count, offset, flags, err));
+	return in_steps(next, handle, PWRITE, buf, count, offset, flags, err);
 }
 
 static int fairlane_flush(nbdkit_next *next, void *handle, uint32_t flags, int *err)
@@ -380,6 +422,7 @@ static int fairlane_flush(nbdkit_next *next, void *handle, uint32_t flags, int *
 	return end(&io, next->flush(next, flags, err));
 }
 
+/* One request, however large: a drive discards in one. */
 static int fairlane_trim(nbdkit_next *next, void *handle, uint32_t count, uint64_t offset,
 			 uint32_t flags, int *err)
 {
@@ -392,19 +435,13 @@ static int fairlane_trim(nbdkit_next *next, void *handle, uint32_t count, uint64
 static int fairlane_zero(nbdkit_next *next, void *handle, uint32_t count, uint64_t offset,
 			 uint32_t flags, int *err)
 {
-	struct io io;
-
-	begin(&io, handle, FAIRLANE_WRITE, count);
-	return end(&io, next->zero(next, count, offset, flags, err));
+	return in_steps(next, handle, ZERO, NULL, count, offset, flags, err);
 }
 
 static int fairlane_cache(nbdkit_next *next, void *handle, uint32_t count, uint64_t offset,
 			  uint32_t flags, int *err)
 {
-	struct io io;
-
-	begin(&io, handle, FAIRLANE_READ, count);
-	return end(&io, next->cache(next, count, offset, flags, err));
+	return in_steps(next, handle, CACHE, NULL, count, offset, flags, err);
 }
 
 static struct nbdkit_filter filter = {

@@ -23,7 +23,7 @@ from fairlane.schedulers import SCHEDULERS
 BUILT = ROOT / "build" / "nbdkit"
 WEIGHTS = {"gold": 800, "silver": 200}
 START_S, STOP_S = 120, 60  # a busy machine's
-PACKAGES = "apt-get install nbdkit nbdkit-plugin-dev libnbd-bin fio"
+PACKAGES = "apt-get install nbdkit nbdkit-plugin-dev libnbd-bin python3-libnbd fio"
 
 
 def build() -> None:

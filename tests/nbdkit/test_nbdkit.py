@@ -6,6 +6,7 @@ The drive is so slow, and has so much outstanding, that a client may be without 
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 SLOW = 1000  # so many times slower: 760 requests a second
 OUTSTANDING = 128
-NEEDED = ("nbdkit", "nbdcopy", "nbdinfo", "fio")
+NEEDED = ("nbdkit", "nbdcopy", "nbdinfo", "nbdsh", "fio")
 MISSING = [name for name in NEEDED if not shutil.which(name)]
 OPTIONS = ["fairlane-tenants=gold:800,silver:200"]
 
@@ -27,6 +28,22 @@ pytestmark = [
 
 def ran(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def nbdsh(socket: Path, script: str) -> None:
+    """Python with `gold` and `silver`, each a connection to the export of that name."""
+    connected = "".join(
+        f"{name} = nbd.NBD(); {name}.connect_uri('nbd+unix:///{name}?socket={socket}')\n" for name in nbd.WEIGHTS
+    )
+    done = ran(["nbdsh", "-n", "-c", connected + script])
+    assert done.returncode == 0, done.stderr
+
+
+def logged(log: Path, action: str) -> list[tuple[int, int, str]]:
+    """Offset and bytes of each request that came through our filter to nbdkit's log filter, and the line."""
+    found = re.findall(rf"^.* {action} id=\d+ offset=(\w+) count=(\w+).*$", log.read_text(), re.MULTILINE)
+    lines = [line for line in log.read_text().splitlines() if f" {action} id=" in line]
+    return [(int(at, 16), int(count, 16), line) for (at, count), line in zip(found, lines, strict=True)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,6 +88,86 @@ def test_data_come_back_through_each_export(tmp_path: Path) -> None:
     assert back.read_bytes() == image.read_bytes()
     assert 'export="gold"' in names and 'export="silver"' in names
     assert other.returncode != 0
+
+
+def test_a_large_zero_does_not_stop_another_export() -> None:
+    """With one place in the drive, a zero that is one request would have every read wait until its end."""
+    options = [*OPTIONS, "fairlane-scheduler=mqflashfq", "fairlane-depth=1"]
+    script = """
+zero = silver.aio_zero(256 << 20, 0)
+silver.poll(1000)  # ms: it is on its way
+for at in range(5):
+    gold.pread(4096, at << 20)
+silver.poll(0)
+assert not silver.aio_command_completed(zero), "the reads waited for the whole zero"
+"""
+    with nbd.server(nbd.drive(20), options) as socket:
+        nbdsh(socket, script)
+
+
+def test_large_requests_go_in_steps_that_end_at_whole_mebibytes(tmp_path: Path) -> None:
+    image, log = tmp_path / "image", tmp_path / "log"
+    image.write_bytes(bytes(16 << 20))
+    script = """
+first, count = (1 << 20) - 700, (3 << 20) + 1000
+silver.pwrite(bytes(count), first)
+silver.pread(count, first)
+silver.zero(count, first)
+silver.cache(count, first)
+silver.trim(4 << 20, 0)
+"""
+    with nbd.server(["--filter=log", "file", str(image), f"logfile={log}"], OPTIONS) as socket:
+        nbdsh(socket, script)
+    steps = [((1 << 20) - 700, 700), (1 << 20, 1 << 20), (2 << 20, 1 << 20), (3 << 20, 1 << 20), (4 << 20, 300)]
+    for action in ("Write", "Read", "Zero", "Cache"):
+        assert [(at, count) for at, count, _ in logged(log, action)] == steps, action
+    assert [(at, count) for at, count, _ in logged(log, "Trim")] == [(0, 4 << 20)]
+
+
+def test_large_requests_that_are_not_aligned_have_the_right_data() -> None:
+    script = """
+data = bytearray(os.urandom(8 << 20))
+gold.pwrite(data, 0)
+for first, count in ((1, 3 << 20), ((1 << 20) - 300, (1 << 20) + 1), ((2 << 20) + 5, (4 << 20) - 7)):
+    new = os.urandom(count)
+    gold.pwrite(new, first)
+    data[first : first + count] = new
+    assert silver.pread(count, first) == new
+    hole = (first + 1000, count - 3000)
+    gold.zero(hole[1], hole[0])
+    data[hole[0] : sum(hole)] = bytes(hole[1])
+    assert silver.pread(8 << 20, 0) == data
+"""
+    with nbd.server(["memory", "8M"], OPTIONS) as socket:
+        nbdsh(socket, "import os\n" + script)
+
+
+def test_a_fast_zero_fails_at_once_or_not_at_all(tmp_path: Path) -> None:
+    """Only its first step says that it is to be fast; later ones are zeroed, fast or not."""
+    log = tmp_path / "log"
+    with nbd.server(["--filter=log", "memory", "8M", f"logfile={log}"], OPTIONS) as socket:
+        nbdsh(socket, "silver.zero(3 << 20, 0, nbd.CMD_FLAG_FAST_ZERO | nbd.CMD_FLAG_NO_HOLE)")
+    lines = [line for _, _, line in logged(log, "Zero")]
+    assert ["fast=1" in line for line in lines] == [True, False, False], lines
+    assert ["trim=0" in line for line in lines] == [True, True, True], lines
+
+
+def test_the_first_error_ends_a_large_request(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ["eval", "thread_model=echo parallel", "get_size=echo 8M", "can_write=exit 0", "can_zero=exit 0"]
+    words += ["pread=exit 1", "pwrite=exit 1"]
+    words += ["zero=if [ $4 -ge 1048576 ]; then echo ENOSPC full >&2; exit 1; fi"]
+    script = """
+import errno
+try:
+    silver.zero(8 << 20, 0)
+    raise SystemExit("no error")
+except nbd.Error as error:
+    assert error.errnum == errno.ENOSPC, error
+"""
+    with nbd.server(["--filter=log", *words, f"logfile={log}"], OPTIONS) as socket:
+        nbdsh(socket, script)
+    assert [at for at, _, _ in logged(log, "Zero")] == [0, 1 << 20]
 
 
 def test_an_export_without_a_name_of_its_own_is_with_all_others() -> None:
