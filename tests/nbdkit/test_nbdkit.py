@@ -105,6 +105,32 @@ assert not silver.aio_command_completed(zero), "the reads waited for the whole z
         nbdsh(socket, script)
 
 
+def test_flushes_that_take_long_do_not_stop_another_export(tmp_path: Path) -> None:
+    """With one place in the drive, which no flush takes. Each ends when the gate is there."""
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    words = ["eval", "thread_model=echo parallel", "get_size=echo 1M", "can_write=exit 0", "pwrite=exit 1"]
+    words += ["pread=head -c $3 /dev/zero", f"flush=until [ -e {gate} ]; do sleep 0.05; done"]
+    script = f"""
+import pathlib, time
+flushes = [silver.aio_flush() for _ in range(8)]
+silver.poll(1000)  # ms: they are on their way
+read, until = gold.aio_pread(nbd.Buffer(4096), 0), time.monotonic() + 30
+while not (went := gold.aio_command_completed(read)) and time.monotonic() < until:
+    gold.poll(100)
+silver.poll(0)
+assert not any(silver.aio_command_completed(flush) for flush in flushes)
+pathlib.Path("{gate}").touch()
+assert went, "the read waited for flushes"
+while silver.aio_in_flight():
+    silver.poll(100)
+assert all(silver.aio_command_completed(flush) for flush in flushes)
+"""
+    options = [*OPTIONS, "fairlane-scheduler=mqflashfq", "fairlane-depth=1"]
+    with nbd.server(["--filter=log", *words, f"logfile={log}"], options) as socket:
+        nbdsh(socket, script)
+    assert log.read_text().count(" Flush id=") == 8
+
+
 def test_large_requests_go_in_steps_that_end_at_whole_mebibytes(tmp_path: Path) -> None:
     image, log = tmp_path / "image", tmp_path / "log"
     image.write_bytes(bytes(16 << 20))
