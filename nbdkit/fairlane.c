@@ -33,6 +33,7 @@ struct tenant {
 /* Written while nbdkit reads its command line, with one thread. */
 static struct {
 	const char *scheduler, *prices, *set;
+	char *price_list; /* the text of file @prices */
 	unsigned int depth;
 	struct tenant tenants[TENANTS_MAX];
 	unsigned int nr_tenants;
@@ -145,12 +146,34 @@ static int fairlane_config(nbdkit_next_config *next, nbdkit_backend *backend, co
 	return 0;
 }
 
+/* Now, since after nbdkit has gone into the background it is in another folder, and may be another user. */
+static int read_prices(void)
+{
+	FILE *file = fopen(config.prices, "r");
+	int error = -1;
+
+	config.price_list = file ? calloc(1, TEXT_MAX) : NULL;
+	if (!file)
+		nbdkit_error("fairlane-prices: %s: %m", config.prices);
+	else if (!config.price_list)
+		nbdkit_error("fairlane-prices: out of memory");
+	else if (fread(config.price_list, 1, TEXT_MAX - 1, file) == 0)
+		nbdkit_error("fairlane-prices: %s is no price list", config.prices);
+	else
+		error = 0;
+	if (file)
+		fclose(file);
+	return error;
+}
+
 static int fairlane_config_complete(nbdkit_next_config_complete *next, nbdkit_backend *backend)
 {
 	if (!config.nr_tenants) {
 		nbdkit_error("fairlane-tenants is missing: write fairlane-tenants=NAME:WEIGHT,...");
 		return -1;
 	}
+	if (config.prices && read_prices())
+		return -1;
 	return next(backend);
 }
 
@@ -165,22 +188,10 @@ static void go(void *ctx, struct fairlane_request *request)
 
 static int set_prices(void)
 {
-	FILE *file = fopen(config.prices, "r");
-	char *text = file ? calloc(1, TEXT_MAX) : NULL;
-	int error = -1;
-
-	if (!file)
-		nbdkit_error("fairlane-prices: %s: %m", config.prices);
-	else if (!text)
-		nbdkit_error("fairlane-prices: out of memory");
-	else if (fread(text, 1, TEXT_MAX - 1, file) == 0 || fairlane_set_prices(drive, text))
-		nbdkit_error("fairlane-prices: %s is no price list", config.prices);
-	else
-		error = 0;
-	free(text);
-	if (file)
-		fclose(file);
-	return error;
+	if (!fairlane_set_prices(drive, config.price_list))
+		return 0;
+	nbdkit_error("fairlane-prices: %s is no price list", config.prices);
+	return -1;
 }
 
 /* NAME=VALUE,... */
@@ -293,6 +304,7 @@ static void fairlane_unload(void)
 {
 	while (config.nr_texts)
 		free(config.texts[--config.nr_texts]);
+	free(config.price_list);
 }
 
 /* ---- Connections: the handle is the export's tenant ---------------------------------------- */

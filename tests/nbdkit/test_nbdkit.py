@@ -6,9 +6,12 @@ The drive is so slow, and has so much outstanding, that a client may be without 
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import nbd
@@ -202,6 +205,21 @@ def test_an_export_without_a_name_of_its_own_is_with_all_others() -> None:
     assert "export-size: 2097152" in done.stdout
 
 
+def test_a_price_list_of_a_relative_path_holds_in_the_background(tmp_path: Path) -> None:
+    """There, nbdkit is in another folder."""
+    prices = " ".join(["4096"] * 12)
+    (tmp_path / "prices").write_text(f"read {prices}\nwrite {prices}\n")
+    socket, pid = tmp_path / "socket", tmp_path / "pid"
+    words = ["nbdkit", "-U", str(socket), "-P", str(pid), f"--filter={nbd.BUILT / 'nbdkit-fairlane-filter.so'}"]
+    subprocess.run([*words, "memory", "1M", *OPTIONS, "fairlane-prices=prices"], cwd=tmp_path, timeout=60, check=True)
+    try:
+        done = ran(["nbdinfo", f"nbd+unix:///gold?socket={socket}"])
+    finally:
+        with suppress(ProcessLookupError):  # it ended
+            os.kill(int(pid.read_text()), signal.SIGTERM)
+    assert "export-size: 1048576" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -215,6 +233,7 @@ def test_an_export_without_a_name_of_its_own_is_with_all_others() -> None:
         ([*OPTIONS, "fairlane-set=nothing=1"], "fairlane-set: fairlane has no such variable"),
         ([*OPTIONS, "fairlane-set=budget=x"], "fairlane-set: write NAME=NUMBER,..."),
         ([*OPTIONS, "fairlane-set=waits=1"], "fairlane-set: fairlane does not take that value"),
+        ([*OPTIONS, "fairlane-prices=/etc/passwd"], "fairlane-prices: /etc/passwd is no price list"),
         ([*OPTIONS, "fairlane-prices=/none"], "fairlane-prices: /none: No such file or directory"),
     ],
 )
