@@ -35,6 +35,7 @@ struct request {
 	struct fairlane_tenant *tenant;
 	u64 submitted_ns, went_ns;
 	u32 bytes;
+	u16 queue;
 	u8 op;
 };
 _Static_assert(sizeof(struct request) <= sizeof(((struct fairlane_request *)0)->reserved),
@@ -299,6 +300,7 @@ int fairlane_submit(struct fairlane_tenant *tenant, unsigned int queue,
 	request->queue = queue;
 	request->queue_class = FL_HIGH;
 	r->tenant = tenant;
+	r->queue = queue;
 	r->op = request->op;
 	r->bytes = request->bytes;
 	r->submitted_ns = fl_now_ns();
@@ -339,7 +341,7 @@ void fairlane_done(struct fairlane_request *request)
 	struct request *r = to_request(request);
 	struct fairlane_tenant *tenant = r->tenant;
 	struct fairlane_drive *drive = tenant->drive;
-	struct queue *q = &drive->queues[request->queue];
+	struct queue *q = &drive->queues[r->queue];
 	u64 now_ns = fl_now_ns();
 
 	if (drive->dev->sched->admit)

@@ -341,6 +341,40 @@ static void test_synchronous(void)
 	}
 }
 
+/* An engine that has other uses for a request while that is in the drive. */
+static void go_and_write(void *ctx, struct fairlane_request *request)
+{
+	go(ctx, request);
+	request->data = NULL;
+	request->bytes = ~0u;
+	request->op = 255;
+	request->queue_class = 255;
+	request->queue = UINT16_MAX;
+}
+
+static void test_members_are_the_engines(void)
+{
+	const struct fairlane_engine writes = { .go = go_and_write, .wake = wake };
+	struct fairlane_stat stat;
+	unsigned int i;
+
+	for (i = 0; name_of(i); i++) {
+		if (!strcmp(name_of(i), "d2fq"))
+			continue; /* it wants one queue */
+		open_drive(name_of(i), 2, DEPTH);
+		CHECK(!fairlane_close(drive), "close");
+		fl_set_clock(clock_ns);
+		CHECK(!fairlane_open(&drive, name_of(i), 2, DEPTH, &writes), "%s", name_of(i));
+		add_tenant(0, 100, 8);
+		start(2);
+		run(0, false);
+		CHECK(!fairlane_tenant_stat(tenants[0], &stat), "stat");
+		CHECK(stat.requests[FAIRLANE_READ] == 8 && stat.bytes[FAIRLANE_READ] == 8 * 4096 &&
+			      !stat.outstanding, "%s: %lu done", name_of(i), stat.requests[FAIRLANE_READ]);
+		close_drive();
+	}
+}
+
 /* Others wait for it: under a scheduler that admits, it goes at once. */
 static void test_root(void)
 {
@@ -543,6 +577,7 @@ static const struct test tests[] = {
 	{ "a weight that changes counts from then on", test_weight_changes },
 	{ "with a latency target a request finds less in the drive", test_latency },
 	{ "an engine that is done at once is not called from within itself", test_synchronous },
+	{ "from go() to fairlane_done() an engine may write all that is not reserved", test_members_are_the_engines },
 	{ "the root does not wait", test_root },
 	{ "who is charged for what the root sends gets less", test_charge },
 	{ "what tenants did is counted, and nothing goes that has requests", test_counts },
