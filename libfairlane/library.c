@@ -41,11 +41,14 @@ struct request {
 _Static_assert(sizeof(struct request) <= sizeof(((struct fairlane_request *)0)->reserved),
 	       "reserved is too small");
 
+/* AGAIN: somebody serves, and is to look again when done with that; however many have asked. */
+enum { IDLE, SERVING, AGAIN };
+
 struct queue {
 	struct fairlane_drive *drive;
 	unsigned int index;
 	bool run; /* it is to be served: set by anybody, taken by leave() */
-	atomic_t calls; /* of serve(), since it was idle: the first one serves for all */
+	atomic_t serving; /* IDLE, SERVING or AGAIN: see serve() */
 	atomic_t in_drive; /* raised by who serves, lowered by fairlane_done() */
 	spinlock_t lock; /* for what follows; no other is taken under it */
 	struct list_head let_go; /* struct request.ready, of which the scheduler is to hear that they wake up */
@@ -182,24 +185,26 @@ static struct request *take(struct queue *q)
 
 /*
  * Let go what may go on @q. Whoever comes while another thread does that leaves it to that one,
- * which then looks again; so it is when go() comes back here.
+ * which then looks again; so it is when go() comes back here. That thread sees what they did before:
+ * who comes sets AGAIN after it, who serves lowers that before it looks, and both are full barriers.
+ * Nothing is counted: an engine whose go() comes back may go on for any number of requests.
  */
 static void serve(struct queue *q)
 {
 	struct fairlane_engine *engine = &q->drive->engine;
 	struct request *r;
-	int seen;
+	int idle = IDLE;
 
-	if (atomic_add_return(1, &q->calls) > 1)
+	if (!atomic_try_cmpxchg(&q->serving, &idle, SERVING) &&
+	    atomic_xchg(&q->serving, AGAIN) != IDLE)
 		return;
 	do {
-		seen = atomic_read(&q->calls);
 		wake_up(q);
 		while ((r = take(q))) {
 			r->went_ns = fl_now_ns();
 			engine->go(engine->ctx, to_public(r));
 		}
-	} while (!atomic_try_cmpxchg(&q->calls, &seen, 0));
+	} while (atomic_add_return(-1, &q->serving) != IDLE);
 }
 
 /* Have fairlane_tick() called soon: by the library's own thread, or the engine. */
