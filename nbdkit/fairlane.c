@@ -32,14 +32,14 @@ struct tenant {
 
 /* Written while nbdkit reads its command line, with one thread. */
 static struct {
-	const char *scheduler, *prices, *set;
+	const char *scheduler, *prices, *set, *depth_text; /* NULL: not given */
 	char *price_list; /* the text of file @prices */
 	unsigned int depth;
 	struct tenant tenants[TENANTS_MAX];
 	unsigned int nr_tenants;
 	char *texts[TENANTS_MAX]; /* what names point into */
 	unsigned int nr_texts;
-} config = { .scheduler = "fairlane" };
+} config;
 
 static struct fairlane_drive *drive;
 
@@ -128,22 +128,31 @@ static int parse_tenants(const char *value)
 	return 0;
 }
 
+/* Keep @value, which nbdkit keeps. Of two, which one counts should not be a matter of order. */
+static int once(const char **to, const char *key, const char *value)
+{
+	if (*to) {
+		nbdkit_error("%s is there twice", key);
+		return -1;
+	}
+	*to = value;
+	return 0;
+}
+
 static int fairlane_config(nbdkit_next_config *next, nbdkit_backend *backend, const char *key,
 			   const char *value)
 {
 	if (!strcmp(key, "fairlane-tenants"))
 		return parse_tenants(value);
 	if (!strcmp(key, "fairlane-depth"))
-		return nbdkit_parse_unsigned(key, value, &config.depth);
+		return once(&config.depth_text, key, value) ? -1 : nbdkit_parse_unsigned(key, value, &config.depth);
 	if (!strcmp(key, "fairlane-scheduler"))
-		config.scheduler = value; /* nbdkit keeps what it hands out */
-	else if (!strcmp(key, "fairlane-prices"))
-		config.prices = value;
-	else if (!strcmp(key, "fairlane-set"))
-		config.set = value;
-	else
-		return next(backend, key, value);
-	return 0;
+		return once(&config.scheduler, key, value);
+	if (!strcmp(key, "fairlane-prices"))
+		return once(&config.prices, key, value);
+	if (!strcmp(key, "fairlane-set"))
+		return once(&config.set, key, value);
+	return next(backend, key, value);
 }
 
 /* Now, since after nbdkit has gone into the background it is in another folder, and may be another user. */
@@ -172,6 +181,8 @@ static int fairlane_config_complete(nbdkit_next_config_complete *next, nbdkit_ba
 		nbdkit_error("fairlane-tenants is missing: write fairlane-tenants=NAME:WEIGHT,...");
 		return -1;
 	}
+	if (!config.scheduler)
+		config.scheduler = "fairlane";
 	if (config.prices && read_prices())
 		return -1;
 	return next(backend);
