@@ -78,7 +78,7 @@ def _drives() -> Iterator[str]:
             for place in (queue.QUEUE, queue.ROUTED)
             if (said := sysfs.said(queue.scheduler_file(device, place)))
         ]
-        yield f"drive {device} {sysfs.device_number(device)} {model}; {'; '.join(has)}"
+        yield f"drive {device} {sysfs.number_if_any(device) or 'of no number'} {model}; {'; '.join(has)}"
         for name in ("nr_requests", "write_cache", "rotational", "iostats", "wbt_lat_usec"):
             if value := sysfs.said(folder / "queue" / name):
                 yield f"  {name} {value}"

@@ -25,7 +25,12 @@ HARMLESS = ("nullb", "vssd", "fairlane")  # drives that hold no data; the last i
 def schedulable(folder: Path) -> list[str]:
     """The drives in /sys/block, or in another folder like it, that can have a scheduler; no stand-ins."""
     names = sorted(path.parent.parent.name for path in folder.glob("*/queue/nr_requests"))
-    return [name for name in names if not name.startswith(STAND_INS)]
+    return [name for name in names if not name.startswith(STAND_INS) and not _passes_on(folder / name)]
+
+
+def _passes_on(drive: Path) -> bool:
+    """A volume, or the head of several NVMe paths: until Linux 6.8 it has nr_requests, and offers a bare "none"."""
+    return sysfs.said(drive / "queue/scheduler") == "none" and not (drive / "fairlane/scheduler").exists()
 
 
 def describe(device: str) -> dict[str, Any]:

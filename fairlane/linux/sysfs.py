@@ -17,6 +17,11 @@ def device_number(device: str) -> str:
     return (SYS_BLOCK / device / "dev").read_text().strip()
 
 
+def number_if_any(device: str) -> str | None:
+    """The same, or None: a path of an NVMe drive with several has none."""
+    return said(SYS_BLOCK / device / "dev")
+
+
 def said(path: Path) -> str | None:
     """What the file says, or None: some are write-only, and some are gone with their scheduler."""
     try:

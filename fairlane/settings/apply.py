@@ -182,7 +182,7 @@ def _drive(device: str) -> dict[str, Any]:
 
 def _id(device: str) -> str:
     """Of this drive since it is there; one that takes its name later has another."""
-    return sysfs.said(sysfs.SYS_BLOCK / device / "diskseq") or sysfs.device_number(device)
+    return sysfs.said(sysfs.SYS_BLOCK / device / "diskseq") or sysfs.number_if_any(device) or ""
 
 
 def _merged(first: Before, now: Before) -> Before:

@@ -75,8 +75,7 @@ def make(settings: HostFile, *, load: bool) -> Plan:
         _need_files(mount, settings.cgroups[0], load=load)
         found = _Cgroups(mount, chosen, failed)
         for each in settings.cgroups:
-            if not found.add(each):
-                unmatched.append(f"{each.where('path')}: no cgroup matches {each.path}")
+            unmatched += found.add(each)
         changes += found.changes()
     return Plan(tuple(changes), tuple(unmatched), tuple(others(chosen)))
 
@@ -88,7 +87,7 @@ def others(chosen: Mapping[str, str]) -> Iterator[Change]:
     except FairlaneError:  # drives alone need no cgroups
         return
     ours = {
-        sysfs.device_number(device)
+        sysfs.number_if_any(device)
         for device in disks.schedulable(sysfs.SYS_BLOCK)
         if _scheduler(device, chosen) in schedulers.NAMES
     }
@@ -232,19 +231,22 @@ class _Cgroups:
         self.mount, self.chosen, self.failed = mount, chosen, failed  # failed: drives that do without their scheduler
         self.wanted: dict[tuple[Path, str, str], tuple[str, CgroupRule]] = {}  # cgroup, file, key -> value, why
 
-    def add(self, rule: CgroupRule) -> bool:
-        """Whether there is such a cgroup."""
+    def add(self, rule: CgroupRule) -> Iterator[str]:
+        """What of it is for no cgroup or drive that is there now."""
         found = sorted(path for path in _glob(self.mount, rule.path) if path.is_dir() and path != self.mount)
-        keys = ["default"] if rule.drives is None else list(self._numbers(rule, rule.drives))
+        numbers = {"": "default"} if rule.drives is None else dict(self._numbers(rule, rule.drives))
         said = {WEIGHT: rule.weight, LATENCY: rule.latency_us}
         for cgroup in found:
             for file, value in said.items():
-                for key in keys if value is not None else ():
+                for key in filter(None, numbers.values() if value is not None else ()):
                     self.wanted.setdefault((cgroup, file, key), (str(value), rule))
-        return bool(found)
+        if not found:
+            yield f"{rule.where('path')}: no cgroup matches {rule.path}"
+        for device in (device for device, number in numbers.items() if number is None):
+            yield f"{rule.where('drive')}: {device} has no number, so only what is for all drives holds there"
 
-    def _numbers(self, rule: CgroupRule, which: Drives) -> Iterator[str]:
-        """MAJ:MIN of the drives that it is for."""
+    def _numbers(self, rule: CgroupRule, which: Drives) -> Iterator[tuple[str, str | None]]:
+        """The drives that it is for, each with its MAJ:MIN, if it has one."""
         for device in disks.schedulable(sysfs.SYS_BLOCK):
             if device in self.failed or not _matches(device, which):
                 continue
@@ -253,7 +255,7 @@ class _Cgroups:
                     f"{rule.where('drive')}: [[cgroup]] drive: {device} has none of our schedulers, which alone know"
                     " weights for it; give it one with [[drive]]"
                 )
-            yield sysfs.device_number(device)
+            yield device, sysfs.number_if_any(device)
 
     def changes(self) -> Iterator[Change]:
         enabled: set[Path] = set()

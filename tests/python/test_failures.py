@@ -99,6 +99,11 @@ def test_the_report_has_what_is_needed_and_no_secret(host: Path, capsys: pytest.
     assert "hunter2" not in text and "crng" not in text
 
 
+def test_a_drive_without_a_number_is_in_the_report(host: Path) -> None:
+    (host / "block/nvme0n1/dev").unlink()
+    assert "drive nvme0n1 of no number Fast SSD; queue/scheduler [none]" in "\n".join(report_bug.report(host / "none"))
+
+
 def test_a_report_is_written_of_a_host_without_modules_and_log(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*args: object, **more: object) -> str:
         raise FairlaneError("dmesg: not permitted")

@@ -179,6 +179,42 @@ def test_a_pattern_for_all_drives_leaves_alone_what_only_plays_one(kernel: Kerne
     assert "[none]" in chosen["loop0"]
 
 
+MULTIPATH = """\
+[[drive]]
+name = "nvme*"
+scheduler = "fairlane"
+
+[[cgroup]]
+path = "batch.slice"
+drive = { name = "nvme0c0n1" }
+weight = 20
+"""
+
+
+def test_a_path_of_several_has_a_scheduler_and_no_lines_and_their_head_is_left_alone(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Linux hides a path's device: it has no number. Until 6.8, the head has nr_requests, and offers a bare "none"."""
+    kernel.drive("nvme0c0n1", "259:1", "Fast SSD 980", "[none] mq-deadline")
+    (kernel.block / "nvme0c0n1/dev").unlink()
+    head = kernel.block / "nvme0n1"
+    (head / "queue/scheduler").write_text("none\n")
+    (head / "fairlane/scheduler").unlink()
+    before = kernel.said()
+    assert run(tmp_path, MULTIPATH, "--dry-run") == 1
+    assert run(tmp_path, MULTIPATH) == 0
+    assert (
+        "fairlane.toml:7: nvme0c0n1 has no number, so only what is for all drives holds there"
+        in capsys.readouterr().out
+    )
+    assert "[fairlane]" in (kernel.block / "nvme0c0n1/fairlane/scheduler").read_text()
+    assert (head / "queue/scheduler").read_text() == "none\n"
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 100\n"
+    assert run(tmp_path, MULTIPATH, "--dry-run") == 0
+    assert cli.main(["restore"]) == 0
+    assert kernel.said() == before
+
+
 # --- What is wrong with a file ---
 
 DRIVE = '[[drive]]\nname = "nvme0n1"\nscheduler = "kyber-fairness"\n'
