@@ -23,6 +23,11 @@ from fairlane.pages.metrics import Metrics, WaitedFor
 
 INTERVAL_S = 1.0
 AGAIN_S = 10.0  # when there is nothing to read, look again after so long
+NAMED, PART = (
+    100,
+    0.01,
+)  # whom a cgroup waited for: so many by name, each of whom was so much of an interval's wait once
+OTHERS = "(others)"  # all the rest
 
 
 def main(args: argparse.Namespace) -> int:
@@ -95,16 +100,31 @@ class Waits:
         while True:
             try:
                 for readings in watching.spans(self._mount, INTERVAL_S):
+                    began_s = time.thread_time()
                     self.add(readings)
+                    time.sleep((time.thread_time() - began_s) / watching.CPU_PART)
             except FairlaneError as error:
                 print(f"fairlane metrics: {error}; looking again in {AGAIN_S:g} s", file=sys.stderr, flush=True)
                 time.sleep(AGAIN_S)
 
     def add(self, readings: Sequence[Reading]) -> None:
+        """What is gone is forgotten: drives, cgroups that waited, and those that they waited for."""
+        sums = {number: self._with(number, readings) for number in readings[-1].counts}
         with self._lock:
-            for number in readings[-1].counts:
-                sums = self._sums.setdefault(number, {})
-                for name, others in contention.divided(number, readings)[0].items():
-                    mine = sums.setdefault(name, {})
-                    for whom, us in others.items():
-                        mine[whom] = mine.get(whom, 0.0) + us
+            self._sums = sums
+
+    def _with(self, number: str, readings: Sequence[Reading]) -> dict[str, dict[str, float]]:
+        there = {*readings[-1].counts[number], OTHERS}
+        sums = {
+            name: {whom: us for whom, us in found.items() if whom in there}
+            for name, found in self._sums.get(number, {}).items()
+            if name in there
+        }
+        for name, others in contention.divided(number, readings)[0].items():
+            if name in there:
+                mine, total = sums.setdefault(name, {}), sum(others.values())
+                for whom, us in others.items():
+                    new = whom in there and us >= PART * total and len(mine) < NAMED
+                    key = whom if new or whom in mine else OTHERS
+                    mine[key] = mine.get(key, 0.0) + us
+        return sums

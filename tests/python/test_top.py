@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -29,7 +30,7 @@ from fairlane import cli
 from fairlane.commands import metrics as metrics_command
 from fairlane.commands import why
 from fairlane.errors import FairlaneError
-from fairlane.linux import cgroups, contention, stat_files
+from fairlane.linux import cgroups, contention, stat_files, watching
 from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, Tenant
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
 from fairlane.pages import metrics, top_screen, why_text
@@ -290,6 +291,49 @@ def test_metrics_are_those_of_the_files(mount: Path) -> None:
     buckets = [each for each in found["fairlane_latency_seconds"].samples if each.labels["drive"] == "sda"]
     counts = {each.labels.get("le"): each.value for each in buckets}
     assert (counts["0.000128"], counts["0.008192"], counts["+Inf"]) == (1200, 1230, 1233)
+
+
+def test_a_cgroup_that_is_gone_is_exported_neither_as_who_waits_nor_as_whom(tmp_path: Path) -> None:
+    waits = metrics_command.Waits(tmp_path)
+    waits.add(AGGRESSOR)
+    assert waits.so_far()[NUMBER][VICTIM].keys() == {VICTIM, FLOOD, LITTLE}
+    last = AGGRESSOR[-1].counts[NUMBER]
+    waits.add([AGGRESSOR[-1], reading(3, victim=last[VICTIM])])
+    assert {name: list(whom) for name, whom in waits.so_far()[NUMBER].items()} == {VICTIM: [VICTIM]}
+    waits.add([AGGRESSOR[-1], Reading(4, {})])
+    assert waits.so_far() == {}
+
+
+def test_however_many_are_active_each_waits_for_a_hundred_by_name(tmp_path: Path) -> None:
+    waits = metrics_command.Waits(tmp_path)
+    for first in range(0, 1000, 50):  # fifty of a thousand are served at a time
+        before = {f"c{i}": Counts(0.0) for i in range(1000)}
+        after = before | {f"c{first + i}": Counts(0.0, cost=1) for i in range(50)} | {"c0": Counts(0.0, waited_us=100)}
+        waits.add([Reading(0, {NUMBER: before}), Reading(1, {NUMBER: after})])
+    [(name, whom)] = waits.so_far()[NUMBER].items()
+    assert name == "c0" and len(whom) == metrics_command.NAMED + 1
+    assert sum(whom.values()) == pytest.approx(2000)
+
+
+def test_a_full_reading_is_no_more_than_its_part_of_a_cpu_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, spent = 0.0, 0.0
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def read(_mount: Path, *, fully: bool = True) -> Reading:
+        nonlocal now, spent
+        at_s = now
+        now += (cost_s := 0.21 if fully else 0.05)
+        spent += cost_s
+        return Reading(at_s, {})
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(stat_files, "read", read)
+    for _ in islice(watching.spans(Path(), 1.0, wait), 20):
+        pass
+    assert spent / now < 1.1 * watching.CPU_PART
 
 
 def test_without_our_modules_there_are_no_metrics_and_no_error(tmp_path: Path) -> None:
