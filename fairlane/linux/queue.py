@@ -22,11 +22,13 @@ def scheduler_file(device: str, place: str) -> Path:
 
 
 def schedulers(device: str, place: str = QUEUE) -> list[str]:
-    return scheduler_file(device, place).read_text().replace("[", "").replace("]", "").split()
+    """None of a drive that is gone."""
+    return (sysfs.said(scheduler_file(device, place)) or "").replace("[", "").replace("]", "").split()
 
 
 def current_scheduler(device: str, place: str = QUEUE) -> str:
-    return sysfs.chosen(scheduler_file(device, place).read_text())
+    """Nothing of a drive that is gone."""
+    return sysfs.chosen(sysfs.said(scheduler_file(device, place)) or "")
 
 
 def tunables(device: str) -> dict[str, str]:
@@ -48,8 +50,16 @@ def settings(device: str) -> dict[Path, str]:
     nr_requests is first: when it changes, schedulers set some of their own anew.
     """
     requests = sysfs.SYS_BLOCK / device / QUEUE / "nr_requests"
-    found = {path: value for path, value in _tunable_files(device).items() if path.stat().st_mode & 0o222}
+    found = {path: value for path, value in _tunable_files(device).items() if can_be_set(path)}
     return {requests: value, **found} if (value := sysfs.said(requests)) else found
+
+
+def can_be_set(path: Path) -> bool:
+    """Root may write all files; what is no setting, or is gone, has no write bit."""
+    try:
+        return bool(path.stat().st_mode & 0o222)
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -132,23 +132,30 @@ def _write(change: Change) -> None:
             raise FairlaneError(f"{change.file} is not there")
         sysfs.write(change.file, change.text)
     except FairlaneError as error:
-        raise FairlaneError(f"{change.where}: {error}") from error
+        if _is_there(change):
+            raise FairlaneError(f"{change.where}: {error}") from error
+
+
+def _is_there(change: Change) -> bool:
+    """The drive, or the cgroup."""
+    return (sysfs.SYS_BLOCK / change.device if change.device else change.file.parent).exists()
 
 
 # --- What was there ---
 
 
 def _snapshot(changes: Sequence[Change]) -> Before:
-    """Of all that the changes touch."""
+    """Of all that the changes touch, and that is still there."""
     found: Before = {"drives": {}, "cgroups": {}}
     for change in changes:
         if change.device:
-            if change.device not in found["drives"]:
+            if change.device not in found["drives"] and _is_there(change):
                 found["drives"][change.device] = _drive(change.device)
             continue
         cgroup = change.file.parent
-        entry = found["cgroups"].setdefault(str(cgroup), {"id": cgroup.stat().st_ino, "files": {}})
-        entry["files"].setdefault(change.file.name, {})[change.key] = change.was
+        with suppress(FileNotFoundError):
+            entry = found["cgroups"].setdefault(str(cgroup), {"id": cgroup.stat().st_ino, "files": {}})
+            entry["files"].setdefault(change.file.name, {})[change.key] = change.was
     return found
 
 

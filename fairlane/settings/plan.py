@@ -69,7 +69,11 @@ def make(settings: HostFile, *, load: bool) -> Plan:
                     f" to have it again, write {rule.scheduler} to {file}"
                 )
                 continue
-            changes += _of_drive(rule, device, load=load)
+            try:
+                changes += list(_of_drive(rule, device, load=load))
+            except FairlaneError:
+                if (sysfs.SYS_BLOCK / device).exists():
+                    raise
     if settings.cgroups:
         mount = cgroups.find_mount()
         _need_files(mount, settings.cgroups[0], load=load)
@@ -180,9 +184,9 @@ def _release() -> str:
 
 
 def _need_variable(file: Path, scheduler: str, where: str) -> None:
-    if file.exists() and file.stat().st_mode & 0o222:
+    if queue.can_be_set(file):
         return
-    names = [each.name for each in sorted(file.parent.glob("*")) if each.stat().st_mode & 0o222]
+    names = [each.name for each in sorted(file.parent.glob("*")) if queue.can_be_set(each)]
     valid = [name for name in names if name not in ("scheduler", "prices")]
     raise _unknown(file.name, scheduler, valid, where)
 

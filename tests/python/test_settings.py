@@ -8,9 +8,10 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fairlane.linux import cgroups, disks, failures, others_weights, sysfs
 from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled, widened
 from fairlane.places import ROOT
 from fairlane.settings import apply, plan, watch
+from fairlane.settings.file import DriveRule
 
 GOOD = """\
 [[drive]]                                # line 1
@@ -505,6 +507,57 @@ def test_restore_is_refused_while_the_service_would_apply_it_again(
     assert "stop it first (systemctl stop fairlane)" in capsys.readouterr().err
     assert kernel.said() == before
     assert cli.main(["restore"]) == 0
+
+
+VANISHING = {  # what the file is about -> what goes
+    GOOD: "cgroup/web.slice/a.service",
+    DRIVE: "block/nvme0n1",
+}
+
+
+@pytest.mark.parametrize("text", VANISHING, ids=VANISHING.values())
+@pytest.mark.parametrize("when", ["before the snapshot", "before its write", "at its write"])
+def test_what_vanishes_while_it_is_applied_is_left_out(
+    when: str, text: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / VANISHING[text]
+    snapshot, write = apply._snapshot, kernel.write
+
+    def first(changes: Sequence[plan.Change]) -> apply.Before:
+        if when == "before the snapshot":
+            shutil.rmtree(gone)
+        found = snapshot(changes)
+        if when == "before its write":
+            shutil.rmtree(gone)
+        return found
+
+    def late(path: Path, text: str) -> None:
+        if path.is_relative_to(gone) and gone.exists():
+            shutil.rmtree(gone)
+            raise FairlaneError(f"cannot write {text!r} to {path}: No such device")
+        write(path, text)
+
+    monkeypatch.setattr(apply, "_snapshot", first)
+    if when == "at its write":
+        monkeypatch.setattr(sysfs, "write", late)
+    assert run(tmp_path, text + CGROUP + "weight = 50\n") == 0
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text().startswith("default 50\n")
+    assert not gone.exists()
+
+
+def test_a_drive_that_vanishes_while_it_is_looked_at_is_left_out(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = plan._need_scheduler
+
+    def vanish(rule: DriveRule, device: str, place: str, *, load: bool) -> None:
+        if device == "nvme0n1":
+            shutil.rmtree(kernel.block / device)
+        real(rule, device, place, load=load)
+
+    monkeypatch.setattr(plan, "_need_scheduler", vanish)
+    assert run(tmp_path, '[[drive]]\nname = "*"\nscheduler = "kyber-fairness"\n') == 0
+    assert "[kyber-fairness]" in (kernel.block / "vda/queue/scheduler").read_text()
 
 
 # --- Weights that others have given ---
