@@ -30,20 +30,25 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
-    """What is wrong later is said, and tried again with the next change; what is wrong at first ends it."""
-    first = True
+    """What is wrong at first ends it; what is wrong later is said, once, and tried again after a while."""
+    first, wrong = True, ""
     with apply.watching():
-        for again in watch.rounds(cgroups.find_mount()):
+        rounds = watch.rounds(cgroups.find_mount(), lambda: bool(wrong))
+        for again in rounds:
             try:
                 if again and not first:
                     settings = file.load(args.config)
                 found = apply.apply(settings)
                 if first or found.changes or found.others:
                     _show(found, args.json)
-            except FairlaneError as error:
+            except (FairlaneError, OSError) as error:
                 if first:
                     raise
-                print(f"fairlane: {error}", file=sys.stderr, flush=True)
+                if str(error) != wrong:
+                    print(f"fairlane: {error}", file=sys.stderr, flush=True)
+                wrong = str(error)
+            else:
+                wrong = ""
             first = False
     return 0
 

@@ -7,12 +7,14 @@ nor of drives; for those, udev sends SIGHUP.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -21,35 +23,85 @@ from fairlane.linux.inotify import Inotify
 from fairlane.settings.plan import CONTROL
 
 QUIET_S = 0.2  # changes often come several at a time
+AGAIN_S = 10.0  # after a round that failed, and where not all cgroups can be watched
+CPU_PART = 0.05  # of one CPU: with thousands of cgroups, rounds are further apart, up to AGAIN_S
 WRITTEN = (CONTROL, others_weights.LINUX, others_weights.BFQ)
-SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+ENDING = {signal.SIGTERM, signal.SIGINT}
+LIMITS = {errno.ENOSPC: "fs.inotify.max_user_watches", errno.EMFILE: "fs.inotify.max_user_instances"}
 
 
-def rounds(mount: Path) -> Iterator[bool]:
-    """Yields at once, and then whenever there is something to do; True: also read the file again. Ends by SIGTERM."""
+def rounds(mount: Path, failed: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    """Yields at once, and then whenever there is something to do; True: also read the file again. Ends by SIGTERM.
+
+    failed: whether the last round did. The next one is then AGAIN_S later, whatever comes but a signal: what a failed
+    round has written and put back is told of, too.
+    """
     with ExitStack() as stack:
-        notices = stack.enter_context(Inotify())
         asked, ask = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, asked)
         stack.callback(os.close, ask)
-        for number in SIGNALS:
+        for number in (signal.SIGHUP, *ENDING):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(ask))
         _tell_systemd()
-        _watch(notices, mount)
-        yield True
+        watched = _Cgroups(mount, stack)
+        signals = {int(signal.SIGHUP)}
         while True:
-            select.select([notices.fileno(), asked], [], [])
-            time.sleep(QUIET_S)
-            signals = _read(asked)
-            if signals & {signal.SIGTERM, signal.SIGINT}:
+            began_s = time.thread_time()
+            yield signal.SIGHUP in signals
+            due = failed()
+            rest_s = (time.thread_time() - began_s) / CPU_PART
+            select.select([asked], [], [], AGAIN_S if due else min(AGAIN_S, max(QUIET_S, rest_s)))
+            while not ((signals := _read(asked)) or due | watched.changed()):
+                files = [asked, *(file.fileno() for file in watched.files)]
+                ready, _, _ = select.select(files, [], [], None if watched.all else AGAIN_S)
+                due = not ready
+                time.sleep(QUIET_S if ready else 0)
+            if signals & ENDING:
                 return
-            events = notices.read()
-            new = [event for event in events if event.mask & (inotify.CREATE | inotify.Q_OVERFLOW)]
-            if new:
-                _watch(notices, mount)
-            if new or signals or any(event.name in WRITTEN for event in events):
-                yield signal.SIGHUP in signals
+
+
+class _Cgroups:
+    """Tells of what is made and written in them, if Linux lets all of them be watched."""
+
+    def __init__(self, mount: Path, stack: ExitStack) -> None:
+        self.mount = mount
+        self.all = True
+        self.files: list[Inotify] = []  # one, or none
+        try:
+            self.files.append(stack.enter_context(Inotify()))
+        except OSError as error:
+            self._limited(error)
+        self._watch()
+
+    def changed(self) -> bool:
+        """Whether there is something to do since it was asked last."""
+        events = [event for file in self.files for event in file.read()]
+        new = any(event.mask & (inotify.CREATE | inotify.Q_OVERFLOW) for event in events)
+        if new:
+            self._watch()
+        return new or any(event.name in WRITTEN for event in events)
+
+    def _watch(self) -> None:
+        """Each cgroup; those that are watched already stay so. What is made while we look, is seen or told of."""
+        try:
+            for cgroup in (self.mount, *others_weights.tree(self.mount)) if self.files else ():
+                with suppress(FileNotFoundError):
+                    self.files[0].add_watch(cgroup, inotify.CREATE | inotify.MODIFY | inotify.ONLYDIR)
+        except OSError as error:
+            self._limited(error)
+
+    def _limited(self, error: OSError) -> None:
+        if error.errno not in LIMITS:
+            raise error
+        if self.all:
+            print(
+                f"fairlane: Linux does not let all cgroups be watched, so they are looked at every {AGAIN_S:g} s; raise"
+                f" {LIMITS[error.errno]} (sysctl) and restart the service",
+                file=sys.stderr,
+                flush=True,
+            )
+        self.all = False
 
 
 def _tell_systemd() -> None:
@@ -64,10 +116,3 @@ def _read(pipe: int) -> set[int]:
     with suppress(BlockingIOError):
         return set(os.read(pipe, 4096))
     return set()
-
-
-def _watch(notices: Inotify, mount: Path) -> None:
-    """Each cgroup; those that are watched already stay so. What is made while we look, is seen or told of."""
-    for cgroup in (mount, *others_weights.tree(mount)):
-        with suppress(FileNotFoundError):
-            notices.add_watch(cgroup, inotify.CREATE | inotify.MODIFY | inotify.ONLYDIR)

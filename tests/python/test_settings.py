@@ -11,7 +11,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from fairlane import cli, proc
 from fairlane.backends import program
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups, disks, failures, others_weights, sysfs
+from fairlane.linux.inotify import Inotify
 from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled, widened
 from fairlane.places import ROOT
 from fairlane.settings import apply, plan, watch
-from fairlane.settings.file import DriveRule
+from fairlane.settings.file import DriveRule, HostFile
 
 GOOD = """\
 [[drive]]                                # line 1
@@ -704,7 +707,7 @@ def test_what_is_wrong_later_is_said_and_the_service_goes_on(
 ) -> None:
     file = tmp_path / "fairlane.toml"
 
-    def rounds(_mount: Path) -> Iterator[bool]:
+    def rounds(_mount: Path, _failed: Callable[[], bool]) -> Iterator[bool]:
         yield True
         file.write_text("nonsense = 1\n")
         yield True
@@ -718,6 +721,79 @@ def test_what_is_wrong_later_is_said_and_the_service_goes_on(
     assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 8\n"
     assert "nonsense: unknown key" in capsys.readouterr().err
     assert run(tmp_path, "nonsense = 1\n", "--watch") == 2
+
+
+def test_a_file_that_vanishes_at_a_bad_moment_does_not_end_the_service(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = apply.apply
+    failing = False
+    failed: list[bool] = []
+
+    def once(settings: HostFile) -> plan.Plan:
+        if failing:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", "web.slice")
+        return real(settings)
+
+    def rounds(_mount: Path, wrong: Callable[[], bool]) -> Iterator[bool]:
+        nonlocal failing
+        for each in (False, True, True, False):
+            failing = each
+            yield False
+            failed.append(wrong())
+
+    monkeypatch.setattr(apply, "apply", once)
+    monkeypatch.setattr(watch, "rounds", rounds)
+    assert run(tmp_path, CGROUP + "weight = 7\n", "--watch") == 0
+    assert failed == [False, True, True, False]
+    assert capsys.readouterr().err.count("No such file") == 1, "what stays wrong is said once"
+
+
+def test_after_a_round_that_failed_it_waits_whatever_it_wrote_itself_and_then_tries_again(
+    kernel: Kernel, limit: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = True
+    monkeypatch.setattr(watch, "AGAIN_S", 0.1)
+    rounds = watch.rounds(kernel.mount, lambda: failed)
+    assert next(rounds) is True
+    assert next(rounds) is False, "without an event"
+    monkeypatch.setattr(watch, "AGAIN_S", 3600.0)
+    (kernel.mount / "cgroup.subtree_control").write_text("cpu\n")  # as it is put back
+    hangup = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGHUP))
+    hangup.start()
+    assert next(rounds) is True, "the signal has woken it, and nothing else"
+    failed = False
+    assert next(rounds) is False, "the event is not lost"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_where_cgroups_cannot_be_watched_they_are_looked_at_every_so_often(
+    number: int, kernel: Kernel, limit: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Inotify, "add_watch" if number == errno.ENOSPC else "__init__", refuse)
+    monkeypatch.setattr(watch, "AGAIN_S", 0.1)
+    rounds = watch.rounds(kernel.mount)
+    assert [next(rounds), next(rounds), next(rounds)] == [True, False, False]
+    said = capsys.readouterr().err
+    sysctl = "max_user_watches" if number == errno.ENOSPC else "max_user_instances"
+    assert said.count("\n") == 1 and f"raise fs.inotify.{sysctl}" in said
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert next(rounds, None) is None
+
+
+def test_rounds_that_cost_much_are_further_apart(kernel: Kernel, limit: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = watch.rounds(kernel.mount)
+    assert next(rounds) is True
+    end_s = time.thread_time() + 0.1
+    while time.thread_time() < end_s:
+        pass
+    began_s = time.monotonic()
+    (kernel.mount / "web.slice" / "new").mkdir()
+    assert next(rounds) is False
+    assert time.monotonic() - began_s >= 0.1 / watch.CPU_PART
 
 
 def test_the_unit_starts_what_there_is() -> None:
