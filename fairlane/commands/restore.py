@@ -9,5 +9,8 @@ from fairlane.settings import apply
 
 
 def main(_args: argparse.Namespace) -> int:
-    print("everything is as it was" if apply.restore() else "nothing was applied since the machine has started")
+    left = apply.restore()
+    print("nothing was applied since the machine has started" if left is None else "everything is as it was")
+    for line in left or ():
+        print(f"but {line}")
     return 0

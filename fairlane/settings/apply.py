@@ -26,6 +26,9 @@ from fairlane.settings.plan import CONTROL, Change, Plan
 RUN = Path("/run/fairlane")
 STATE, WATCHED = "before.json", "watched"
 
+# What a cgroup loses with its parent's controller io, and what such a file says as long as nobody has set anything.
+LOST = {"io.max": "", "io.latency": "", "io.weight": "default 100", "io.bfq.weight": "default 100"}
+
 Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 
 
@@ -42,8 +45,8 @@ def apply(settings: HostFile) -> Plan:
         return found
 
 
-def restore() -> bool:
-    """Put back what was there before the first apply(); False: there was none."""
+def restore() -> list[str] | None:
+    """Put back what was there before the first apply(): what is left as it is, and why; None: there was none."""
     with _locked(), (RUN / WATCHED).open("w") as watched:
         if not _free(watched):
             raise FairlaneError(
@@ -53,11 +56,12 @@ def restore() -> bool:
         file = RUN / STATE
         before: Before | None = json.loads(file.read_text()) if file.exists() else None
         _take_back()  # of drives, as long as they have schedulers of ours
+        left = None
         if before is not None:
-            _put_back(before)
+            left = _put_back(before)
             file.unlink()
         _take_back()
-        return before is not None
+        return left
 
 
 def _take_back() -> None:
@@ -114,9 +118,8 @@ def _do(changes: Sequence[Change]) -> None:
                 done.append(change)
                 _write(change)
         except FairlaneError as error:
-            undone = f"{error}; everything is as it was"
             try:
-                _put_back(_snapshot_of(now, done))
+                undone = "; ".join([str(error), "everything is as it was", *_put_back(_snapshot_of(now, done))])
             except FairlaneError as other:
                 undone = f"{error}; and not all could be put back: {other}"
             if kept is None:
@@ -215,20 +218,39 @@ def _merged(first: Before, now: Before) -> Before:
     return {"drives": first["drives"] | drives, "cgroups": kept | groups}
 
 
-def _put_back(before: Before) -> None:
-    """What belongs to one drive's line is unset before its scheduler goes, and set after it is there."""
+def _put_back(before: Before) -> list[str]:
+    """What belongs to one drive's line is unset before its scheduler goes, and set after it is there.
+
+    What is gone meanwhile is left out. Each is tried, also after one that cannot be written. What is left as it is, and
+    why, is returned.
+    """
     groups = [(Path(path), entry["files"]) for path, entry in before["cgroups"].items() if _same(Path(path), entry)]
     drives = [
         (device, was)
         for device, was in before["drives"].items()
         if (sysfs.SYS_BLOCK / device).exists() and _id(device) == was["id"]
     ]
+    failed: list[str] = []
+    left: list[str] = []
     with shielded():
-        sysfs.write_all(chain(_unsetting(groups), *(_of_drive(*each) for each in drives), _setting(groups)))
+        for path, value in chain(
+            _unsetting(groups), *(_of_drive(*each) for each in drives), _setting(groups), _without_io(groups, left)
+        ):
+            try:
+                if path.exists():
+                    sysfs.write(path, value)
+            except FairlaneError as error:
+                if path.exists():
+                    failed.append(str(error))
+    if failed:
+        raise FairlaneError("; ".join(failed))
+    return left
 
 
 def _same(cgroup: Path, entry: Mapping[str, Any]) -> bool:
-    return cgroup.is_dir() and cgroup.stat().st_ino == entry["id"]
+    with suppress(FileNotFoundError):
+        return bool(cgroup.stat().st_ino == entry["id"])
+    return False
 
 
 Groups = Sequence[tuple[Path, Mapping[str, Mapping[str, str]]]]
@@ -248,14 +270,31 @@ def _setting(groups: Groups) -> Iterator[tuple[Path, str]]:
             for key, was in keys.items():
                 if name != CONTROL and was != plan.NOT_SET and plan.setting(cgroup / name, key) != was:
                     yield cgroup / name, f"{key} {was}"
+
+
+def _without_io(groups: Groups, left: list[str]) -> Iterator[tuple[Path, str]]:
     for cgroup, of_cgroup in sorted(groups, reverse=True):  # inner ones first
         for was in of_cgroup.get(CONTROL, {}).values():
-            yield cgroup / CONTROL, was
+            if needs := next(_needing_io(cgroup), None):
+                left.append(f"{cgroup / CONTROL} keeps io, as somebody has set {needs} since")
+            else:
+                yield cgroup / CONTROL, was
+
+
+def _needing_io(cgroup: Path) -> Iterator[Path]:
+    """Files of its children: those that say that they use the controller."""
+    with suppress(FileNotFoundError):  # it is gone itself
+        for file in sorted(cgroup.glob(f"*/{CONTROL}")):
+            if "io" in (sysfs.said(file) or "").split():
+                yield file
+        for name, unset in LOST.items():
+            yield from (file for file in sorted(cgroup.glob(f"*/{name}")) if sysfs.said(file) not in (None, unset))
 
 
 def _of_drive(device: str, was: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     settings = {Path(path): value for path, value in was["settings"].items()}
-    wanted = {queue.scheduler_file(device, place): name for place, name in was["schedulers"].items()}
+    files = {queue.scheduler_file(device, place): name for place, name in was["schedulers"].items()}
+    wanted = {file: name for file, name in files.items() if file.exists()}  # some go with their module
     # The file of schedulers beside the elevator may have come with the module since.
     for place in (queue.ROUTED, queue.QUEUE):
         file = queue.scheduler_file(device, place)

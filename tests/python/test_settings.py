@@ -512,6 +512,56 @@ def test_restore_is_refused_while_the_service_would_apply_it_again(
     assert cli.main(["restore"]) == 0
 
 
+def test_restore_leaves_io_to_whoever_has_come_to_use_it_since(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web = kernel.mount / "web.slice"
+    users = {
+        web / "a.service/io.max": "254:0 rbps=1048576 wbps=max riops=max wiops=max\n",
+        web / "a.service/io.latency": "254:0 target=5000\n",
+        web / "a.service/io.weight": "default 300\n",
+        web / "a.service/cgroup.subtree_control": "cpu io\n",
+    }
+    for file, text in users.items():
+        assert run(tmp_path, GOOD) == 0
+        before = file.read_text() if file.exists() else ""
+        file.write_text(text)
+        assert cli.main(["restore"]) == 0
+        assert f"but {web}/cgroup.subtree_control keeps io, as somebody has set {file} since" in capsys.readouterr().out
+        assert (web / "cgroup.subtree_control").read_text() == "cpu io\n" and file.read_text() == text
+        assert (web / "a.service" / plan.WEIGHT).read_text() == "default 100\n"
+        assert not (tmp_path / "run" / apply.STATE).exists()
+        file.write_text(before)
+        kernel.disable(web)
+
+
+def test_restore_goes_past_a_file_of_schedulers_that_has_gone_with_its_module(kernel: Kernel, tmp_path: Path) -> None:
+    assert run(tmp_path, GOOD) == 0
+    (kernel.block / "nvme0n1/fairlane/scheduler").unlink()
+    assert cli.main(["restore"]) == 0
+    assert "[mq-deadline]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
+    assert not (tmp_path / "run" / apply.STATE).exists()
+
+
+def test_restore_leaves_out_a_cgroup_that_vanishes_meanwhile(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = kernel.said()
+    assert run(tmp_path, GOOD) == 0
+    gone, write = kernel.mount / "web.slice/a.service", kernel.write
+
+    def late(path: Path, text: str) -> None:
+        if path.is_relative_to(gone) and gone.exists():
+            shutil.rmtree(gone)
+            raise FairlaneError(f"cannot write {text!r} to {path}: No such device")
+        write(path, text)
+
+    monkeypatch.setattr(sysfs, "write", late)
+    assert cli.main(["restore"]) == 0
+    assert kernel.said() == {path: text for path, text in before.items() if not path.startswith(f"{gone}/")}
+    assert not (tmp_path / "run" / apply.STATE).exists()
+
+
 VANISHING = {  # what the file is about -> what goes
     GOOD: "cgroup/web.slice/a.service",
     DRIVE: "block/nvme0n1",
