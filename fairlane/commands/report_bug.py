@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairlane import proc, schedulers
+from fairlane import files, proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.linux import disks, failures, queue, sysfs
 
@@ -29,7 +29,8 @@ LIMIT_S = 30.0
 
 
 def main(args: argparse.Namespace) -> int:
-    args.out.write_text("\n".join(report(args.config)))
+    with files.new_file(args.out) as write:
+        write("\n".join(report(args.config)).encode(errors="backslashreplace"))
     print(f"{args.out} is written; read it before you send it, as it names this host's drives and cgroups")
     return 0
 
@@ -64,7 +65,7 @@ def _kept() -> list[str]:
     if not failures.KEPT.exists():
         return ["none: our modules are not loaded"]
     try:
-        return failures.KEPT.read_text().splitlines() or ["none"]
+        return failures.KEPT.read_text("utf-8", "replace").splitlines() or ["none"]
     except OSError as error:
         return [f"not read: {error.strerror}; be root"]
 

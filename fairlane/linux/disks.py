@@ -50,7 +50,7 @@ def identity(device: str) -> dict[str, Any]:
     return {
         "capacity_bytes": int((folder / "size").read_text()) * 512,
         "block_bytes": int((folder / "queue/logical_block_size").read_text()),
-        **{name: path.read_text().strip() for name, path in said.items() if path.is_file()},
+        **{name: text for name, path in said.items() if (text := sysfs.said(path)) is not None},
     }
 
 
@@ -98,8 +98,7 @@ def check_device(device: str) -> Path:
 
 def _harmless(device: str) -> bool:
     """Whether the drive keeps no data, or is the one that our own VM was given for this."""
-    serial = sysfs.SYS_BLOCK / device / "device/serial"
-    return device.startswith(HARMLESS) or (serial.is_file() and serial.read_text().strip() == NVME_SERIAL)
+    return device.startswith(HARMLESS) or sysfs.said(sysfs.SYS_BLOCK / device / "device/serial") == NVME_SERIAL
 
 
 PROC = Path("/proc")
@@ -121,7 +120,10 @@ def _used(folder: Path, proc: Path) -> str | None:
         holder = next((folder / "holders").glob("*")).name
         return f"is held by {holder}"
     number = (folder / "dev").read_text().strip()
-    if any(line.split()[2] == number for line in (proc / "self/mountinfo").read_text().splitlines()):
+    if any(
+        line.split()[2] == number
+        for line in (proc / "self/mountinfo").read_bytes().decode(errors="replace").split("\n")[:-1]
+    ):
         return "is mounted"
     swaps = proc / "swaps"  # which a kernel without swap does not have
     lines = swaps.read_text().splitlines()[1:] if swaps.exists() else []

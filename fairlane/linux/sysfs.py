@@ -25,7 +25,7 @@ def number_if_any(device: str) -> str | None:
 def said(path: Path) -> str | None:
     """What the file says, or None: some are write-only, and some are gone with their scheduler."""
     try:
-        return path.read_text().strip()
+        return path.read_text("utf-8", "replace").strip()  # a model may be of any bytes
     except OSError:
         return None
 

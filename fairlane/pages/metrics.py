@@ -51,7 +51,7 @@ class Metrics(Collector):
             return
         names = {number: name for number, (name, _) in self.names().items()}
         lines = [
-            (names.get(number, number), cgroup, counts)
+            (names.get(number, number), _text(cgroup), counts)
             for number, found in reading.counts.items()
             for cgroup, counts in found.items()
         ]
@@ -82,7 +82,7 @@ def _histogram(reading: Reading, names: Mapping[str, str]) -> Metric:
             ]
             took_us = reading.counts[number][cgroup].took_us
             found.add_metric(
-                [names.get(number, number), cgroup], [*steps, ("+Inf", sum(times.values()))], took_us / 1e6
+                [names.get(number, number), _text(cgroup)], [*steps, ("+Inf", sum(times.values()))], took_us / 1e6
             )
     return found
 
@@ -96,8 +96,13 @@ def _waited_for(waited: WaitedFor, names: Mapping[str, str]) -> Metric:
     for number, cgroups in waited.items():
         for cgroup, others in cgroups.items():
             for whom, us in others.items():
-                found.add_metric([names.get(number, number), cgroup, whom], us / 1e6)
+                found.add_metric([names.get(number, number), _text(cgroup), _text(whom)], us / 1e6)
     return found
+
+
+def _text(cgroup: str) -> str:
+    """Its name may be of any bytes, a label is UTF-8."""
+    return cgroup.encode(errors="backslashreplace").decode()
 
 
 def registry(metrics: Metrics) -> CollectorRegistry:

@@ -54,7 +54,7 @@ def restore() -> list[str] | None:
                 " (systemctl stop fairlane)"
             )
         file = RUN / STATE
-        before: Before | None = json.loads(file.read_text()) if file.exists() else None
+        before = _read(file)
         _take_back()  # of drives, as long as they have schedulers of ours
         left = None
         if before is not None:
@@ -109,9 +109,9 @@ def _follow(changes: Iterable[Change]) -> None:
 def _do(changes: Sequence[Change]) -> None:
     now = _snapshot(changes)
     file = RUN / STATE
-    kept = file.read_text() if file.exists() else None
+    kept = _read(file)
     with shielded():
-        files.write_json(file, _merged(json.loads(kept) if kept else {"drives": {}, "cgroups": {}}, now))
+        files.write_json(file, _merged(kept or {"drives": {}, "cgroups": {}}, now))
         done: list[Change] = []
         try:
             for change in changes:
@@ -125,7 +125,7 @@ def _do(changes: Sequence[Change]) -> None:
             if kept is None:
                 file.unlink()
             else:
-                file.write_text(kept)
+                files.write_json(file, kept)
             raise FairlaneError(undone) from error
 
 
@@ -145,6 +145,19 @@ def _is_there(change: Change) -> bool:
 
 
 # --- What was there ---
+
+
+def _read(file: Path) -> Before | None:
+    try:
+        found: Before = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise FairlaneError(
+            f"{file}: what was there before the first apply cannot be read ({error}); reboot, which"
+            " puts all back, or remove that file and do without"
+        ) from error
+    return found
 
 
 def _snapshot(changes: Sequence[Change]) -> Before:

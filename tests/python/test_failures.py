@@ -99,6 +99,18 @@ def test_the_report_has_what_is_needed_and_no_secret(host: Path, capsys: pytest.
     assert "hunter2" not in text and "crng" not in text
 
 
+def test_a_report_of_bytes_that_are_no_text_replaces_a_link_and_not_what_it_leads_to(host: Path) -> None:
+    (host / "fairlane.toml").write_bytes(b"# caf\xe9\n[[drive]]\n")
+    (host / "block/nvme0n1/device/model").write_bytes(b"Fast \xff SSD")
+    failures.KEPT.write_bytes(KEPT.encode() + b"cgroup /caf\xe9.slice\n")
+    secret, out = host / "secret", host / "report.txt"
+    secret.write_text("kept")
+    out.symlink_to(secret)
+    assert cli.main(["report-bug", "--config", str(host / "fairlane.toml"), "--out", str(out)]) == 0
+    assert "# caf\ufffd\n[[drive]]" in out.read_text() and "Fast \ufffd SSD" in out.read_text()
+    assert secret.read_text() == "kept" and not out.is_symlink()
+
+
 def test_a_drive_without_a_number_is_in_the_report(host: Path) -> None:
     (host / "block/nvme0n1/dev").unlink()
     assert "drive nvme0n1 of no number Fast SSD; queue/scheduler [none]" in "\n".join(report_bug.report(host / "none"))

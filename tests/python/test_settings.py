@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import configparser
 import errno
+import io
 import json
 import os
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -718,6 +720,37 @@ def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(OSError, match="Input/output error"):
         others_weights.write(tmp_path, "default 300")
+
+
+# --- What is no UTF-8, or no JSON ---
+
+
+def test_names_of_any_bytes_are_no_obstacle(kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cgroups.MOUNTS.write_bytes(b"/dev/sda1 /media/caf\xe9 vfat rw 0 0\n" + cgroups.MOUNTS.read_bytes())
+    (kernel.block / "nvme0n1/device/serial").write_bytes(b"S\xff1\n")
+    kernel.cgroup(kernel.mount / os.fsdecode(b"web.slice/\xe9"))
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8"))
+    assert run(tmp_path, '[[drive]]\nserial = "S?1"\nscheduler = "kyber-fairness"\n' + GOOD) == 0
+    sys.stdout.flush()
+    assert f"{kernel.mount}/web.slice/\\udce9/io.fairlane.weight" in out.getvalue().decode()
+    assert "[kyber-fairness]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
+    assert cli.main(["restore"]) == 0
+
+
+def test_a_broken_state_file_is_said_in_a_sentence_and_nothing_is_changed(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, CGROUP + "weight = 7\n") == 0
+    (tmp_path / "fairlane.toml").write_text(GOOD)
+    state, before = tmp_path / "run" / apply.STATE, kernel.said()
+    for broken in (b'{"drives": ', b"\xff"):
+        state.write_bytes(broken)
+        for argv in (["restore"], ["apply", "--config", str(tmp_path / "fairlane.toml")]):
+            assert cli.main(argv) == 2
+            said = capsys.readouterr().err
+            assert said.startswith(f"fairlane: {state}: what was there before") and said.count("\n") == 1
+        assert kernel.said() == before and state.read_bytes() == broken
 
 
 # --- The service ---

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -338,6 +339,12 @@ def test_a_full_reading_is_no_more_than_its_part_of_a_cpu_either(monkeypatch: py
 
 def test_without_our_modules_there_are_no_metrics_and_no_error(tmp_path: Path) -> None:
     assert exported(tmp_path).splitlines()[-1] == "# EOF"
+
+
+def test_a_cgroup_with_a_name_of_any_bytes_is_exported(mount: Path) -> None:
+    (mount / "web.slice").rename(mount / os.fsdecode(b"caf\xe9.slice"))
+    [family] = [each for each in families(exported(mount)) if each.name == "fairlane_reads"]
+    assert {each.labels["cgroup"] for each in family.samples} == {"caf\\udce9.slice"}
 
 
 def test_an_address_is_a_host_and_a_port() -> None:
