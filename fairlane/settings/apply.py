@@ -119,14 +119,14 @@ def _do(changes: Sequence[Change]) -> None:
                 _write(change)
         except FairlaneError as error:
             try:
-                undone = "; ".join([str(error), "everything is as it was", *_put_back(_snapshot_of(now, done))])
-            except FairlaneError as other:
-                undone = f"{error}; and not all could be put back: {other}"
+                left = _put_back(_snapshot_of(now, done))
+            except FairlaneError as other:  # `fairlane restore` may put it back later
+                raise FairlaneError(f"{error}; and not all could be put back: {other}") from error
             if kept is None:
                 file.unlink()
             else:
                 files.write_json(file, kept)
-            raise FairlaneError(undone) from error
+            raise FairlaneError("; ".join([str(error), "everything is as it was", *left])) from error
 
 
 def _write(change: Change) -> None:

@@ -417,6 +417,25 @@ def test_whatever_cannot_be_written_all_is_as_it_was(
         assert not (tmp_path / "run" / apply.STATE).exists()
 
 
+def test_what_could_not_be_put_back_at_once_restore_puts_back(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, write = kernel.said(), kernel.write
+    scheduler = kernel.block / "nvme0n1/queue/scheduler"
+
+    def broken(path: Path, text: str) -> None:
+        if "kyber-fairness]" in scheduler.read_text():
+            raise FairlaneError(f"cannot write {text!r} to {path}: Input/output error")
+        write(path, text)
+
+    monkeypatch.setattr(sysfs, "write", broken)
+    assert run(tmp_path, GOOD) == 2
+    assert "and not all could be put back" in capsys.readouterr().err
+    monkeypatch.setattr(sysfs, "write", write)
+    assert cli.main(["restore"]) == 0
+    assert kernel.said() == before
+
+
 def test_applied_again_it_is_the_first_state_that_is_put_back(kernel: Kernel, tmp_path: Path) -> None:
     before = kernel.said()
     assert run(tmp_path, CGROUP + "weight = 7\n") == 0
