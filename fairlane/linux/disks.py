@@ -120,10 +120,8 @@ def _used(folder: Path, proc: Path) -> str | None:
         holder = next((folder / "holders").glob("*")).name
         return f"is held by {holder}"
     number = (folder / "dev").read_text().strip()
-    if any(
-        line.split()[2] == number
-        for line in (proc / "self/mountinfo").read_bytes().decode(errors="replace").split("\n")[:-1]
-    ):
+    mounts = (proc / "self/mountinfo").read_bytes().splitlines()  # a mount point may be of any bytes
+    if any(line.split()[2:3] == [number.encode()] for line in mounts):
         return "is mounted"
     swaps = proc / "swaps"  # which a kernel without swap does not have
     lines = swaps.read_text().splitlines()[1:] if swaps.exists() else []
