@@ -24,7 +24,9 @@ from fairlane.settings.plan import CONTROL
 
 QUIET_S = 0.2  # changes often come several at a time
 AGAIN_S = 10.0  # after a round that failed, and where not all cgroups can be watched
-CPU_PART = 0.05  # of one CPU: with thousands of cgroups, rounds are further apart, up to AGAIN_S
+# Rounds take that part of one CPU, and so much of it at once: with thousands of cgroups that come and go, they are
+# further apart, up to AGAIN_S.
+CPU_PART, CPU_BURST_S = 0.05, 3.0
 WRITTEN = (CONTROL, others_weights.LINUX, others_weights.BFQ)
 ENDING = {signal.SIGTERM, signal.SIGINT}
 LIMITS = {errno.ENOSPC: "fs.inotify.max_user_watches", errno.EMFILE: "fs.inotify.max_user_instances"}
@@ -46,12 +48,15 @@ def rounds(mount: Path, failed: Callable[[], bool] = lambda: False) -> Iterator[
         _tell_systemd()
         watched = _Cgroups(mount, stack)
         signals = {int(signal.SIGHUP)}
+        spare_s, ended_s = CPU_BURST_S, time.monotonic()
         while True:
             began_s = time.thread_time()
             yield signal.SIGHUP in signals
             due = failed()
-            rest_s = (time.thread_time() - began_s) / CPU_PART
-            select.select([asked], [], [], AGAIN_S if due else min(AGAIN_S, max(QUIET_S, rest_s)))
+            now_s = time.monotonic()
+            spare_s = min(CPU_BURST_S, spare_s + (now_s - ended_s) * CPU_PART) - (time.thread_time() - began_s)
+            ended_s = now_s
+            select.select([asked], [], [], AGAIN_S if due else min(AGAIN_S, max(QUIET_S, -spare_s / CPU_PART)))
             while not ((signals := _read(asked)) or due | watched.changed()):
                 files = [asked, *(file.fileno() for file in watched.files)]
                 ready, _, _ = select.select(files, [], [], None if watched.all else AGAIN_S)
