@@ -23,10 +23,8 @@ from fairlane.pages.metrics import Metrics, WaitedFor
 
 INTERVAL_S = 1.0
 AGAIN_S = 10.0  # when there is nothing to read, look again after so long
-NAMED, PART = (
-    100,
-    0.01,
-)  # whom a cgroup waited for: so many by name, each of whom was so much of an interval's wait once
+# Whom a cgroup waited for: so many by name, each of whom was so much of an interval's wait once.
+NAMED, PART = 100, 0.01
 OTHERS = "(others)"  # all the rest
 
 
