@@ -25,6 +25,7 @@
 #define FL_IN_DRIVE_SPARE 16 /* of the tags one of so many is to be left */
 #define FL_STUCK_NS (16ull * NSEC_PER_MSEC) /* a drive that did nothing for so long, and */
 #define FL_STUCK_TIMES 4 /* for so many times as long as all that is in it takes as a rule */
+#define FL_STUCK_FIRST_NS (NSEC_PER_SEC / 4) /* as long as it has done nothing yet, and that is not known */
 #define FL_STUCK_PART 8
 #define FL_STUCK_REQUESTS 512 /* the rule is that of about so many */
 
@@ -171,18 +172,19 @@ static inline void fl_in_drive_sum(struct fl_dev *dev, size_t offset, struct fl_
 static inline u64 fl_stuck_tick(struct fl_stuck *s, const struct fl_in_drive_sums *now, const struct fl_in_drive_sums *last,
 				u64 ns)
 {
-	u64 done = now->done[0] - last->done[0] + now->done[1] - last->done[1], takes_ns = 0;
+	u64 done = now->done[0] - last->done[0] + now->done[1] - last->done[1], longest_ns = FL_STUCK_FIRST_NS;
 	bool shift = s->requests >= FL_STUCK_REQUESTS;
 
 	s->quiet_ns = last->requests ? s->quiet_ns + ns : 0;
 	s->cost -= min_t(u64, s->cost, fl_counted_cost(done) / FL_STUCK_PART);
 	if (s->requests)
-		takes_ns = mul_u64_u64_div_u64(s->ns, now->requests, s->requests);
+		longest_ns = max_t(u64, FL_STUCK_NS,
+				   FL_STUCK_TIMES * mul_u64_u64_div_u64(s->ns, now->requests, s->requests));
 	if (done) {
 		s->ns = (s->ns >> shift) + s->quiet_ns;
 		s->requests = (s->requests >> shift) + fl_counted_requests(done);
 		s->quiet_ns = 0;
-	} else if (s->quiet_ns > max_t(u64, FL_STUCK_NS, FL_STUCK_TIMES * takes_ns)) {
+	} else if (s->quiet_ns > longest_ns) {
 		s->quiet_ns = 0; /* it is no rule */
 		s->cost = now->cost;
 	}
