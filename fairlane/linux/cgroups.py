@@ -36,7 +36,7 @@ class Tree:
 def find_mount() -> Path:
     """Where cgroup v2 is mounted with the io controller."""
     for line in filter(None, os.fsdecode(MOUNTS.read_bytes()).split("\n")):  # a mount point may be of any bytes
-        _, where, kind, *_ = line.split()
+        _, where, kind, *_ = line.split(" ")
         if kind == "cgroup2" and "io" in (Path(where) / "cgroup.controllers").read_text().split():
             return Path(where)
     raise FairlaneError(

@@ -27,7 +27,13 @@ RUN = Path("/run/fairlane")
 STATE, WATCHED = "before.json", "watched"
 
 # What a cgroup loses with its parent's controller io, and what such a file says as long as nobody has set anything.
-LOST = {"io.max": "", "io.latency": "", "io.weight": "default 100", "io.bfq.weight": "default 100"}
+LOST = {
+    "io.max": "",
+    "io.latency": "",
+    "io.weight": "default 100",
+    "io.bfq.weight": "default 100",
+    "io.prio.class": "no-change",
+}
 
 Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 

@@ -9,10 +9,6 @@
  * Who waited until it was let go has to wake up before it sends anything, and may have no CPU for that: a tenant can
  * choose so, with a limit on its own CPU time. So what was let go has its place for one to two ticks. Who wakes up
  * later finds it taken.
- *
- * What a drive has may be stuck there: zeroes of GiB, or writes that it has no room for. Others would wait for it, and
- * it may not be in their way at all. So where a drive does nothing for long, what is in it does not count. That
- * some of it is done again, nobody can tell from others that are. Of what is done, an eighth is taken to be of it.
  */
 #ifndef FAIRLANE_IN_DRIVE_H
 #define FAIRLANE_IN_DRIVE_H
@@ -23,11 +19,6 @@
 #define FL_IN_DRIVE_MOST ((1ll << 43) - 1)
 #define FL_IN_DRIVE_CHEAP (256 * FL_COST_ONE) /* for each request, at most */
 #define FL_IN_DRIVE_SPARE 16 /* of the tags one of so many is to be left */
-#define FL_STUCK_NS (16ull * NSEC_PER_MSEC) /* a drive that did nothing for so long, and */
-#define FL_STUCK_TIMES 4 /* for so many times as long as all that is in it takes as a rule */
-#define FL_STUCK_FIRST_NS (NSEC_PER_SEC / 4) /* as long as it has done nothing yet, and that is not known */
-#define FL_STUCK_PART 8
-#define FL_STUCK_REQUESTS 512 /* the rule is that of about so many */
 
 #define fl_counted(cost) (((u64)(cost) << FL_COUNTED_SHIFT) + 1)
 #define fl_counted_cost(counted) ((counted) >> FL_COUNTED_SHIFT)
@@ -45,13 +36,6 @@ struct fl_in_drive { /* of a hardware queue */
 struct fl_waking {
 	u64 ticks;
 	s64 recent, before; /* cost let go since the last tick, and between the last two */
-};
-
-/* What is in the drive, and does not count. Under dev->lock. */
-struct fl_stuck {
-	u64 cost;
-	u64 quiet_ns; /* nothing was done for so long */
-	u64 ns, requests; /* what was done of late, and how long it took */
 };
 
 /* Of all hardware queues. */
@@ -166,30 +150,6 @@ static inline void fl_in_drive_sum(struct fl_dev *dev, size_t offset, struct fl_
 	sums->cost = fl_counted_cost(counted);
 	sums->requests = fl_counted_requests(counted);
 	sums->mean = sums->requests ? div64_u64(sums->cost, sums->requests) : 0;
-}
-
-/* @ns after the @last tick: the cost of what is in the drive, and counts. */
-static inline u64 fl_stuck_tick(struct fl_stuck *s, const struct fl_in_drive_sums *now, const struct fl_in_drive_sums *last,
-				u64 ns)
-{
-	u64 done = now->done[0] - last->done[0] + now->done[1] - last->done[1], longest_ns = FL_STUCK_FIRST_NS;
-	bool shift = s->requests >= FL_STUCK_REQUESTS;
-
-	s->quiet_ns = last->requests ? s->quiet_ns + ns : 0;
-	s->cost -= min_t(u64, s->cost, fl_counted_cost(done) / FL_STUCK_PART);
-	if (s->requests)
-		longest_ns = max_t(u64, FL_STUCK_NS,
-				   FL_STUCK_TIMES * mul_u64_u64_div_u64(s->ns, now->requests, s->requests));
-	if (done) {
-		s->ns = (s->ns >> shift) + s->quiet_ns;
-		s->requests = (s->requests >> shift) + fl_counted_requests(done);
-		s->quiet_ns = 0;
-	} else if (s->quiet_ns > longest_ns) {
-		s->quiet_ns = 0; /* it is no rule */
-		s->cost = now->cost;
-	}
-	s->cost = min_t(u64, s->cost, now->cost);
-	return now->cost - s->cost;
 }
 
 /* A few that are very expensive, as zeroes of a GiB, may be done soon: what do those there cost? */

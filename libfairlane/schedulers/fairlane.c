@@ -43,7 +43,7 @@
  * 3. The budget: as much in the drive as is of use
  *
  * More than that only waits in the drive instead of here, where it waits in the right order. knee.h finds how much it
- * is, and follows it. What is stuck in the drive does not count: in-drive.h. It is less for two kinds of flows:
+ * is, and follows it. It is less for two kinds of flows:
  *
  *	behind	though all that it wants is in the drive, or came behind and had to wait, as others are in its way.
  *		behind.h says with how much there it would get its due: the knee's ceiling
@@ -147,7 +147,6 @@ struct fa_dev {
 	struct fl_knee knee;
 	struct fl_flood flood;
 	struct fl_waking waking;
-	struct fl_stuck stuck;
 	s64 owed; /* cost of the root's that are done: others may go for it without room */
 	struct fl_pressing pressing;
 	s64 filled; /* cost that was in the drive of late */
@@ -603,10 +602,10 @@ static void fa_look(struct fa_dev *fa)
 	fa->filled = max_t(s64, fa->filled, fl_in_drive_cheap(&now));
 	fa->tick_ns = now_ns;
 	WRITE_ONCE(fa->tight, fa_decide(fa, &now));
+	fa->last = now;
 	fa->last_limited = fa->limited;
 	WRITE_ONCE(fa->limit, min_t(s64, budget ? budget * FL_COST_ONE : fl_knee_level(&fa->knee), fl_in_drive_all_tags(&now)));
-	room = fa->limit - (s64)fl_stuck_tick(&fa->stuck, &now, &fa->last, ns) - atomic64_read(&fa->credits);
-	fa->last = now;
+	room = fa->limit - (s64)now.cost - atomic64_read(&fa->credits);
 	if (!budget && now.requests < FA_LEAST) /* one that is dearer than all is not in the way of all */
 		room = max_t(s64, room, fa->limit / 2);
 	room -= fl_waking_tick(&fa->waking);

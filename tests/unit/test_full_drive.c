@@ -33,40 +33,6 @@ static void test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothin
 	drive_exit(&d);
 }
 
-/*
- * Two readers of weight 900 and 100, with two requests each, do 20,000 a second. Then somebody has 16 writes in the drive
- * that take six seconds each, and take nothing from others there.
- */
-static void test_writes_that_take_seconds_do_not_stop_who_reads(void)
-{
-	static const u32 bytes[] = { 4096, 65536, 1 << 20, 1u << 31 };
-	unsigned int i, second;
-
-	for (i = 0; i < ARRAY_SIZE(bytes); i++) {
-		struct tenant *reader, *other, *writer;
-
-		drive_init(&d, &fl_fairlane, 1, 4096, 100 * NSEC_PER_USEC);
-		d.write_ns = 6 * NSEC_PER_SEC;
-		reader = drive_tenant(&d, NULL, 900, 2);
-		other = drive_tenant(&d, NULL, 100, 2);
-		writer = drive_tenant(&d, NULL, 100, 16);
-		writer->writes_pct = 100;
-		writer->bytes = bytes[i];
-		writer->start_ns = NSEC_PER_SEC;
-		drive_start(&d);
-		drive_run(&d, NSEC_PER_SEC);
-		for (second = 1; second <= 8; second++) {
-			drive_mark(&d);
-			drive_run(&d, NSEC_PER_SEC);
-			CHECK(reader->done - reader->mark > 7000, "%u bytes, second %u: %lu", bytes[i], second,
-			      reader->done - reader->mark);
-			CHECK(other->done - other->mark > 2000, "%u bytes, second %u: %lu", bytes[i], second,
-			      other->done - other->mark);
-		}
-		drive_exit(&d);
-	}
-}
-
 /* A drive that takes 10 us for each 4 KiB, with a tenant that always wants more. */
 static struct tenant *steady(void)
 {
@@ -190,7 +156,6 @@ static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
 static const struct test tests[] = {
 	{ "newcomers go after two seconds in which a full drive did nothing",
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
-	{ "writes that take seconds do not stop who reads", test_writes_that_take_seconds_do_not_stop_who_reads },
 	{ "who has no CPU keeps no places in the drive", test_who_has_no_cpu_keeps_no_places_in_the_drive },
 	{ "who wakes up late leaves no drive empty", test_who_wakes_up_late_leaves_no_drive_empty },
 	{ "a rank counts among those of a cgroup that wait, and not beside others",
