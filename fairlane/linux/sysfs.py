@@ -56,13 +56,19 @@ def write(path: Path, value: str) -> None:
         raise FairlaneError(f"cannot write {value!r} to {path}: {error.strerror}") from error
 
 
-def write_all(values: Iterable[tuple[Path, str]]) -> None:
-    """Write each, also after one that cannot be, and only then say which those were."""
+def write_all(values: Iterable[tuple[Path, str]], *, may_be_gone: bool = False) -> None:
+    """Write each, also after one that cannot be, and only then say which those were.
+
+    may_be_gone: what is not there, or goes as it is written, is left out.
+    """
     failed = []
     for path, value in values:
+        if may_be_gone and not path.exists():
+            continue
         try:
             write(path, value)
         except FairlaneError as error:
-            failed.append(str(error))
+            if path.exists() or not may_be_gone:
+                failed.append(str(error))
     if failed:
         raise FairlaneError("; ".join(failed))

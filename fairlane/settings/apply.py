@@ -240,8 +240,7 @@ def _merged(first: Before, now: Before) -> Before:
 def _put_back(before: Before) -> list[str]:
     """What belongs to one drive's line is unset before its scheduler goes, and set after it is there.
 
-    What is gone meanwhile is left out. Each is tried, also after one that cannot be written. What is left as it is, and
-    why, is returned.
+    What is gone meanwhile is left out. What is left as it is, and why, is returned.
     """
     groups = [(Path(path), entry["files"]) for path, entry in before["cgroups"].items() if _same(Path(path), entry)]
     drives = [
@@ -249,20 +248,11 @@ def _put_back(before: Before) -> list[str]:
         for device, was in before["drives"].items()
         if (sysfs.SYS_BLOCK / device).exists() and _id(device) == was["id"]
     ]
-    failed: list[str] = []
+    of_drives = (each for drive in drives for each in _of_drive(*drive))
     left: list[str] = []
     with shielded():
-        for path, value in chain(
-            _unsetting(groups), *(_of_drive(*each) for each in drives), _setting(groups), _without_io(groups, left)
-        ):
-            try:
-                if path.exists():
-                    sysfs.write(path, value)
-            except FairlaneError as error:
-                if path.exists():
-                    failed.append(str(error))
-    if failed:
-        raise FairlaneError("; ".join(failed))
+        writes = chain(_unsetting(groups), of_drives, _setting(groups), _without_io(groups, left))
+        sysfs.write_all(writes, may_be_gone=True)
     return left
 
 

@@ -74,12 +74,12 @@ class _Console:
         for text, from_console in proc.each_line(process, lambda: self._until):
             if not self.up:
                 self._until = self._booting_until
-            if not from_console and text == UP:
+            if begins := not from_console and text == UP:
                 self.up = True
                 self._end = time.monotonic() + self.timeout_s
             if self.up and not from_console:  # a kernel may complain for as long as a program hangs
                 self._until = min(self._end, time.monotonic() + self.pause_s)
-            if not from_console and text == UP:
+            if begins:
                 continue
             self.lines.append(text)
             if not from_console:

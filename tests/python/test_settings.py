@@ -104,6 +104,17 @@ class Kernel:
         (path / "cgroup.subtree_control").write_text("cpu\n")
         (path / "cgroup.controllers").write_text("cpu io\n")
 
+    def without(self, gone: Path) -> Callable[[Path, str], None]:
+        """write(), of which the first to that drive or cgroup comes just when it goes."""
+
+        def write(path: Path, text: str) -> None:
+            if path.is_relative_to(gone) and gone.exists():
+                shutil.rmtree(gone)
+                raise FairlaneError(f"cannot write {text!r} to {path}: No such device")
+            self.write(path, text)
+
+        return write
+
     def enable(self, path: Path) -> None:
         (path / "cgroup.subtree_control").write_text("cpu io\n")
         for inner in path.iterdir():
@@ -570,15 +581,8 @@ def test_restore_leaves_out_a_cgroup_that_vanishes_meanwhile(
 ) -> None:
     before = kernel.said()
     assert run(tmp_path, GOOD) == 0
-    gone, write = kernel.mount / "web.slice/a.service", kernel.write
-
-    def late(path: Path, text: str) -> None:
-        if path.is_relative_to(gone) and gone.exists():
-            shutil.rmtree(gone)
-            raise FairlaneError(f"cannot write {text!r} to {path}: No such device")
-        write(path, text)
-
-    monkeypatch.setattr(sysfs, "write", late)
+    gone = kernel.mount / "web.slice/a.service"
+    monkeypatch.setattr(sysfs, "write", kernel.without(gone))
     assert cli.main(["restore"]) == 0
     assert kernel.said() == {path: text for path, text in before.items() if not path.startswith(f"{gone}/")}
     assert not (tmp_path / "run" / apply.STATE).exists()
@@ -596,7 +600,7 @@ def test_what_vanishes_while_it_is_applied_is_left_out(
     when: str, text: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / VANISHING[text]
-    snapshot, write = apply._snapshot, kernel.write
+    snapshot = apply._snapshot
 
     def first(changes: Sequence[plan.Change]) -> apply.Before:
         if when == "before the snapshot":
@@ -606,15 +610,9 @@ def test_what_vanishes_while_it_is_applied_is_left_out(
             shutil.rmtree(gone)
         return found
 
-    def late(path: Path, text: str) -> None:
-        if path.is_relative_to(gone) and gone.exists():
-            shutil.rmtree(gone)
-            raise FairlaneError(f"cannot write {text!r} to {path}: No such device")
-        write(path, text)
-
     monkeypatch.setattr(apply, "_snapshot", first)
     if when == "at its write":
-        monkeypatch.setattr(sysfs, "write", late)
+        monkeypatch.setattr(sysfs, "write", kernel.without(gone))
     assert run(tmp_path, text + CGROUP + "weight = 50\n") == 0
     assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text().startswith("default 50\n")
     assert not gone.exists()

@@ -592,6 +592,22 @@ static void test_what_is_in_the_drive_is_counted_wherever_it_is_done(void)
 	CHECK(!fl_in_drive_look(&at[0].in, 0), "none since");
 }
 
+/* Otherwise who zeroes GiB has the drive taken for empty. */
+static void test_what_is_in_the_drive_is_counted_however_much_it_costs(void)
+{
+	static struct counting at;
+	struct fl_hwq *hwqs[] = { &at.hwq };
+	struct fl_dev dev = { .nr_hwqs = 1, .hwqs = hwqs };
+	struct fl_in_drive_sums sums;
+	u64 i;
+
+	for (i = 1; i <= 4000; i++) {
+		fl_in_drive_sent(&at.in, FL_COST_MAX, false);
+		fl_in_drive_sum(&dev, offsetof(struct counting, in), &sums);
+		CHECK(sums.cost == i * FL_COST_MAX && sums.requests == i, "%lu of %lu", sums.cost, sums.requests);
+	}
+}
+
 static void test_who_was_let_go_has_its_place_for_one_to_two_ticks(void)
 {
 	struct fl_waking waking = {};
@@ -637,6 +653,8 @@ static const struct test tests[] = {
 	  test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second },
 	{ "what is in the drive is counted wherever it is done",
 	  test_what_is_in_the_drive_is_counted_wherever_it_is_done },
+	{ "what is in the drive is counted, however much it costs",
+	  test_what_is_in_the_drive_is_counted_however_much_it_costs },
 	{ "who was let go has its place for one to two ticks",
 	  test_who_was_let_go_has_its_place_for_one_to_two_ticks },
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
