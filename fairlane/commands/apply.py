@@ -32,6 +32,7 @@ def main(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
     """What is wrong at first ends it; what is wrong later is said, once, and tried again after a while."""
     first, wrong = True, ""
+    unmatched: tuple[str, ...] = ()
     with apply.watching():
         rounds = watch.rounds(cgroups.find_mount(), lambda: bool(wrong))
         for again in rounds:
@@ -39,8 +40,9 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
                 if again and not first:
                     settings = file.load(args.config)
                 found = apply.apply(settings)
-                if first or found.changes or found.others:
+                if first or found.changes or found.others or found.unmatched != unmatched:
                     _show(found, args.json)
+                unmatched = found.unmatched
             except (FairlaneError, OSError) as error:
                 if first:
                     raise

@@ -7,10 +7,12 @@ has its name is another.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +28,8 @@ from fairlane.settings.plan import CONTROL, Change, Plan
 RUN = Path("/run/fairlane")
 STATE, WATCHED = "before.json", "watched"
 
+# Of "+io": the cgroup has processes of its own, or is threaded, or somebody has taken the controller from it meanwhile.
+REFUSED = (errno.EBUSY, errno.EOPNOTSUPP, errno.ENOENT)
 # What a cgroup loses with its parent's controller io, and what such a file says as long as nobody has set anything.
 LOST = {
     "io.max": "",
@@ -39,11 +43,15 @@ Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 
 
 def apply(settings: HostFile) -> Plan:
-    """Do what the file says, and give cgroups without a weight of ours what others' files mean."""
+    """Do what the file says, and give cgroups without a weight of ours what others' files mean.
+
+    Returns what was done; what is for nothing that is there now, or was refused by one cgroup, is in unmatched.
+    """
     with _locked():
         found = plan.make(settings, load=True)
         if found.changes:
-            _do(found.changes)
+            done, left = _do(found.changes)
+            found = replace(found, changes=done, unmatched=(*found.unmatched, *left))
         # Also what was seen before: with BFQ go the weights that it had for a drive.
         _follow(found.others)
         if found.changes:  # cgroups that have got our files, drives that have got our schedulers
@@ -98,7 +106,7 @@ def _free(lock: IO[str]) -> bool:
 def _locked() -> Iterator[None]:
     """One at a time: the service, udev and people."""
     try:
-        RUN.mkdir(parents=True, exist_ok=True)
+        RUN.mkdir(mode=0o700, parents=True, exist_ok=True)  # whoever can open the locks could hold them
         lock = (RUN / "lock").open("w")
     except OSError as error:
         raise FairlaneError(f"{RUN}: cannot be used ({error.strerror}); be root") from error
@@ -112,17 +120,25 @@ def _follow(changes: Iterable[Change]) -> None:
         others_weights.write(change.file.parent, change.text)
 
 
-def _do(changes: Sequence[Change]) -> None:
+def _do(changes: Sequence[Change]) -> tuple[tuple[Change, ...], list[str]]:
+    """All, or nothing and an error; but for what a cgroup refuses, whose tenant could else keep all others from theirs.
+
+    What is done, and why the rest is not.
+    """
     now = _snapshot(changes)
     file = RUN / STATE
     kept = _read(file)
+    first = kept or {"drives": {}, "cgroups": {}}
     with shielded():
-        files.write_json(file, _merged(kept or {"drives": {}, "cgroups": {}}, now))
+        files.write_json(file, _merged(first, now))
         done: list[Change] = []
+        without: dict[Path, str] = {}  # cgroups; why those below them are left out
         try:
             for change in changes:
-                done.append(change)
-                _write(change)
+                if without.keys().isdisjoint(change.file.parent.parents):
+                    done.append(change)
+                    if why := _write(change):
+                        without.setdefault(done.pop().file.parent, why)
         except FairlaneError as error:
             try:
                 left = _put_back(_snapshot_of(now, done))
@@ -133,16 +149,28 @@ def _do(changes: Sequence[Change]) -> None:
             else:
                 files.write_json(file, kept)
             raise FairlaneError("; ".join([str(error), "everything is as it was", *left])) from error
+        if without:
+            files.write_json(file, _merged(first, _snapshot_of(now, done)))
+    return tuple(done), list(without.values())
 
 
-def _write(change: Change) -> None:
+def _write(change: Change) -> str:
+    """Why the cgroup refuses it; "": it is written, or what it is for is gone."""
     try:
         if not change.file.exists():  # sysfs would say that permission is denied
             raise FairlaneError(f"{change.file} is not there")
         sysfs.write(change.file, change.text)
     except FairlaneError as error:
-        if _is_there(change):
+        if not _is_there(change):
+            return ""
+        if change.device or (change.file.exists() and not _refused(change, error)):
             raise FairlaneError(f"{change.where}: {error}") from error
+        return f"{change.where}: {error}"
+    return ""
+
+
+def _refused(change: Change, error: FairlaneError) -> bool:
+    return change.file.name == CONTROL and getattr(error.__cause__, "errno", None) in REFUSED
 
 
 def _is_there(change: Change) -> bool:

@@ -45,14 +45,15 @@ def rounds(mount: Path, failed: Callable[[], bool] = lambda: False) -> Iterator[
         for number in (signal.SIGHUP, *ENDING):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(ask))
-        _tell_systemd()
         watched = _Cgroups(mount, stack)
         signals = {int(signal.SIGHUP)}
-        spare_s, ended_s = CPU_BURST_S, time.monotonic()
+        spare_s, ended_s, told = CPU_BURST_S, time.monotonic(), False
         while True:
             began_s = time.thread_time()
             yield signal.SIGHUP in signals
-            due = failed()
+            if not told:
+                _tell_systemd()
+            told, due = True, failed()
             now_s = time.monotonic()
             spare_s = min(CPU_BURST_S, spare_s + (now_s - ended_s) * CPU_PART) - (time.thread_time() - began_s)
             ended_s = now_s
@@ -110,7 +111,7 @@ class _Cgroups:
 
 
 def _tell_systemd() -> None:
-    """That SIGHUP no longer ends us (Type=notify)."""
+    """That all is as the file says, so that what comes after us may start (Type=notify)."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

@@ -66,6 +66,7 @@ class Kernel:
     def __init__(self, root: Path) -> None:
         self.block, self.mount = root / "block", root / "cgroup"
         self.fails_at: int | None = None
+        self.refuses: dict[Path, int] = {}  # what cannot have the controller for those below it, and Linux's errno
         self.writes = 0
         self.drive("nvme0n1", "259:0", "Fast SSD 980", "none [mq-deadline] kyber-fairness")
         self.drive("vda", "254:0", "", "[none] mq-deadline kyber-fairness")
@@ -133,6 +134,9 @@ class Kernel:
         self.writes += 1
         if self.writes == self.fails_at:
             raise FairlaneError(f"cannot write {text!r} to {path}: {'Invalid argument'}")
+        if path.name == plan.CONTROL and text == "+io" and path.parent in self.refuses:
+            number = self.refuses[path.parent]
+            raise FairlaneError(f"cannot write {text!r} to {path}: {os.strerror(number)}") from OSError(number, "")
         if path.name == "scheduler":
             names = path.read_text().replace("[", "").replace("]", "").split()
             path.write_text(" ".join(f"[{name}]" if name == text else name for name in names) + "\n")
@@ -586,6 +590,45 @@ def test_restore_leaves_out_a_cgroup_that_vanishes_meanwhile(
     assert cli.main(["restore"]) == 0
     assert kernel.said() == {path: text for path, text in before.items() if not path.startswith(f"{gone}/")}
     assert not (tmp_path / "run" / apply.STATE).exists()
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EOPNOTSUPP, errno.ENOENT], ids=errno.errorcode.get)
+def test_a_tenant_cannot_keep_others_from_their_weights_by_a_cgroup_that_can_have_no_io(
+    number: int, kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web, before = kernel.mount / "web.slice", kernel.said()
+    kernel.cgroup(web / "a.service" / "below")
+    inner = GOOD + '[[cgroup]]\npath = "web.slice/*/*"\nweight = 7\n'
+    kernel.refuses[web] = number  # where it has processes of its own, or its threads are apart
+    assert run(tmp_path, inner) == 0
+    said = capsys.readouterr().out
+    assert said.count("nothing to do yet: ") == 1
+    assert f":13: cannot write '+io' to {web}/cgroup.subtree_control: {os.strerror(number)}" in said
+    assert str(web / "a.service") not in said, "nothing is said to be done below it"
+    assert "[kyber-fairness]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text().startswith("default 50\n")
+    (web / plan.CONTROL).write_text("cpu io\n")  # its owner enables it later
+    assert cli.main(["restore"]) == 0
+    assert (web / plan.CONTROL).read_text() == "cpu io\n", "apply had not"
+    (web / plan.CONTROL).write_text("cpu\n")
+    shutil.rmtree(web / "a.service" / "below")
+    assert kernel.said() == before
+
+
+def test_a_tenant_cannot_keep_others_from_their_weights_by_taking_io_back_meanwhile(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web = kernel.mount / "web.slice"
+
+    def write(path: Path, text: str) -> None:
+        kernel.write(path, text)
+        if path == web / plan.CONTROL:
+            kernel.disable(web)
+
+    monkeypatch.setattr(sysfs, "write", write)
+    assert run(tmp_path, GOOD) == 0
+    assert f"nothing to do yet: {tmp_path}/fairlane.toml:14: {web}/a.service/" in capsys.readouterr().out
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text().startswith("default 50\n")
 
 
 VANISHING = {  # what the file is about -> what goes
