@@ -58,6 +58,9 @@ demo: $(READY)
 modules: $(READY)
 	$(BIN)/python -m fairlane.vm.kernels
 
+# Newer commits have higher versions. SUFFIX= leaves that out.
+deb: SUFFIX ?= $(shell TZ=UTC git log -1 --format=%cd --date=format-local:+git%Y%m%d.%H%M%S)
+
 # Of what git knows of this folder. `apt-get build-dep ./packaging` installs what it takes.
 deb:
 	rm -rf build/deb

@@ -29,7 +29,7 @@ LIMIT_S = 30.0
 
 
 def main(args: argparse.Namespace) -> int:
-    with files.new_file(args.out) as write:
+    with files.new_file(args.out, 0o600) as write:  # with the kernel's log, which not everybody may read
         write("\n".join(report(args.config)).encode(errors="backslashreplace"))
     print(f"{args.out} is written; read it before you send it, as it names this host's drives and cgroups")
     return 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlane import proc
+from fairlane.errors import FairlaneError
 from fairlane.linux import competitors, disks, failures, nvme, sysfs
 
 SHOWN = 3  # of a list
@@ -49,17 +52,38 @@ def _kernel(release: str, versions: Sequence[str], root: Path) -> Iterator[Check
     elsewhere = "this kernel is not Debian's: get it from where the kernel comes from"
     todo = f"apt-get install linux-headers-{release}" if debian else elsewhere
     yield Check("headers", build.is_dir(), detail, todo, needed=False)
-    sources = root / "usr/src"
-    found = [*sources.glob(f"linux-source-{version}"), *sources.glob(f"linux-source-{version}.tar*")]
-    detail = str(found[0]) if found else "not there; modules of elevators are built with its block/*.h"
-    todo = f"apt-get install linux-source-{version}" if debian else elsewhere
-    yield Check("kernel source", bool(found), detail, todo, needed=False)
+    yield _source(release, version, root, "" if debian else elsewhere)
     loaded = (root / "sys/module/fairlane").is_dir()
     files = sorted((root / "lib/modules" / release).rglob("fairlane.ko*"))
     detail = "loaded" if loaded else f"{files[0]}, not loaded" if files else f"not installed for {release}"
-    todo = "build and install them: docs/host.md"
+    todo = "build and install them: docs/host.md; /var/lib/dkms/fairlane/*/build/make.log says why DKMS could not"
     yield Check("our modules", loaded or bool(files), detail, todo, needed=False)
     yield _signing(files, loaded, root)
+
+
+def _source(release: str, version: str, root: Path, elsewhere: str) -> Check:
+    """Elevators are built with headers that only the source has, of the very version of the kernel's other headers."""
+    package = f"linux-source-{version}"
+    needs = _packaged(f"linux-headers-{release}", "source:Version", root)
+    has = _packaged(package, "Version", root)
+    kept = root / "var/lib/fairlane-dkms" / f"{package}-{needs}"  # by packaging/dkms/build
+    sources = root / "usr/src"
+    found = [*sources.glob(package), *sources.glob(f"{package}.tar*")]
+    if needs and kept.is_dir():
+        return Check("kernel source", True, str(kept))
+    if found and needs and has and needs != has:
+        todo = f"apt-get install {package}={needs}"
+        return Check("kernel source", False, f"{found[0]} is of {has}, and this kernel of {needs}", todo, needed=False)
+    detail = str(found[0]) if found else "not there; modules of elevators are built with its block/*.h"
+    return Check("kernel source", bool(found), detail, elsewhere or f"apt-get install {package}", needed=False)
+
+
+def _packaged(package: str, field: str, root: Path) -> str:
+    """What Debian's packages say; "": nothing, or there are none."""
+    argv = ["dpkg-query", f"--admindir={root / 'var/lib/dpkg'}", "-W", "-f", f"${{{field}}}", package]
+    with suppress(FairlaneError):
+        return proc.output(argv, what="dpkg-query", limit_s=30.0)
+    return ""
 
 
 def _signing(files: list[Path], loaded: bool, root: Path) -> Check:

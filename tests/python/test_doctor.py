@@ -51,6 +51,34 @@ def registers(root: Path, cap: int) -> None:
     path.write_bytes(cap.to_bytes(8, "little").ljust(mmap.PAGESIZE, b"\0"))
 
 
+DPKG = """\
+Package: linux-headers-6.12.9-amd64
+Status: install ok installed
+Maintainer: nobody
+Architecture: amd64
+Source: linux
+Version: 6.12.9-1
+Description: headers
+
+Package: linux-source-6.12
+Status: install ok installed
+Maintainer: nobody
+Architecture: all
+Source: linux
+Version: {}
+Description: source
+"""
+
+
+def test_the_kernels_source_is_of_the_very_version_of_its_headers(tmp_path: Path) -> None:
+    assert said(tmp_path, {**GOOD, "var/lib/dpkg/status": DPKG.format("6.12.9-1")})["kernel source"].ok
+    found = said(tmp_path, {"var/lib/dpkg/status": DPKG.format("6.12.10-1")})["kernel source"]
+    assert not found.ok and "is of 6.12.10-1, and this kernel of 6.12.9-1" in found.detail
+    assert found.todo == "apt-get install linux-source-6.12=6.12.9-1"
+    kept = {"var/lib/fairlane-dkms/linux-source-6.12-6.12.9-1/Makefile": ""}
+    assert said(tmp_path, kept)["kernel source"].ok, "DKMS has kept what it needs"
+
+
 def test_of_a_host_that_has_all_each_line_is_well(tmp_path: Path) -> None:
     registers(tmp_path, 1 << 17 | 0x3FF)
     found = said(tmp_path, GOOD)
