@@ -9,6 +9,7 @@ between the two readings. So they are EVERY_S apart, and what lasts for less is 
 
 What limits. In this order:
 
+    starved  it wants to send, and in all this time nothing of it was sent, nor anything done
     share    the scheduler holds it back: of the time that its requests take, they wait WAITS or more
     CPU      its tasks wait for a CPU, or are throttled by cpu.max, for PRESSED of the time or more
     itself   it has no request at all for some of the time: fewer than BUSY are there in the mean
@@ -25,7 +26,7 @@ from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
 
 EVERY_S = 0.1
 WAITS, PRESSED, BUSY = 0.10, 0.25, 0.90
-SHARE, CPU, ITSELF, DRIVE, IDLE = "share", "CPU", "itself", "drive", "idle"
+SHARE, CPU, ITSELF, DRIVE, IDLE, STARVED = "share", "CPU", "itself", "drive", "idle", "starved"
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ def _drive(number: str, readings: Sequence[Reading]) -> Drive:
     seconds = readings[-1].at_s - readings[0].at_s
     waited, present = divided(number, readings)
     totals = {name: _since(number, name, readings) for name in readings[-1].counts[number]}
-    cost = sum(total.cost for total in totals.values())
+    costs = {name: float(total.cost) for name, total in totals.items()}
     tenants = [
-        _tenant(number, name, total, cost, readings, waited.get(name, {}), present.get(name, {}))
+        _tenant(number, name, total, costs, readings, waited.get(name, {}), present.get(name, {}))
         for name, total in totals.items()
     ]
     return Drive(number, seconds, tuple(tenants))
@@ -102,7 +103,7 @@ def _tenant(
     number: str,
     name: str,
     total: Counts,
-    cost: int,
+    costs: Mapping[str, float],
     readings: Sequence[Reading],
     waited: Mapping[str, float],
     took: Mapping[str, float],
@@ -113,6 +114,10 @@ def _tenant(
     waits = total.waited_us / total.took_us if total.took_us else None
     present = total.took_us / 1e6 / seconds
     pressed = _pressed(first.cpu.get(name), last.cpu.get(name), seconds)
+    limited = limit(total, waits, present, pressed)
+    cost = sum(costs.values())
+    if limited == STARVED:  # it says nothing of when its requests came
+        took = costs
     return Tenant(
         cgroup=name,
         wanted=total.wanted,
@@ -129,14 +134,14 @@ def _tenant(
         served=_parts(took, sum(took.values())),
         present=present,
         pressed=pressed,
-        limit=limit(total.requests, waits, present, pressed),
+        limit=limited,
     )
 
 
-def limit(requests: int, waits: float | None, present: float, pressed: float) -> str:
+def limit(total: Counts, waits: float | None, present: float, pressed: float) -> str:
     """What limits a cgroup; see above."""
-    if not requests and not present:
-        return IDLE
+    if not total.requests and not present:  # who is done wants nothing a few tenths of a second later
+        return STARVED if total.wanted else IDLE
     if waits is not None and waits >= WAITS:
         return SHARE
     if pressed >= PRESSED:

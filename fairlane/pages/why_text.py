@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, Drive, Tenant
+from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, STARVED, Drive, Tenant
 from fairlane.pages.top_screen import WORTH, ms, percent
 
 NAMED = 3
@@ -13,7 +13,7 @@ NAMED = 3
 
 def because_of(tenant: Tenant) -> str | None:
     """The other cgroup that it waits for most: here, or, if nobody holds it back, in the drive. None: nobody."""
-    if tenant.limit not in (SHARE, DRIVE):
+    if tenant.limit not in (SHARE, DRIVE, STARVED):
         return None
     whom = tenant.waits_for if tenant.limit == SHARE else tenant.served
     return next((name for name, part in whom.items() if name != tenant.cgroup and part >= WORTH), None)
@@ -47,6 +47,11 @@ def sentence(tenant: Tenant) -> str:
     me = tenant.cgroup
     if tenant.limit == IDLE:
         return f"{me} sent no request."
+    if tenant.limit == STARVED:
+        return (
+            f"{me} is starved: it wants to send, and nothing of it was sent or done in all this time."
+            f" What the drive did meanwhile is {_shares(tenant.served, me)}."
+        )
     if tenant.limit == SHARE:
         return (
             f"{me} waits {percent(tenant.waits)} of the time that its requests take:"

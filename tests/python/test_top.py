@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from fairlane.commands import metrics as metrics_command
 from fairlane.commands import why
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups, contention, stat_files, watching
-from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, Tenant
+from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, STARVED, Tenant
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
 from fairlane.pages import metrics, top_screen, why_text
 from fairlane.pages.metrics import Metrics
@@ -186,7 +187,6 @@ def test_counts_that_begin_anew_are_no_negative_rates() -> None:
 @pytest.mark.parametrize(
     ("requests", "waits", "present", "pressed", "limit"),
     [
-        (0, None, 0.0, 0.0, IDLE),
         (100, 0.31, 4.0, 0.0, SHARE),
         (100, 0.31, 4.0, 0.9, SHARE),
         (100, 0.02, 4.0, 0.9, CPU),
@@ -195,7 +195,23 @@ def test_counts_that_begin_anew_are_no_negative_rates() -> None:
     ],
 )
 def test_what_limits_a_cgroup(requests: int, waits: float | None, present: float, pressed: float, limit: str) -> None:
-    assert contention.limit(requests, waits, present, pressed) == limit
+    assert contention.limit(Counts(0.5, reads=requests), waits, present, pressed) == limit
+
+
+def test_who_gets_nothing_at_all_is_starved_and_not_idle() -> None:
+    """Nothing of it is sent, so nothing counts its waiting."""
+    waits, flood = Counts(0.5, reads=7, cost=7, took_us=900), Counts(0.5, reads=9000, cost=900)
+    readings = [
+        reading(i / 10, victim=waits, flood=replace(flood, cost=900 * i), little=Counts(0.0)) for i in range(31)
+    ]
+    found = tenants(readings)
+    assert (found[VICTIM].limit, found[LITTLE].limit) == (STARVED, IDLE)
+    [drive] = contention.drives(readings)
+    assert VICTIM in {each.cgroup for each in View().shown(drive)}
+    assert why_text.because_of(found[VICTIM]) == FLOOD
+    assert f"nothing of it was sent or done in all this time. What the drive did meanwhile is 100 % for {FLOOD}" in (
+        why_text.sentence(found[VICTIM])
+    )
 
 
 def test_a_quantile_lies_in_its_step() -> None:
