@@ -337,8 +337,8 @@ static inline void fl_wbt_keep_off(struct elevator_queue *eq, struct request_que
  * Writeback throttling, off while a scheduler of ours is chosen, as with BFQ: what
  * is held back for a cgroup's share looks to it like a slow drive, and it would
  * hold back everybody's writeback. One that was set by hand stays. The queue is
- * frozen, or referenced, so that nobody freezes it to set wbt; @eq: our elevator,
- * NULL: there is none.
+ * frozen: of what passes wbt meanwhile, it would never count that it is done.
+ * @eq: our elevator, NULL: there is none.
  */
 static inline void fl_wbt_off(struct request_queue *q, struct elevator_queue *eq)
 {

@@ -13,6 +13,11 @@
 #include "policy.h"
 #include "libfairlane/mechanisms/tag-limits.h"
 
+/*
+ * Cgroups further below the root count as the one above them there. Schedulers go from a flow up to the root under locks,
+ * some of them at each level; and whoever may make cgroups may nest them as deeply as he likes.
+ */
+#define FL_LEVELS_MAX 32
 #define FL_EXIT_TELLS (5 * HZ) /* for so long the module's exit waits without a word */
 
 /* Flows that exist. The module's exit waits until there are none. */
@@ -332,7 +337,8 @@ static void fl_pd_init(struct blkg_policy_data *pd)
 	kflow->flow.latency_ns = (u64)fl_setting_of(fb, kflow, FL_LATENCY) * NSEC_PER_USEC;
 
 	spin_lock_irqsave(&kdev->dev.lock, flags);
-	if (!kdev->dead && fl_asks(kdev) && (!parent || parent->attached)) {
+	if (!kdev->dead && fl_asks(kdev) && (!parent || parent->attached) &&
+	    blkg->blkcg->css.cgroup->level <= FL_LEVELS_MAX) {
 		if (kdev->dev.sched->init_flow)
 			kdev->dev.sched->init_flow(&kflow->flow);
 		if (parent)

@@ -225,6 +225,16 @@ EXPORT_SYMBOL_GPL(fl_kdev_fault);
 
 /* ---- Looking --------------------------------------------------------------- */
 
+/*
+ * Has a request a tag of the drive's? Without an elevator it has one before it is sent: in the plug of a thread that may
+ * have no CPU just now. Of tags that other drives have a part of, nobody knows.
+ */
+static bool fl_tags_in_use(const struct blk_mq_hw_ctx *hctx)
+{
+	return !hctx->queue->elevator && !(hctx->flags & BLK_MQ_F_TAG_QUEUE_SHARED) &&
+	       sbitmap_any_bit_set(&hctx->tags->bitmap_tags.sb);
+}
+
 /* The drive has nothing to do, and would take what it is given. The caller has a reference to @q. */
 static bool fl_drive_idle(struct request_queue *q)
 {
@@ -235,7 +245,7 @@ static bool fl_drive_idle(struct request_queue *q)
 	    !list_empty_careful(&q->requeue_list))
 		return false;
 	queue_for_each_hw_ctx(q, hctx, i)
-		if (blk_mq_hctx_stopped(hctx) || !list_empty_careful(&hctx->dispatch))
+		if (blk_mq_hctx_stopped(hctx) || !list_empty_careful(&hctx->dispatch) || fl_tags_in_use(hctx))
 			return false;
 	return true;
 }
@@ -340,8 +350,6 @@ static void fl_look_fn(struct work_struct *work)
 		return;
 	/* With a reference, no scheduler or tag goes meanwhile, even if somebody freezes the queue. */
 	if (percpu_ref_tryget(users)) {
-		if (kdev->route) /* an elevator that leaves meanwhile (BFQ) turns it on */
-			fl_wbt_off(kdev->q, NULL);
 		if (!READ_ONCE(kdev->fault))
 			fl_look(kdev);
 		if (READ_ONCE(kdev->fault))

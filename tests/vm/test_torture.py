@@ -31,7 +31,7 @@ EACH = (
     "interface:one_request_at_a_time",
 )
 
-CGROUPS = "cgroups:moved_and_removed,a_reader_in_each,more_cgroups_than_tags"
+CGROUPS = "cgroups:moved_and_removed,a_reader_in_each,more_cgroups_than_tags,deeper_than_counts"
 BESIDE = "one_request_at_a_time,prices,latencies,ioniced_submitters"  # of what has no elevator
 UNLOADED = "cgroups:modules_go_though_io_of_a_removed_cgroup_is_held"
 

@@ -21,6 +21,7 @@ LIGHT, HEAVY = (1, 10000) if kit.ALL else (50, 200) if kit.CHECKED else (10, 100
 HELD_MS = 600_000
 READERS = 24 if kit.CHECKED else 200
 WANDERING = 8 if kit.CHECKED else 24
+LEVELS = 32  # kernel/policy.c: FL_LEVELS_MAX
 
 
 def moved_and_removed() -> None:
@@ -117,6 +118,23 @@ def more_cgroups_than_tags() -> None:
             for _ in range(kit.often(12, checked=1)):
                 kit.wait_all_read(readers, "every reader gets on")
         for group in groups:
+            group.remove()
+    kit.all_given_back()
+
+
+def deeper_than_counts() -> None:
+    """One too far below the root counts as the one above it that is not, so nobody gains by nesting cgroups."""
+    with kit.drive(completion_nsec=100_000) as disk:
+        groups = [Cgroup(100)]
+        while len(groups) < 2 * LEVELS:
+            groups.append(Cgroup(100, groups[-1].delegate()))
+        for _ in range(2):
+            assert os.waitstatus_to_exitcode(os.waitpid(walk(disk, groups[-1:]), 0)[1]) == 0, "a read failed"
+        counted = groups[LEVELS - 1]  # the first is at level 1
+        assert counted.requests(disk) == 2, "its I/O is that one's"
+        assert not groups[LEVELS].stat(disk) and not groups[-1].stat(disk)
+        groups[-1].file("weight").write_text("300")
+        for group in reversed(groups):
             group.remove()
     kit.all_given_back()
 

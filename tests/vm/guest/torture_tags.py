@@ -75,7 +75,7 @@ def writeback_throttling_is_off_meanwhile() -> None:
 
 
 def writeback_throttling_is_off_whatever_elevator_comes_and_goes() -> None:
-    """Beside one of ours that is no elevator; BFQ, which turns it off as well, turns it on when it leaves."""
+    """Beside one of ours that is no elevator. BFQ turns it off, too, and on when it leaves, until ours comes again."""
     if not os.path.ismount(DEBUGFS):
         subprocess.run(["mount", "-t", "debugfs", "none", DEBUGFS], check=True)
     with kit.drive("none") as disk:
@@ -92,7 +92,10 @@ def writeback_throttling_is_off_whatever_elevator_comes_and_goes() -> None:
                 elevator.write_text(other)
                 becomes(WBT_OFF, f"under {other}")
                 elevator.write_text("none")
-                becomes(WBT_OFF, f"after {other}")
+                becomes(WBT_ON if other == "bfq" else WBT_OFF, f"after {other}")
+                ours.write_text("none")
+                ours.write_text(scheduler)
+                becomes(WBT_OFF, f"under {scheduler} again")
             for other, left in (("bfq", WBT_OFF), ("kyber", WBT_ON)):
                 ours.write_text(scheduler)
                 elevator.write_text(other)
