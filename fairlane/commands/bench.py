@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from fairlane.backends.job import Backend
 from fairlane.calibration import calibrate as calibration
@@ -14,10 +15,9 @@ from fairlane.commands.common import INTERRUPTED, backend_of, carried_on, print_
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import OURS
 from fairlane.experiment.results import PLAN, check_folder
+from fairlane.files import held
 from fairlane.isolbench import bench
 from fairlane.pages import bench_page, terminal
-
-PRICES = "prices.toml"  # in the run folder: of a drive that had no price list
 
 
 def main(args: argparse.Namespace) -> int:
@@ -25,7 +25,14 @@ def main(args: argparse.Namespace) -> int:
     backend.check_place()
     parts = [part.strip().lower() for part in args.suite.split(",") if part.strip()]
     names = None if args.knobs == "all" else [name.strip() for name in args.knobs.split(",") if name.strip()]
-    what = bench.prepare(parts, names, backend, args.quick, args.out, _prices(args, backend, names), args.unit)
+    with held(args.out):
+        what = bench.prepare(
+            parts, names, backend, args.quick, args.out, partial(_prices, args, backend, names), args.unit
+        )
+        return _run(args, backend, names, what)
+
+
+def _run(args: argparse.Namespace, backend: Backend, names: Sequence[str] | None, what: bench.Bench) -> int:
     told = terminal.console(stderr=True)
     todo = len(what.todo)
     asked = len(what.asked)
@@ -37,6 +44,12 @@ def main(args: argparse.Namespace) -> int:
             told.print(
                 f"{backend.place} has no price list, so to our schedulers bytes are what counts; with --destroy-data"
                 f" {backend.place} it is calibrated first",
+                markup=False,
+            )
+        if not backend.modelled:
+            told.print(
+                f"{backend.place} is measured as it is: one that was not written since it was new or trimmed answers"
+                " reads without its flash, and one that was not written at random does not collect garbage yet",
                 markup=False,
             )
         told.print(f"{args.out}: {done}{todo} to run, about {bench.estimate_s(what) / 60:.0f} min")
@@ -61,13 +74,18 @@ def _lacks_prices(args: argparse.Namespace, backend: Backend, names: Sequence[st
     drive = backend.drives()[0]
     if args.prices or not backend.place or not set(OURS) & set(names or backend.usual_knobs):
         return False
-    known = drive.name in price_lists.names() or (args.out / PRICES).exists()
+    known = drive.name in price_lists.names() or _kept(args, backend).exists()
     return not known and drive.kind in ("ssd", "host")
+
+
+def _kept(args: argparse.Namespace, backend: Backend) -> Path:
+    """In the run folder: of a drive that had no price list."""
+    return Path(args.out, f"prices-{backend.drives()[0].name}.toml")
 
 
 def _prices(args: argparse.Namespace, backend: Backend, names: Sequence[str] | None) -> str | None:
     """The price list that --prices names; of a drive that has none, one that is measured first, and kept."""
-    kept = args.out / PRICES
+    kept = _kept(args, backend)
     if _lacks_prices(args, backend, names) and not (args.out / PLAN).exists():
         if not backend.modelled and not args.destroy_data:
             return None

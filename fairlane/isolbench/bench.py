@@ -95,15 +95,15 @@ def prepare(
     backend: Backend,
     quick: bool,
     out: Path,
-    prices: str | None = None,
+    prices: Callable[[], str | None] = lambda: None,
     only: str | None = None,
 ) -> Bench:
     """Check what was asked for and open the run folder; nothing is started yet.
 
-    prices: a price list's name or file. only: the ID of the one unit that is to be run.
+    prices: says a price list's name or file, and may measure it: so it is asked last. only: the ID of the one unit that
+    is to be run.
     """
     suite.check_parts(parts)
-    costs = price_lists.load(prices) if prices else None
     if names is not None:
         backend.check_knobs(names)
     parts = [part for part in suite.PARTS if part in parts]  # in one order, whatever that of the command is
@@ -113,7 +113,14 @@ def prepare(
     units = suite.units(parts, asked, how, backend.drives())
     if not backend.idle:
         units = [unit for unit in units if not unit.tuning.idle]
-    if costs:
+    by_id = {unit.id: unit for unit in units}
+    if only and only not in by_id:
+        near = " or ".join(difflib.get_close_matches(only, by_id, 3, 0.3))
+        raise FairlaneError(f"--unit: this run has no unit {only!r}; did you mean {near or next(iter(by_id))}?")
+    _check_kind(out)
+    named = prices()
+    if named:
+        costs = price_lists.load(named)
         units = [replace(unit, scenario=replace(unit.scenario, prices=costs)) for unit in units]
     plan = Plan(
         tuple(parts),
@@ -121,32 +128,28 @@ def prepare(
         backend.on,
         how.name,
         backend.kernel,
-        prices=prices,
+        prices=named,
         destroy_data=backend.asked.destroy_data,
         code=schedulers.code(),
         commit=schedulers.commit(),
     )
-    by_id = {unit.id: unit for unit in units}
-    if only and only not in by_id:
-        near = " or ".join(difflib.get_close_matches(only, by_id, 3, 0.3))
-        raise FairlaneError(f"--unit: this run has no unit {only!r}; did you mean {near or next(iter(by_id))}?")
-    bench = Bench(plan, backend, units, Store(out), by_id[only] if only else None)
+    bench = Bench(plan, backend, units, Store(out), next((unit for unit in units if unit.id == only), None))
     _open(bench)
     return bench
 
 
-def _open(bench: Bench) -> None:
-    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done.
-
-    One that holds results and no plan is of another kind of run.
-    """
-    out = bench.store.folder
-    file = out / PLAN
-    data = json.loads(json.dumps({**bench.plan.__dict__, "units": [suite.to_json(unit) for unit in bench.units]}))
-    if (out / "results.json").exists() and not file.exists():
+def _check_kind(out: Path) -> None:
+    if (out / "results.json").exists() and not (out / PLAN).exists():
         raise FairlaneError(
             f"{out}: holds results of another kind of run than `fairlane bench`; choose another folder with --out"
         )
+
+
+def _open(bench: Bench) -> None:
+    """A folder of the same plan is taken up again; one of another is not touched once a unit of that is done."""
+    out = bench.store.folder
+    file = out / PLAN
+    data = json.loads(json.dumps({**bench.plan.__dict__, "units": [suite.to_json(unit) for unit in bench.units]}))
     if not file.exists() or not any((out / "units").glob("*.json")):
         with room(out):
             bench.store.forget_measured()  # for an older plan
@@ -202,6 +205,7 @@ def load(out: Path) -> Bench:
 
 def job(bench: Bench, unit: Unit) -> Job:
     """The unit as a backend takes it."""
+    usual = next(each for each in reversed(bench.units) if each.knob == suite.BASELINE)  # whoever the rivals are
     return Job(
         unit.id,
         unit.scenario,
@@ -209,7 +213,7 @@ def job(bench: Bench, unit: Unit) -> Job:
         bench.store.raw / unit.id,
         repeat=unit.repeat,
         tuning=unit.tuning,
-        needs=Needs(unit.baseline, unit.alone, suite.standard(bench.units[-1].scenario)),
+        needs=Needs(unit.baseline, unit.alone, suite.standard(usual.scenario)),
     )
 
 

@@ -58,7 +58,8 @@ def notes(e: Evidence) -> list[str]:
             if burst.response_s is None
         ]
         found += _set_elsewhere(e, knob)
-        found += [f"{knob} has no figures in {place}: {why}." for place, why in e.left_out(knob).items()]
+        left_out = {unit.place: why for each in e.every for unit, why in each.left_out(knob)}
+        found += [f"{knob} has no figures in {place}: {why}." for place, why in left_out.items()]
     return found
 
 

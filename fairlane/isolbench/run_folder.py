@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane.backends.measuring import MEASURED
+from fairlane.backends.measuring import MEASURED, REFUSED
 from fairlane.errors import FairlaneError
 from fairlane.experiment.results import Results, Run
 from fairlane.files import NO_SPACE, NoSpace
@@ -55,9 +55,10 @@ class Store:
             results.save(self.path(job_id))
 
     def measured(self) -> dict[str, Run]:
-        """What was measured for the knobs, by job."""
+        """What was measured for the knobs, by job; what was refused may not be another time."""
         files = sorted((self.folder / "measured").glob("*.json"))
-        return {file.stem: Results.load(file, DAMAGED).runs[0] for file in files}
+        runs = {file.stem: Results.load(file, DAMAGED).runs[0] for file in files}
+        return {name: run for name, run in runs.items() if REFUSED not in run.counters}
 
     def forget_measured(self) -> None:
         for file in (self.folder / "measured").glob("*.json"):

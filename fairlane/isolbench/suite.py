@@ -38,7 +38,6 @@ BEST_EFFORT = 4  # tenants without priority
 KIB = 1024
 SIM_CORES = 16  # of a simulated host
 SIM_CORES_FOR_ALL = 32  # in d3 and d4, so that none of their tasks shares its core, as none does in the limit's
-CONTROL_PERIODS = 5  # of a knob, before it is measured
 FULL_S = 0.1  # of the drive's own time: by then writes have filled its buffer, and are as slow as they will be
 ALL_PUBLISHED = 0  # settings: as many as the paper's authors tried
 OTHER_LOADS: dict[str, dict[str, Any]] = {  # of best-effort tenants in d3, after the paper
@@ -172,7 +171,7 @@ def _long_enough(unit: Unit) -> Scenario:
     """What a knob finds out under load, it has found out when measuring begins; and a drive's buffer is full."""
     knob, slower = TABLE[unit.knob], unit.scenario.profile.params.get("time_scale", 1)
     period_s = max(knob.period_s, knob.drive_period_s * slower)
-    warmup = max(unit.scenario.warmup, CONTROL_PERIODS * period_s, FULL_S * slower if unit.scenario.writes else 0.0)
+    warmup = max(unit.scenario.warmup, knob.periods * period_s, FULL_S * slower if unit.scenario.writes else 0.0)
     return replace(unit.scenario, warmup=warmup)
 
 

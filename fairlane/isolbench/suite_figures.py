@@ -81,12 +81,12 @@ class Evidence:
                 found.append((unit, run))
         return found
 
-    def left_out(self, knob: str, part: str | None = None) -> dict[str, str]:
-        """The units that the knob could not be set for, though it ran in others: where in the suite, and why."""
+    def left_out(self, knob: str, part: str | None = None) -> list[tuple[Unit, str]]:
+        """The units that the knob could not be set for, though it ran in others, and why."""
         if knob in self.unavailable:
-            return {}
+            return []
         mine = [unit for unit in self.units if unit.knob == knob and part in (None, unit.part)]
-        return {unit.place: why for unit in mine if (why := self.results[unit.id].unavailable.get(knob))}
+        return [(unit, why) for unit in mine if (why := self.results[unit.id].unavailable.get(knob))]
 
     def experiments(self, part: str) -> list[str]:
         return list(dict.fromkeys(u.experiment for u in self.units if u.part == part and u.experiment != "alone"))

@@ -34,6 +34,7 @@ class Limit:
     at_most: bool = False  # else at least
     form: str = "{:.2f}"
     absolute: str = ""  # what stands beside it: the same figure, relative to nothing
+    lacking: tuple[int, ...] = (0,)  # grades that stay as they are whatever a run that is missing would have been
 
     def grade(self, value: float) -> int:
         """2, 1 or 0: good, fair, bad."""
@@ -53,9 +54,9 @@ LIMITS = (
     ),
     Limit("tail", "d1", "P99 of the same, of none's; the worst point", 1.15, 1.5, True),
     Limit("cpu", "d1", "CPU time per I/O with the most batch tenants, of none's", 1.15, 1.5, True),
-    Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85),
+    Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85, lacking=()),
     Limit("unfairest", "d2", "Jain's index by cost, worst experiment", 0.85, 0.7),
-    Limit("work", "d2", "use of the drive by cost, of none's, mean over all experiments", 0.85, 0.6),
+    Limit("work", "d2", "use of the drive by cost, of none's, mean over all experiments", 0.85, 0.6, lacking=()),
     Limit(
         "latency front",
         "d3",
@@ -63,6 +64,7 @@ LIMITS = (
         0.6,
         0.25,
         absolute="latency hypervolume",
+        lacking=(2,),  # one more point only adds to a front
     ),
     Limit(
         "bandwidth front",
@@ -71,6 +73,7 @@ LIMITS = (
         0.6,
         0.25,
         absolute="bandwidth hypervolume",
+        lacking=(2,),
     ),
     Limit(
         "response", "d4", "time until a burst has what it is due, the slowest of bursts, ms", 100, 500, True, "{:.0f}"
@@ -114,8 +117,8 @@ class Mark:
 
     @property
     def grade(self) -> int | None:
-        """By the medians; where repeats disagree, no better than the worst of them."""
-        return _grade_of([judged.grade for judged in self.judged] + [g for g in self.repeats if self.mixed])
+        """By the medians, and no better than the worst of the repeats."""
+        return _grade_of([*(judged.grade for judged in self.judged), *self.repeats])
 
     @property
     def mixed(self) -> bool:
@@ -196,17 +199,28 @@ def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
             limits = [limit for limit in LIMITS if limit.part == part and limit.figure not in noise]
             note = f"not run: {missing}" if missing else ""
             judged = tuple(_judge(limit, values, whole, note) for limit in limits)
-            repeats = [_grade_of([_grade(limit, each[limit.figure], whole) for limit in limits]) for each in values]
+            lack = [any(_counts(unit) for unit, _ in each.left_out(knob, part)) for each in evidence.every]
+            if any(lack):
+                judged = tuple(replace(each, grade=_for_sure(each.limit, each.grade)) for each in judged)
+            repeats = []
+            for each, lacks in zip(values, lack, strict=True):
+                grades = [_grade(limit, each[limit.figure], whole) for limit in limits]
+                grades = [_for_sure(limit, g) for limit, g in zip(limits, grades, strict=True)] if lacks else grades
+                repeats.append(_grade_of(grades))
             found[knob][part] = Mark(knob, part, judged, tuple(repeats))
-            if any(each.left_out(knob, part) for each in evidence.every):
-                found[knob][part] = _no_better_than_known(found[knob][part])
     return found
 
 
-def _no_better_than_known(mark: Mark) -> Mark:
-    """Of a knob that could not be set for some of the units, where it may be worse than it is elsewhere."""
-    judged = (each if each.grade == 0 else replace(each, grade=None) for each in mark.judged)
-    return replace(mark, judged=tuple(judged), repeats=tuple(None if grade else grade for grade in mark.repeats))
+def _counts(unit: Unit) -> bool:
+    """Whether a mark is of it, too."""
+    if unit.part == "d1":
+        return unit.setting == "active" and unit.experiment in ("latency", "bandwidth")
+    return unit.part == "d2" or unit.experiment in CRITICAL
+
+
+def _for_sure(limit: Limit, grade: int | None) -> int | None:
+    """What is known of a grade where a knob could not be set for some of the units."""
+    return grade if grade in limit.lacking else None
 
 
 def _grade(limit: Limit, value: float | None, whole: bool) -> int | None:
@@ -265,7 +279,7 @@ def _overhead(mark: Mark | None) -> int:
 
 
 def _words(row: Mapping[str, Mark]) -> str:
-    return ", ".join(f"{PARTS[part]} {mark.symbol}" for part, mark in row.items() if mark.grade is not None)
+    return ", ".join(f"{PARTS[part]} {mark.symbol}" for part, mark in row.items())
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -19,14 +19,17 @@ own. docs/fair-play.md says what differs from their tools, and why.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Self
 
 from fairlane.experiment.model import TenantSpec
+from fairlane.linux import sysfs
 from fairlane.linux.cgroups import io_stat
+from fairlane.proc import shielded
 
 PAGE = 4096  # the model's page, whatever the machine's
 FIXED = 100.0  # percent: where vrate begins, and with min and max at it, stays
@@ -213,3 +216,44 @@ def usage_us(cgroup: Path, number: str) -> int | None:
     """The drive's time that the cgroup was charged so far, by the model."""
     value = io_stat(cgroup, number).get("cost.usage")
     return None if value is None else int(value)
+
+
+# --- On and off ---
+
+
+@contextmanager
+def without(mount: Path, number: str) -> Iterator[None]:
+    """Switch off an io.cost that somebody has on the drive, which would be beneath every other knob; then on again."""
+    file = mount / "io.cost.qos"  # only the root cgroup has one, and not in every kernel
+    before = sysfs.line_of(file, number) if file.exists() else None
+    if before is None or "enable=1" not in before.split():
+        yield
+        return
+    try:
+        sysfs.write(file, f"{number} enable=0")
+        yield
+    finally:
+        with shielded():
+            sysfs.write(file, f"{number} {_restoring(before)}")
+
+
+@contextmanager
+def applied(mount: Path, number: str, files: Mapping[str, str], write: Callable[[Path, str], None]) -> Iterator[None]:
+    """Have it on, with these lines of its files, which `write` writes."""
+    before = {file: sysfs.line_of(mount / file, number) for file in files}
+    try:
+        for file, line in files.items():
+            sysfs.write(mount / file, f"{number} ctrl=auto")  # else what a line leaves out stays as it was
+            write(mount / file, f"{number} {line}")
+        yield
+    finally:
+        with shielded():
+            off = mount / "io.cost.qos", f"{number} enable=0"
+            back = ((mount / file, f"{number} {_restoring(said)}") for file, said in before.items())
+            sysfs.write_all((off, *back))
+
+
+def _restoring(line: str | None) -> str:
+    """What to write to get back what a file of io.cost said; parameters would turn an automatic one manual."""
+    values = (line or "ctrl=auto").split()
+    return " ".join(value for value in values if "ctrl=auto" not in values or value.startswith(("ctrl=", "enable=")))

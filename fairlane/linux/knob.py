@@ -128,6 +128,7 @@ class Knob:
     latencies: ClassVar[bool] = False  # it goes by the latency targets of the scenario
     wrr: ClassVar[bool] = False  # it chooses classes of the drive's queues, which have to be there
     period_s: ClassVar[float] = 0.1  # how often it looks at the load and the drive, to adjust itself
+    periods: ClassVar[int] = 5  # after so many it has adjusted itself
     drive_period_s: ClassVar[float] = 0.0  # the same, of one that counts in what the drive does, at its own speed
     settles: ClassVar[bool] = False  # the kernel moves it under load, until it has found its place
     times: ClassVar[tuple[str, ...]] = ()  # of its elevator: what is meant in the drive's time

@@ -21,7 +21,10 @@ from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning, targe
 from fairlane.proc import shielded
 
 BFQ_WEIGHT_MAX = 1000
-CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "none-to-rt"  # in io.prio.class
+CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "promote-to-rt"  # in io.prio.class
+# Where Linux is older than 6.5: all that it has for real time. From 6.0 on it does nothing there, since whoever has
+# asked for no class has best effort before this is looked at.
+CLASS_FIRST_BEFORE = "none-to-rt"
 # What no drive here can reach.
 SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
@@ -119,9 +122,19 @@ class IoPrioClass(MqDeadline):
                 kind = CLASS_MIDDLE
             elif tuning.classes:
                 kind = tuning.classes[tenant.name != tuning.first]
-            setting.write(setting.tree.paths[tenant.name] / "io.prio.class", kind)
-            classes[tenant.name] = kind
+            classes[tenant.name] = self._write(setting, setting.tree.paths[tenant.name] / "io.prio.class", kind)
         return {"io.prio.class": classes}
+
+    def _write(self, setting: Setting, file: Path, kind: str) -> str:
+        """What is there in the end."""
+        try:
+            setting.write(file, kind)
+        except FairlaneError as error:
+            if kind != CLASS_FIRST or getattr(error.__cause__, "errno", None) != errno.EINVAL:
+                raise
+            kind = CLASS_FIRST_BEFORE
+            setting.write(file, kind)
+        return kind
 
     def priorities(self, first: str) -> list[Priority]:
         return self._pairs(first, ((CLASS_FIRST, CLASS_MIDDLE), (CLASS_MIDDLE, CLASS_LAST), (CLASS_FIRST, CLASS_LAST)))
@@ -133,12 +146,14 @@ class IoPrioClass(MqDeadline):
         return [Priority(" over ".join(pair), tuning=Tuning(first=first, classes=pair)) for pair in pairs]
 
     def burst(self, first: str, _weight: int, _others: float) -> Priority:
-        return self.priorities(first)[0]
+        return self._pairs(first, [(CLASS_MIDDLE, CLASS_LAST)])[0]
 
 
 class IoLatency(Knob):
     needs = ("bytes_per_s", "alone_us")
-    period_s = 0.5
+    # A window lasts 16 targets, 0.1 to 1 s. After each, 0.5 s apart at least, those with wider targets may have half as
+    # much in the drive as before, from all of their tags on.
+    period_s, periods = 1.0, 10
 
     def set(self, setting: Setting) -> dict[str, Any]:
         """Targets in us. By default what the tenant's outstanding I/Os take at its share of the measured maximum; a
@@ -186,7 +201,7 @@ class IoCost(ByWeight):
             return
         model, qos = self.setting(setting)
         files = {"io.cost.model": model.line, "io.cost.qos": qos.line}
-        with _io_cost(setting, files):
+        with io_cost.applied(setting.tree.mount, setting.number, files, setting.write):
             tuned = setting.need.io_cost
             why = tuned.why if tuned and not setting.tuning.slack else "does not bind"
             yield {**files, "speed": why} | setting.weights("io.weight")
@@ -384,7 +399,7 @@ def takes(device: str, knob: Knob) -> bool:
 def applied(knob: Knob, setting: Setting) -> Iterator[dict[str, Any]]:
     """Apply the knob, yield what was set, and put everything back; weights and limits go with their cgroups."""
     with (
-        without_io_cost(setting.tree.mount, setting.number),
+        io_cost.without(setting.tree.mount, setting.number),
         queue.scheduler(setting.device, knob.scheduler, knob.place),
     ):
         setting.written.append((queue.scheduler_file(setting.device, knob.place), knob.scheduler))
@@ -407,44 +422,3 @@ def _requests(device: str, bs: int) -> int:
     """How many requests a block of that size becomes."""
     limit = int((sysfs.SYS_BLOCK / device / "queue/max_sectors_kb").read_text()) * 1024
     return max(1, -(-bs // limit))
-
-
-# --- io.cost, on and off ---
-
-
-@contextmanager
-def without_io_cost(mount: Path, number: str) -> Iterator[None]:
-    """Switch off an io.cost that somebody has on the drive, which would be beneath every other knob; then on again."""
-    file = mount / "io.cost.qos"  # only the root cgroup has one, and not in every kernel
-    before = sysfs.line_of(file, number) if file.exists() else None
-    if before is None or "enable=1" not in before.split():
-        yield
-        return
-    try:
-        sysfs.write(file, f"{number} enable=0")
-        yield
-    finally:
-        with shielded():
-            sysfs.write(file, f"{number} {_restoring(before)}")
-
-
-@contextmanager
-def _io_cost(setting: Setting, files: dict[str, str]) -> Iterator[None]:
-    mount = setting.tree.mount
-    before = {file: sysfs.line_of(mount / file, setting.number) for file in files}
-    try:
-        for file, line in files.items():
-            sysfs.write(mount / file, f"{setting.number} ctrl=auto")  # else what a line leaves out stays as it was
-            setting.write(mount / file, f"{setting.number} {line}")
-        yield
-    finally:
-        with shielded():
-            off = mount / "io.cost.qos", f"{setting.number} enable=0"
-            back = ((mount / file, f"{setting.number} {_restoring(said)}") for file, said in before.items())
-            sysfs.write_all((off, *back))
-
-
-def _restoring(line: str | None) -> str:
-    """What to write to get back what a file of io.cost said; parameters would turn an automatic one manual."""
-    values = (line or "ctrl=auto").split()
-    return " ".join(value for value in values if "ctrl=auto" not in values or value.startswith(("ctrl=", "enable=")))

@@ -23,7 +23,7 @@ from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Profile, Scenario, TenantSpec
 from fairlane.experiment.wrr import CLASSES, Asked, Point, Seen
-from fairlane.linux import cgroups, fio, knobs, nvme, queue, sysfs
+from fairlane.linux import cgroups, fio, io_cost, knobs, nvme, queue, sysfs
 from fairlane.linux.cgroups import Tree
 from fairlane.linux.disks import Target
 
@@ -148,7 +148,7 @@ class Run:
         for _ in range(TRIES):
             with (
                 cgroups.tree((), what.tenants) as tree,
-                knobs.without_io_cost(tree.mount, sysfs.device_number(self.device)),
+                io_cost.without(tree.mount, sysfs.device_number(self.device)),
                 queue.scheduler(self.device, name, queue.ROUTED if self.placed else queue.QUEUE),
             ):
                 if point := self._loaded(what, tree):

@@ -249,6 +249,27 @@ def test_the_scheduler_is_put_back(device: Path, tree: Tree) -> None:
     assert scheduler.read_text() == "mq-deadline"
 
 
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("old", [True, False])
+def test_a_class_above_best_effort_is_asked_for_as_the_kernel_has_it(
+    old: bool, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = sysfs.write
+
+    def write(path: Path, value: str) -> None:
+        if value == "promote-to-rt" and old:  # before Linux 6.5
+            raise FairlaneError(f"cannot write to {path}") from OSError(errno.EINVAL, "Invalid argument")
+        real(path, value)
+
+    monkeypatch.setattr(sysfs, "write", write)
+    first, *others = tree.paths
+    pairs = knobs.TABLE["io.prio.class"].priorities(first)
+    config = set_knob("io.prio.class", tree, tuning=pairs[-1].tuning)["io.prio.class"]
+    assert config == {first: "none-to-rt" if old else "promote-to-rt"} | dict.fromkeys(others, "idle")
+    burst = knobs.TABLE["io.prio.class"].burst(first, 1000, 0.3)
+    assert burst.tuning.classes == ("restrict-to-be", "idle"), "which every kernel has"
+
+
 def test_a_drive_is_told_from_another_of_its_name_by_size_model_and_serial_number(device: Path) -> None:
     assert disks.identity("sdx") == {"capacity_bytes": 1 << 20, "block_bytes": 512}, "one that says no more"
     (device / "device").mkdir()

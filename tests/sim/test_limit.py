@@ -14,6 +14,7 @@ from fairlane.backends import sim
 from fairlane.backends.table import named
 from fairlane.experiment.profiles import load_profile
 from fairlane.isolbench import bench, limit, suite, suite_figures, verdict
+from fairlane.linux.knob import Knob
 
 # The limit is that of one queue: a drive that knows urgent ones may serve a request before those that it already has.
 KNOBS = [knob for knob in sim.KNOBS if knob not in (*schedulers.EXAMPLES, *schedulers.ROUTING)]
@@ -24,7 +25,7 @@ NOISE = 0.06  # of the way from none to alone, or of the rate alone
 @pytest.mark.parametrize("drive", ["p4500", "zssd"])
 def test_no_scheduler_is_better_than_the_limit(drive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "scale", lambda _quick, _backend: SHORT)
-    monkeypatch.setattr(suite, "CONTROL_PERIODS", 0)
+    monkeypatch.setattr(Knob, "periods", 0)
     fresh = load_profile(drive)  # which is made in no time, and is read like any other
     fresh = replace(fresh, params={**fresh.params, "map": 0})
     monkeypatch.setattr(sim, "load_profile", lambda _name: fresh)

@@ -33,7 +33,7 @@ def test_every_knob_runs_on_the_lab_kernel(
     assert {results.kernel for results in found.values()} == {kernel.release}
     assert not [run.bad_dmesg for results in found.values() for run in results.runs if run.bad_dmesg]
     configs = {run.knob: results.config[run.knob] for results in found.values() for run in results.runs}
-    assert configs["io.prio.class"]["io.prio.class"]["prio"] == "none-to-rt"
+    assert configs["io.prio.class"]["io.prio.class"]["prio"] == "restrict-to-be"
     assert "target=" in str(configs["io.latency"]["io.latency"])
     verdict = json.loads((tmp_path / "verdict.json").read_text())["verdict"]
     assert [row["knob"] for row in verdict] == KNOBS
