@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -30,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+from uuid import uuid4
 
 import distributed
 
@@ -121,6 +121,7 @@ class _Session:
         self.fetching = ThreadPoolExecutor(FETCHERS, "fairlane-fetch")
         self.traces = _traces_of(units)
         self.count = 0
+        self.key = uuid4().hex  # of all that use the cluster: whoever has a task of the same key gets what that finds
         self.room = 0  # tasks that may be on their way
         self.looked = float("-inf")
         self.alone_since: float | None = None
@@ -255,7 +256,7 @@ class _Session:
             on_worker.compute,
             self.simulator,
             [self._given(each.unit) for each in units],
-            key=f"fairlane-{os.getpid()}-{self.count}-{units[0].unit.name}",
+            key=f"fairlane-{self.key}-{self.count}-{units[0].unit.name}",
             workers=sorted(workers - units[0].failed_at or workers),
             pure=False,
         )

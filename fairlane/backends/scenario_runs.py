@@ -70,6 +70,9 @@ def run_scenarios(
         )
     if failed:
         raise FairlaneError("; ".join(map(str, failed)))
+    if left:
+        names = ", ".join(run.scenario.name for run, _ in left)
+        raise FairlaneError(f"{backend.name} has not run all of {names}; start it again")
 
 
 def run_scenario(backend: Backend, scenario: Scenario, knobs: Sequence[str], out: Path, tell: Tell = ignore) -> Results:

@@ -17,6 +17,7 @@ from fairlane.commands.common import PICTURE, REPORT, RESULTS, conclude, only_in
 from fairlane.experiment import scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results, check_folder
+from fairlane.files import held
 from fairlane.linux import knobs
 from fairlane.pages import picture, scenario_page, terminal
 from fairlane.places import SCENARIOS
@@ -46,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
     for run in runs:
         check_folder(run.out, RESULTS, REPORT, PICTURE)
     backend, found = Vm(), list[Results]()
-    with terminal.progress("demo") as progress:
+    with held(*(run.out for run in runs)), terminal.progress("demo") as progress:
         for run, results in run_scenarios(backend, runs, progress):
             conclude(run, results, backend, args.command_line, run.out / RESULTS)
             found.append(results)

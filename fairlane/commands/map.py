@@ -12,7 +12,7 @@ from fairlane.commands.common import backend_of, print_json
 from fairlane.errors import FairlaneError
 from fairlane.experiment import values
 from fairlane.experiment.results import check_folder
-from fairlane.files import write_json
+from fairlane.files import held, write_json
 from fairlane.isolbench import drive_map
 from fairlane.pages import map_picture, terminal
 
@@ -28,7 +28,11 @@ def main(args: argparse.Namespace) -> int:
     told = terminal.console(stderr=True)
     if not plan.writes:
         told.print(f"reads only: to map writes, too, which destroy what is on it, add --destroy-data {plan.where}")
-    with tempfile.TemporaryDirectory(prefix=".map-", dir=out) as folder, terminal.progress("map") as progress:
+    with (
+        held(out),
+        tempfile.TemporaryDirectory(prefix=".map-", dir=out) as folder,
+        terminal.progress("map") as progress,
+    ):
         found = drive_map.run(plan, Path(folder), progress)
     said = {"schema": 1, "command": args.command_line, **asdict(found)}
     write_json(out / DATA, said)

@@ -15,6 +15,7 @@ from fairlane.errors import FairlaneError
 from fairlane.experiment import expectations, price_lists, scenario_file
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results, check_folder
+from fairlane.files import held
 from fairlane.linux import knobs
 from fairlane.pages import terminal
 
@@ -43,6 +44,11 @@ def run(asked: Asked) -> int:
     runs = _runs(asked)
     for each in runs:
         check_folder(each.out, RESULTS)
+    with held(asked.out, *(each.out for each in runs)):
+        return _run(asked, runs)
+
+
+def _run(asked: Asked, runs: Sequence[ScenarioRun]) -> int:
     out = terminal.console()
     bad, everything, failure = False, list[Results](), None
     title = runs[0].scenario.name if len(runs) == 1 else f"{len(runs)} scenarios"

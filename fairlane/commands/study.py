@@ -11,6 +11,7 @@ from pathlib import Path
 from fairlane.backends import table
 from fairlane.backends.job import Options
 from fairlane.commands.common import INTERRUPTED, carried_on, print_json
+from fairlane.files import held
 from fairlane.pages import study_page, terminal
 from fairlane.study import study, study_file
 
@@ -18,7 +19,12 @@ from fairlane.study import study, study_file
 def main(args: argparse.Namespace) -> int:
     backend = table.named("sim", Options(cluster=args.cluster))
     out = args.out or Path("out") / args.study.stem
-    what = study.prepare(study_file.load(args.study), backend, out)
+    asked = study_file.load(args.study)
+    with held(out):
+        return _run(args, out, study.prepare(asked, backend, out))
+
+
+def _run(args: argparse.Namespace, out: Path, what: study.Run) -> int:
     told = terminal.console(stderr=True)
     if todo := len(what.todo):
         done = len(what.units) - todo

@@ -213,8 +213,7 @@ def _counter(expect: Expect, run: Run) -> float | None:
 def _spread(tenant: Tenant, between: tuple[float, float] | None) -> float | None:
     if tenant.series is None:
         return None
-    first, last = (round(t * 1000 / tenant.series.bin_ms) for t in between) if between else (0, None)
-    values = tenant.series.bytes[first:last]
+    values = tenant.series.between(*between) if between else tenant.series.bytes
     return pstdev(values) / fmean(values) if sum(values) else None
 
 
@@ -228,5 +227,4 @@ def _bytes_per_s(tenant: Tenant, between: tuple[float, float] | None) -> float |
     """In that part of the measuring window, or in all of it; None when there is no series to tell."""
     if between is None:
         return tenant.bytes_per_s
-    moved = tenant.moved(*between)
-    return None if moved is None else moved / (between[1] - between[0])
+    return tenant.rate(*between)

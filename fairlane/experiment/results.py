@@ -33,6 +33,11 @@ class Series:
     bin_ms: int
     bytes: list[int]
 
+    def between(self, start: float, stop: float) -> list[int]:
+        """Of the bins nearest to that time, in s of the measuring window."""
+        first, last = (round(t * 1000 / self.bin_ms) for t in (start, stop))
+        return self.bytes[first:last]
+
 
 @dataclass
 class Tenant:
@@ -51,10 +56,12 @@ class Tenant:
 
     def moved(self, start: float, stop: float) -> int | None:
         """Bytes from start to stop, in s of the measuring window, or None when there is no series to tell."""
-        if self.series is None:
-            return None
-        first, last = (round(t * 1000 / self.series.bin_ms) for t in (start, stop))
-        return sum(self.series.bytes[first:last])
+        return None if self.series is None else sum(self.series.between(start, stop))
+
+    def rate(self, start: float, stop: float) -> float | None:
+        """Bytes/s in that time, as far as whole steps of the series go; None when there is none in it to tell."""
+        found = self.series.between(start, stop) if self.series else []
+        return sum(found) / len(found) * 1000 / self.series.bin_ms if self.series and found else None
 
 
 @dataclass

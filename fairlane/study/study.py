@@ -111,6 +111,8 @@ def _take_up(run: Run) -> None:
     whole, known = 0, {unit.job.id for unit in run.units}
     with file.open("rb") as lines:
         for line in lines:
+            if not line.endswith(b"\n"):
+                break
             try:
                 unit, figures, why = json.loads(line)
             except ValueError:
@@ -170,10 +172,19 @@ def run(what: Run, tell: Callable[[Progress], None]) -> None:
 
 
 def rows(what: Run) -> list[dict[str, Value | None]]:
-    """A row for each unit, in their order: what tells it from the others, and its figures."""
+    """A row for each unit, in their order: what tells it from the others, and its figures.
+
+    Of a parameter that has words among its values, all are words.
+    """
+    words = {name for name in what.columns if any(isinstance(unit.where.get(name), str) for unit in what.units)}
+
+    def said(unit: Unit, name: str) -> Value | None:
+        value = unit.where.get(name)
+        return value if value is None or name not in words else str(value)
+
     names = [figure.name for figure in what.study.figures]
     return [
-        {name: unit.where.get(name) for name in what.columns} | dict(zip(names, what.done[unit.job.id], strict=True))
+        {name: said(unit, name) for name in what.columns} | dict(zip(names, what.done[unit.job.id], strict=True))
         for unit in what.units
     ]
 

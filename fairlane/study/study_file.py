@@ -234,7 +234,8 @@ def _set(study: Study, data: dict[str, Any], parameter: Parameter, value: Any, p
         places = [table for table in data.get("tenant", []) if table.get("name") == tables[1]]
         if not places:
             raise FairlaneError(f"{study.path}: [vary.tenant.{tables[1]}]: {path} has no [[tenant]] of that name")
-        places[0][key] = value
+        for place in places:  # each case of a scenario has its own
+            place[key] = value
         return
     for name in tables:
         data = data.setdefault(name, {})

@@ -49,9 +49,10 @@ def qemu_opts(socket: Path) -> list[str]:
 
 @contextlib.contextmanager
 def serving(program: Path, socket: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """fl-nvme with those arguments, ready at the socket; it ends with this."""
-    command = [str(program), "--socket", str(socket), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    """fl-nvme with those arguments, ready at the socket; it ends with this, or with us."""
+    # Killed, we could not end it: so the kernel does.
+    command = ["setpriv", "--pdeathsig", "TERM", str(program), "--socket", str(socket), *words]
+    with proc.unwinding_signals(), subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             _wait_until_ready(process)
             yield process

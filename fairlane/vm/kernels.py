@@ -116,8 +116,8 @@ def ensure(version: str, say: Say = to_stderr) -> Kernel:
     with locked(folder / f".lock-{version}", packages.FETCH_S, say), proc.unwinding_signals():
         if kernel := _in_cache(version):
             return kernel
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temp:
-            return _fetch(version, folder, Path(temp), say)
+        with workshop(folder, f".fetch-{version}-") as temp:
+            return _fetch(version, folder, temp, say)
 
 
 def _in_cache(version: str) -> Kernel | None:
@@ -142,6 +142,15 @@ def locked(path: Path, limit_s: float, say: Say) -> Iterator[None]:
                 waiting = True
                 time.sleep(0.2)
         yield
+
+
+@contextlib.contextmanager
+def workshop(folder: Path, prefix: str) -> Iterator[Path]:
+    """A folder to make something in. What one that was killed has left goes first: under the lock of what is made."""
+    for left in folder.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as temp:
+        yield Path(temp)
 
 
 # --- Fetching ---

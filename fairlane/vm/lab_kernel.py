@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -85,14 +84,14 @@ def ensure(say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Kernel:
     with kernels.locked(recipe.folder / ".lock", COMPILE_S, say), proc.unwinding_signals():
         if kernel := cached(recipe):
             return kernel
-        free = shutil.disk_usage(recipe.folder).free / (1 << 30)
-        if free < GIB:
-            raise FairlaneError(
-                f"{recipe.folder}: {free:.1f} GiB free, and building a kernel takes {GIB}; free some, or set"
-                " FAIRLANE_CACHE to a folder with room"
-            )
-        with tempfile.TemporaryDirectory(dir=recipe.folder, prefix=".build-") as temp:
-            _build(recipe, Path(temp), say).rename(recipe.root)
+        with kernels.workshop(recipe.folder, ".build-") as temp:
+            free = shutil.disk_usage(temp).free / (1 << 30)
+            if free < GIB:
+                raise FairlaneError(
+                    f"{recipe.folder}: {free:.1f} GiB free, and building a kernel takes {GIB}; free some, or set"
+                    " FAIRLANE_CACHE to a folder with room"
+                )
+            _build(recipe, temp, say).rename(recipe.root)
     kernel = cached(recipe)
     assert kernel
     return kernel

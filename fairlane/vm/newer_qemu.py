@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from pathlib import Path
 
 from fairlane import proc
@@ -32,8 +31,8 @@ def ensure(say: packages.Say = kernels.to_stderr) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with kernels.locked(folder.with_name(".lock-qemu"), packages.FETCH_S, say), proc.unwinding_signals():
         if not program.exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temp:
-                _fetch(folder, Path(temp), say)
+            with kernels.workshop(folder.parent, ".fetch-qemu-") as temp:
+                _fetch(folder, temp, say)
     return program
 
 

@@ -6,6 +6,7 @@ Nothing is installed. Lists are kept apart from the machine's, so this needs no 
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +36,9 @@ class Apt:
     options: tuple[str, ...] = ()
 
     def cache(self, *args: str) -> str:
-        return proc.output(["apt-cache", *self.options, *args], what="looking for a kernel package", limit_s=60)
+        english = {**os.environ, "LC_ALL": "C"}  # its words for "Depends" are the user's language's
+        argv = ["apt-cache", *self.options, *args]
+        return proc.output(argv, what="looking for a kernel package", limit_s=60, env=english)
 
 
 def fetch_source(version: str, temp: Path, say: Say) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlane import cli
+from fairlane import cli, files
 from fairlane.backends import program, vm
 from fairlane.backends.job import Finished, Job, Tell
 from fairlane.commands import demo
@@ -248,6 +248,18 @@ def test_a_folder_of_another_kind_of_run_is_not_overwritten(capsys: pytest.Captu
         assert capsys.readouterr().err == f"fairlane: {said}\n"
     assert (tmp_path / "results.json").read_text() == before
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "results.json"}
+
+
+@pytest.mark.usefixtures("backend")
+def test_two_commands_do_not_write_to_one_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    argv = (["run", FIG1], ["bench", "--quick", "--on", "sim"], ["demo"])
+    with files.held(tmp_path):
+        for each in argv:
+            assert cli.main([*each, "--out", str(tmp_path)]) == 2
+            said = f"fairlane: {tmp_path}: another command writes there now; wait for its end, or choose another folder"
+            assert said in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert cli.main(["run", FIG1, "--out", str(tmp_path)]) == 0
 
 
 TPCC = str(ROOT / "traces" / "tpcc-small.trace")

@@ -97,6 +97,9 @@ def test_a_part_of_the_window_is_judged_by_its_series_among_those_active_in_it()
         assert expectations.figure(expect, what, found) == pytest.approx(0)
     total = Expect("total_bytes_per_s", "kyber", at_least=1, between=(1.0, 2.0))
     assert expectations.figure(total, what, found) == pytest.approx(800)
+    for tenant in found.tenants:  # of a long run
+        tenant.series = Series(640, [640] * 10)
+    assert expectations.figure(total, what, found) == pytest.approx(2000), "the bins' own time counts"
 
 
 def test_a_counter_is_its_last_value_or_its_mean_over_some_seconds() -> None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from fairlane import proc
 from fairlane.errors import FairlaneError
-from fairlane.vm import kernels
+from fairlane.vm import kernels, packages
 
 
 @pytest.fixture
@@ -48,6 +50,29 @@ def test_an_interrupted_fetch_leaves_nothing(cache: Path, monkeypatch: pytest.Mo
 def test_a_half_fetched_kernel_of_a_killed_process_is_not_taken_for_one(cache: Path) -> None:
     (cache / ".fetch-abc" / "root").mkdir(parents=True)
     assert kernels.cached() == []
+
+
+def test_what_a_killed_fetch_has_left_goes_with_the_next_of_that_version(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".fetch-6.1-abc", ".fetch-6.12-abc"):
+        (cache / name / "root").mkdir(parents=True)
+    monkeypatch.setattr(kernels, "_fetch", lambda _version, folder, *_: kernels.Kernel("6.1.0-9-amd64", folder))
+    kernels.ensure("6.1")
+    assert {path.name for path in cache.iterdir()} == {".lock-6.1", ".fetch-6.12-abc"}
+
+
+def test_apt_is_asked_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    asked: list[str] = []
+
+    def output(*_args: object, env: Mapping[str, str], **_more: object) -> str:
+        asked.append(env["LC_ALL"])
+        return ""
+
+    monkeypatch.setattr(proc, "output", output)
+    packages.Apt().cache("depends", "linux-headers-6.1.0-9-amd64")
+    assert asked == ["C"]
 
 
 def test_a_lock_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:

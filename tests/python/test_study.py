@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -75,6 +76,20 @@ def test_every_combination_is_a_row_with_the_figures_that_were_asked_for(file: P
         for depth in (1, 32)
     }
     assert got[32] > 1.5 * got[1], "who asks for more gets more"
+
+
+def test_what_varies_of_a_tenant_varies_in_each_case_and_words_beside_numbers_are_words(
+    file: Path, tmp_path: Path
+) -> None:
+    tenant = '[[tenant]]\nname = "a"\nweight = 300\n'
+    data = tomllib.loads(SCENARIO.replace(tenant, 2 * tenant))  # as a scenario of two cases has it
+    study_file._set(study_file.load(file), data, study_file.Parameter(("tenant", "a", "iodepth"), (7,)), 7, file)
+    assert [each.get("iodepth") for each in data["tenant"]] == [7, 7, 32]
+    text = STUDY.replace("iodepth = [1, 32]", 'bs = ["min", 8192]')
+    file.write_text(text)
+    assert run(file, tmp_path / "out") == 0
+    rows = pq.read_table(tmp_path / "out" / "study.parquet").to_pylist()
+    assert {row["tenant.a.bs"] for row in rows} == {"min", "8192"}
 
 
 def test_a_unit_is_what_fairlane_run_finds(file: Path, tmp_path: Path) -> None:
