@@ -59,7 +59,7 @@ modules: $(READY)
 	$(BIN)/python -m fairlane.vm.kernels
 
 # Newer commits have higher versions. SUFFIX= leaves that out.
-deb: SUFFIX ?= $(shell TZ=UTC git log -1 --format=%cd --date=format-local:+git%Y%m%d.%H%M%S)
+deb: SUFFIX ?= +git$(shell TZ=UTC git log -1 --format=%cd --date=format-local:%Y%m%d).$(shell git rev-list --count HEAD)
 
 # Of what git knows of this folder. `apt-get build-dep ./packaging` installs what it takes.
 deb:

@@ -232,6 +232,7 @@ EXPORT_SYMBOL_GPL(fl_kdev_fault);
 static bool fl_tags_in_use(const struct blk_mq_hw_ctx *hctx)
 {
 	return !hctx->queue->elevator && !(hctx->flags & BLK_MQ_F_TAG_QUEUE_SHARED) &&
+	       hctx->tags && /* of a hardware queue that no CPU uses there are none */
 	       sbitmap_any_bit_set(&hctx->tags->bitmap_tags.sb);
 }
 

@@ -32,17 +32,17 @@ def main(args: argparse.Namespace) -> int:
 def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
     """What is wrong at first ends it; what is wrong later is said, once, and tried again after a while."""
     first, wrong = True, ""
-    unmatched: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     with apply.watching():
-        rounds = watch.rounds(cgroups.find_mount(), lambda: bool(wrong))
+        rounds = watch.rounds(cgroups.find_mount(), lambda: bool(wrong), lambda: bool(refused))
         for again in rounds:
             try:
                 if again and not first:
                     settings = file.load(args.config)
                 found = apply.apply(settings)
-                if first or found.changes or found.others or found.unmatched != unmatched:
+                if first or found.changes or found.others or found.refused != refused:
                     _show(found, args.json)
-                unmatched = found.unmatched
+                refused = found.refused
             except (FairlaneError, OSError) as error:
                 if first:
                     raise
@@ -58,14 +58,16 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
 def _show(found: Plan, as_json: bool) -> None:
     if as_json:
         rows = [_row(change) for change in (*found.changes, *found.others)]
-        print_json({"changes": rows, "unmatched": list(found.unmatched)})
+        print_json({"changes": rows, "unmatched": list(found.unmatched), "refused": list(found.refused)})
         return
     for change in (*found.changes, *found.others):
         row = _row(change)
         print(f"{row['file']}{' ' + change.key if change.key else ''}: {row['from']} -> {row['to']}   ({change.where})")
     for line in found.unmatched:
         print(f"nothing to do yet: {line}")
-    if not found.changes and not found.others:
+    for line in found.refused:
+        print(f"left out: {line}")
+    if not found.changes and not found.others and not found.refused:
         print("everything is as it is to be")
     sys.stdout.flush()
 

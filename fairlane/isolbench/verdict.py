@@ -43,7 +43,7 @@ class Limit:
 
 
 LIMITS = (
-    Limit("bandwidth", "d1", "bandwidth of the most batch tenants, of none's", 0.90, 0.75),
+    Limit("bandwidth", "d1", "bandwidth of the most batch tenants, of none's", 0.90, 0.75, lacking=()),
     Limit(
         "latency",
         "d1",
@@ -53,7 +53,7 @@ LIMITS = (
         True,
     ),
     Limit("tail", "d1", "P99 of the same, of none's; the worst point", 1.15, 1.5, True),
-    Limit("cpu", "d1", "CPU time per I/O with the most batch tenants, of none's", 1.15, 1.5, True),
+    Limit("cpu", "d1", "CPU time per I/O with the most batch tenants, of none's", 1.15, 1.5, True, lacking=()),
     Limit("fairness", "d2", "Jain's index by cost, mean over all experiments", 0.95, 0.85, lacking=()),
     Limit("unfairest", "d2", "Jain's index by cost, worst experiment", 0.85, 0.7),
     Limit("work", "d2", "use of the drive by cost, of none's, mean over all experiments", 0.85, 0.6, lacking=()),

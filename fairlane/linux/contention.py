@@ -19,7 +19,7 @@ What limits. In this order:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
@@ -114,7 +114,7 @@ def _tenant(
     waits = total.waited_us / total.took_us if total.took_us else None
     present = total.took_us / 1e6 / seconds
     pressed = _pressed(first.cpu.get(name), last.cpu.get(name), seconds)
-    limited = limit(total, waits, present, pressed)
+    limited = limit(_wanting(number, name, readings, total), waits, present, pressed)
     cost = sum(costs.values())
     if limited == STARVED:  # it says nothing of when its requests came
         took = costs
@@ -138,9 +138,15 @@ def _tenant(
     )
 
 
+def _wanting(number: str, name: str, readings: Sequence[Reading], total: Counts) -> Counts:
+    """With what it wanted all the time: one that has only just sent something, or is done, is not starved."""
+    wanted = [each.counts.get(number, {}).get(name, Counts(0.0)).wanted for each in (readings[0], readings[-1])]
+    return replace(total, wanted=min(wanted))
+
+
 def limit(total: Counts, waits: float | None, present: float, pressed: float) -> str:
     """What limits a cgroup; see above."""
-    if not total.requests and not present:  # who is done wants nothing a few tenths of a second later
+    if not total.requests and not present:
         return STARVED if total.wanted else IDLE
     if waits is not None and waits >= WAITS:
         return SHARE

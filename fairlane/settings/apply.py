@@ -45,13 +45,13 @@ Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 def apply(settings: HostFile) -> Plan:
     """Do what the file says, and give cgroups without a weight of ours what others' files mean.
 
-    Returns what was done; what is for nothing that is there now, or was refused by one cgroup, is in unmatched.
+    Returns what was done, and what was not as a cgroup refused it.
     """
     with _locked():
         found = plan.make(settings, load=True)
         if found.changes:
             done, left = _do(found.changes)
-            found = replace(found, changes=done, unmatched=(*found.unmatched, *left))
+            found = replace(found, changes=done, refused=tuple(left))
         # Also what was seen before: with BFQ go the weights that it had for a drive.
         _follow(found.others)
         if found.changes:  # cgroups that have got our files, drives that have got our schedulers

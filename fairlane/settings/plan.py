@@ -44,6 +44,7 @@ class Plan:
     changes: tuple[Change, ...]
     unmatched: tuple[str, ...]  # what in the file is for no drive, or no cgroup, that is there now
     others: tuple[Change, ...] = ()  # of fallbacks, by what others have written
+    refused: tuple[str, ...] = ()  # what a cgroup would not take, and why
 
 
 def make(settings: HostFile, *, load: bool) -> Plan:

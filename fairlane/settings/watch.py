@@ -32,11 +32,15 @@ ENDING = {signal.SIGTERM, signal.SIGINT}
 LIMITS = {errno.ENOSPC: "fs.inotify.max_user_watches", errno.EMFILE: "fs.inotify.max_user_instances"}
 
 
-def rounds(mount: Path, failed: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+def rounds(
+    mount: Path, failed: Callable[[], bool] = lambda: False, lacks: Callable[[], bool] = lambda: False
+) -> Iterator[bool]:
     """Yields at once, and then whenever there is something to do; True: also read the file again. Ends by SIGTERM.
 
     failed: whether the last round did. The next one is then AGAIN_S later, whatever comes but a signal: what a failed
     round has written and put back is told of, too.
+    lacks: whether something was refused that may be taken another time, of which nobody is told: the next one is
+    AGAIN_S later at the latest.
     """
     with ExitStack() as stack:
         asked, ask = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -51,16 +55,18 @@ def rounds(mount: Path, failed: Callable[[], bool] = lambda: False) -> Iterator[
         while True:
             began_s = time.thread_time()
             yield signal.SIGHUP in signals
-            if not told:
-                _tell_systemd()
-            told, due = True, failed()
+            if not told and _tell_systemd():
+                signals = {int(signal.SIGHUP)}  # what was asked for before, systemd has taken for the start
+                told = True
+                continue
+            due = failed()
             now_s = time.monotonic()
             spare_s = min(CPU_BURST_S, spare_s + (now_s - ended_s) * CPU_PART) - (time.thread_time() - began_s)
             ended_s = now_s
             select.select([asked], [], [], AGAIN_S if due else min(AGAIN_S, max(QUIET_S, -spare_s / CPU_PART)))
             while not ((signals := _read(asked)) or due | watched.changed()):
                 files = [asked, *(file.fileno() for file in watched.files)]
-                ready, _, _ = select.select(files, [], [], None if watched.all else AGAIN_S)
+                ready, _, _ = select.select(files, [], [], None if watched.all and not lacks() else AGAIN_S)
                 due = not ready
                 time.sleep(QUIET_S if ready else 0)
             if signals & ENDING:
@@ -110,12 +116,13 @@ class _Cgroups:
         self.all = False
 
 
-def _tell_systemd() -> None:
-    """That all is as the file says, so that what comes after us may start (Type=notify)."""
+def _tell_systemd() -> bool:
+    """That all is as the file says, so that what comes after us may start (Type=notify); whether it is there."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.sendto(b"READY=1", address.replace("@", "\0", 1))
+    return bool(address)
 
 
 def _read(pipe: int) -> set[int]:

@@ -12,6 +12,7 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -414,7 +415,11 @@ def test_a_dry_run_says_what_would_be_done(kernel: Kernel, tmp_path: Path, capsy
     assert run(tmp_path, GOOD) == 0
     assert run(tmp_path, GOOD, "--dry-run") == 0
     assert run(tmp_path, GOOD, "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out.rpartition("is to be\n")[2]) == {"changes": [], "unmatched": []}
+    assert json.loads(capsys.readouterr().out.rpartition("is to be\n")[2]) == {
+        "changes": [],
+        "unmatched": [],
+        "refused": [],
+    }
 
 
 def test_whatever_cannot_be_written_all_is_as_it_was(
@@ -602,7 +607,7 @@ def test_a_tenant_cannot_keep_others_from_their_weights_by_a_cgroup_that_can_hav
     kernel.refuses[web] = number  # where it has processes of its own, or its threads are apart
     assert run(tmp_path, inner) == 0
     said = capsys.readouterr().out
-    assert said.count("nothing to do yet: ") == 1
+    assert said.count("left out: ") == 1
     assert f":13: cannot write '+io' to {web}/cgroup.subtree_control: {os.strerror(number)}" in said
     assert str(web / "a.service") not in said, "nothing is said to be done below it"
     assert "[kyber-fairness]" in (kernel.block / "nvme0n1/queue/scheduler").read_text()
@@ -627,7 +632,7 @@ def test_a_tenant_cannot_keep_others_from_their_weights_by_taking_io_back_meanwh
 
     monkeypatch.setattr(sysfs, "write", write)
     assert run(tmp_path, GOOD) == 0
-    assert f"nothing to do yet: {tmp_path}/fairlane.toml:14: {web}/a.service/" in capsys.readouterr().out
+    assert f"left out: {tmp_path}/fairlane.toml:14: {web}/a.service/" in capsys.readouterr().out
     assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text().startswith("default 50\n")
 
 
@@ -846,12 +851,39 @@ def test_it_wakes_for_cgroups_weights_and_signals(kernel: Kernel, limit: None) -
     assert signal.getsignal(signal.SIGHUP) == before
 
 
+def test_it_is_ready_once_the_file_is_applied_and_then_looks_again_for_what_systemd_did_not_ask(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: None
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify"))
+        notify.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        rounds = watch.rounds(kernel.mount)
+        assert next(rounds) is True
+        with pytest.raises(BlockingIOError):
+            notify.recv(100)
+        assert next(rounds) is True, "a reload that was asked for meanwhile is the start, to systemd"
+        assert notify.recv(100) == b"READY=1"
+        (kernel.mount / "web.slice" / "new").mkdir()
+        assert next(rounds) is False
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert next(rounds, None) is None
+
+
+def test_what_a_cgroup_has_refused_is_tried_again(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, limit: None) -> None:
+    monkeypatch.setattr(watch, "AGAIN_S", 0.1)
+    rounds = watch.rounds(kernel.mount, lacks=lambda: True)
+    assert (next(rounds), next(rounds)) == (True, False), "though nobody tells that its processes are gone"
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert next(rounds, None) is None
+
+
 def test_what_is_wrong_later_is_said_and_the_service_goes_on(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "fairlane.toml"
 
-    def rounds(_mount: Path, _failed: Callable[[], bool]) -> Iterator[bool]:
+    def rounds(_mount: Path, *_: Callable[[], bool]) -> Iterator[bool]:
         yield True
         file.write_text("nonsense = 1\n")
         yield True
@@ -879,7 +911,7 @@ def test_a_file_that_vanishes_at_a_bad_moment_does_not_end_the_service(
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", "web.slice")
         return real(settings)
 
-    def rounds(_mount: Path, wrong: Callable[[], bool]) -> Iterator[bool]:
+    def rounds(_mount: Path, wrong: Callable[[], bool], _lacks: Callable[[], bool]) -> Iterator[bool]:
         nonlocal failing
         for each in (False, True, True, False):
             failing = each
