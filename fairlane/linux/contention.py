@@ -19,7 +19,7 @@ What limits. In this order:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
@@ -114,7 +114,8 @@ def _tenant(
     waits = total.waited_us / total.took_us if total.took_us else None
     present = total.took_us / 1e6 / seconds
     pressed = _pressed(first.cpu.get(name), last.cpu.get(name), seconds)
-    limited = limit(_wanting(number, name, readings, total), waits, present, pressed)
+    active = bool(total.requests or present)
+    limited = limit(active, _wanted_throughout(number, name, readings), waits, present, pressed)
     cost = sum(costs.values())
     if limited == STARVED:  # it says nothing of when its requests came
         took = costs
@@ -138,16 +139,15 @@ def _tenant(
     )
 
 
-def _wanting(number: str, name: str, readings: Sequence[Reading], total: Counts) -> Counts:
-    """With what it wanted all the time: one that has only just sent something, or is done, is not starved."""
-    wanted = [each.counts.get(number, {}).get(name, Counts(0.0)).wanted for each in (readings[0], readings[-1])]
-    return replace(total, wanted=min(wanted))
+def _wanted_throughout(number: str, name: str, readings: Sequence[Reading]) -> bool:
+    """At both ends: one that has only just sent something, or is done, is not starved."""
+    return all(each.counts.get(number, {}).get(name, Counts(0.0)).wanted for each in (readings[0], readings[-1]))
 
 
-def limit(total: Counts, waits: float | None, present: float, pressed: float) -> str:
-    """What limits a cgroup; see above."""
-    if not total.requests and not present:
-        return STARVED if total.wanted else IDLE
+def limit(active: bool, wanted: bool, waits: float | None, present: float, pressed: float) -> str:
+    """What limits a cgroup; see above. active: something of it was done, or in the drive."""
+    if not active:
+        return STARVED if wanted else IDLE
     if waits is not None and waits >= WAITS:
         return SHARE
     if pressed >= PRESSED:
