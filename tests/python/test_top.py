@@ -185,17 +185,22 @@ def test_counts_that_begin_anew_are_no_negative_rates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "waits", "present", "pressed", "limit"),
+    ("active", "wanted", "waits", "present", "pressed", "limit"),
     [
-        (100, 0.31, 4.0, 0.0, SHARE),
-        (100, 0.31, 4.0, 0.9, SHARE),
-        (100, 0.02, 4.0, 0.9, CPU),
-        (100, 0.02, 0.2, 0.1, ITSELF),
-        (100, 0.02, 1.0, 0.1, DRIVE),
+        (True, True, 0.31, 4.0, 0.0, SHARE),
+        (True, True, 0.31, 4.0, 0.9, SHARE),
+        (True, True, 0.02, 4.0, 0.9, CPU),
+        (True, True, 0.02, 0.2, 0.1, ITSELF),
+        (True, True, 0.02, 1.0, 0.1, DRIVE),
+        (True, False, 0.31, 4.0, 0.0, SHARE),  # it is done, and what it did waited
+        (False, True, None, 0.0, 0.0, STARVED),
+        (False, False, None, 0.0, 0.0, IDLE),
     ],
 )
-def test_what_limits_a_cgroup(requests: int, waits: float | None, present: float, pressed: float, limit: str) -> None:
-    assert contention.limit(Counts(0.5, reads=requests), waits, present, pressed) == limit
+def test_what_limits_a_cgroup(
+    active: bool, wanted: bool, waits: float | None, present: float, pressed: float, limit: str
+) -> None:
+    assert contention.limit(active, wanted, waits, present, pressed) == limit
 
 
 def test_who_gets_nothing_at_all_is_starved_and_not_idle() -> None:
