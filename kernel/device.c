@@ -17,9 +17,9 @@
 static LIST_HEAD(fl_kdevs);
 static DEFINE_SPINLOCK(fl_kdevs_lock);
 
-void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used)
+void fl_trace_refill(struct fl_dev *dev, unsigned int cause, u64 tokens, u64 done)
 {
-	trace_fairlane_refill(disk_devt(to_fl_kdev(dev)->q->disk), period_over, total, used);
+	trace_fairlane_refill(disk_devt(to_fl_kdev(dev)->q->disk), cause, tokens, done);
 }
 EXPORT_SYMBOL_GPL(fl_trace_refill);
 

@@ -260,6 +260,6 @@ static inline void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigne
 	route->offer->set_weights(route->offer, high, medium, low);
 }
 
-void fl_trace_refill(struct fl_dev *dev, bool period_over, u64 total, u64 used);
+void fl_trace_refill(struct fl_dev *dev, unsigned int cause, u64 tokens, u64 done);
 
 #endif

@@ -9,23 +9,25 @@
 #include <linux/blkdev.h>
 #include <linux/tracepoint.h>
 
+/* Tokens were handed out, for one of kyber-fairness' causes; done: cost, up to the last prediction. */
 TRACE_EVENT(fairlane_refill,
-	TP_PROTO(dev_t dev, bool period_over, u64 total, u64 used),
-	TP_ARGS(dev, period_over, total, used),
+	TP_PROTO(dev_t dev, unsigned int cause, u64 tokens, u64 done),
+	TP_ARGS(dev, cause, tokens, done),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)
-		__field(bool, period_over)
-		__field(u64, total)
-		__field(u64, used)
+		__field(unsigned int, cause)
+		__field(u64, tokens)
+		__field(u64, done)
 	),
 	TP_fast_assign(
 		__entry->dev = dev;
-		__entry->period_over = period_over;
-		__entry->total = total;
-		__entry->used = used;
+		__entry->cause = cause;
+		__entry->tokens = tokens;
+		__entry->done = done;
 	),
-	TP_printk("%d,%d %s total=%llu used=%llu", MAJOR(__entry->dev), MINOR(__entry->dev),
-		  __entry->period_over ? "period" : "spent", __entry->total, __entry->used)
+	TP_printk("%d,%d %s tokens=%llu done=%llu", MAJOR(__entry->dev), MINOR(__entry->dev),
+		  __print_symbolic(__entry->cause, { 0, "period" }, { 1, "spent" }, { 2, "floor" }),
+		  __entry->tokens, __entry->done)
 );
 
 /* A task waits for a scheduler tag: all are taken, or its cgroup, or one above it, has its part of them waiting. */

@@ -290,6 +290,6 @@ void fl_hwq_run(struct fl_hwq *hwq);
 void fl_dev_kick(struct fl_dev *dev);
 void fl_dev_weights(struct fl_dev *dev, unsigned int high, unsigned int medium, unsigned int low);
 
-#define fl_trace_refill(dev, cause, total, used) ((void)0)
+#define fl_trace_refill(dev, cause, tokens, done) ((void)0)
 
 #endif

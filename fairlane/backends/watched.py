@@ -88,17 +88,19 @@ class Watched:
             self.wrong.extend(differing(self.setting))
 
     def settle(self, scenario: Scenario, play: PlayUntil, file: Path, targets_us: Mapping[str, float]) -> None:
-        """Play the load until the kernel has stopped moving vrate, or for so long that it will not.
+        """Play the load as it is when the run begins, until the kernel has stopped moving vrate, or for so long that
+        it will not.
 
         The kernel moves vrate once in a period, and only after a few of them.
         """
         window = max(SETTLE_S, SETTLE_PERIODS * io_cost.period_s(targets_us))
-        tenants = tuple(replace(tenant, start=0.0, stop=None) for tenant in scenario.tenants)
+        first = min(tenant.start for tenant in scenario.tenants)
+        tenants = tuple(replace(t, start=0.0, stop=None) for t in scenario.tenants if t.start == first)
         load = replace(scenario, tenants=tenants, seconds=SETTLE_LONGEST_S, warmup=BEGIN_S)
-        first = len(self.looks)
+        before = len(self.looks)
 
         def still() -> bool:
-            looks = self.looks[first:]
+            looks = self.looks[before:]
             if not looks or looks[-1].when - looks[0].when < BEGIN_S + window:
                 return False
             since = looks[-1].when - window

@@ -58,7 +58,7 @@ class PriceList:
         return max(1, total) / ONE
 
     def text(self) -> str:
-        """What queue/iosched/prices and fl_set_cost() take."""
+        """What queue/iosched/prices and fl_set_prices() take."""
         return "".join(
             f"{op} {' '.join(map(str, prices))}\n" for op, prices in (("read", self.read), ("write", self.write))
         )

@@ -59,9 +59,9 @@ class Change:
     @property
     def word(self) -> str:
         """Nothing when the mark is the same, or one of them has none."""
-        if self.first is None or self.second is None or self.first.grade == self.second.grade:
+        if self.first is None or self.second is None or self.first.symbol == self.second.symbol:
             return ""
-        if self.first.grade is None or self.second.grade is None:
+        if self.first.grade is None or self.second.grade is None or self.first.grade == self.second.grade:
             return CHANGED
         return BETTER if self.second.grade > self.first.grade else WORSE
 

@@ -9,10 +9,11 @@ from fairlane.backends.measuring import ELSEWHERE, NONE_OF_SETTING, busy
 from fairlane.experiment.figures import share_error
 from fairlane.experiment.results import Run, disturbed
 from fairlane.isolbench import limit
-from fairlane.isolbench.suite import BASELINE, PARTS, Unit
+from fairlane.isolbench.suite import BASELINE, PARTS, PRIO, Unit
 from fairlane.isolbench.suite_figures import MARGIN, TAIL_NOISE, Evidence
 from fairlane.linux.knobs import TABLE
 
+FEW = 200  # requests, of which the second longest is the P99
 TOO_MUCH = 1.25  # no knob makes a drive do that much more of the same requests than under none
 
 
@@ -44,11 +45,20 @@ def notes(e: Evidence) -> list[str]:
     ]
     if any(unit.alone and not unit.limit for unit in e.units if unit.part != limit.NAME):
         found.append("This run is of a version that did not measure the limit: d3 and d4 have no marks without it.")
-    if (noise := e.tail_noise()) > TAIL_NOISE:
+    if noisy := {x: times for x, times in e.tail_noise().items() if times > TAIL_NOISE}:
+        counts = " and ".join(f"{x:g}" for x in noisy)
         found.append(
-            f"Under none itself, the P99 of latency-critical tenants differs {noise:.1f} times from repeat to"
-            " repeat. That is the machine, so no knob is judged by its P99 here; the report has it with its spread."
+            f"Under none itself, the P99 of {counts} latency-critical tenants differs up to {max(noisy.values()):.1f}"
+            " times from repeat to repeat. That is the machine, so no knob is judged by its P99 there; the report has"
+            " it with its spread."
         )
+    for unit, run in e.of("d3", BASELINE):
+        prio = next(tenant for tenant in run.tenants if tenant.name == PRIO)
+        if unit.experiment.startswith("latency") and (count := prio.iops * run.seconds) < FEW:
+            found.append(
+                f"In d3 {unit.experiment}, the P99 of the tenant with priority under none is of {count:.0f} requests,"
+                " and so nearer to the longest."
+            )
     found += disturbed([run for each in e.results.values() for run in each.runs])
     for knob in e.knobs:
         found += [

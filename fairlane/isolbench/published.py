@@ -14,8 +14,8 @@ question:
 It is of the medians alone: a table judged by eye has no repeats that could disagree.
 
 The authors set io.cost in two ways (their scripts, stonet-research/isol-bench). For overhead and fairness its latency
-targets are a second, which nothing reaches: its model alone, our `io.cost`. For trade-offs and bursts they are 15 us to
-1 ms: our `io.cost-qos`.
+targets are a second, which nothing reaches. That is nearest to our `io.cost`, whose vrate is fixed, though; theirs may
+go from 50 to 150 % of an unscaled model. For trade-offs and bursts they are 15 us to 1 ms: our `io.cost-qos`.
 """
 
 from __future__ import annotations

@@ -344,10 +344,14 @@ def _best_effort(weight: int = LIGHT, **more: Any) -> list[TenantSpec]:
 
 
 def settings(knob: str, count: int) -> list[Priority]:
-    """So many of what the knob can be set to, from no priority to the most; its whole range is always spanned."""
+    """So many of what the knob can be set to, from no priority to the most. If not all, only of those that ask for
+    priority: then each knob has as many that count."""
     if count == ALL_PUBLISHED:
         return TABLE[knob].published_priorities(PRIO)
     found = TABLE[knob].priorities(PRIO)
+    if len(found) <= count:
+        return found
+    found = [setting for setting in found if setting.asks(LIGHT)]
     if len(found) <= count:
         return found
     picked = {round(n * (len(found) - 1) / (count - 1)) for n in range(count)}

@@ -14,7 +14,8 @@ from fairlane.experiment.figures import jain
 from fairlane.experiment.results import Results, Run, Series, Tenant
 from fairlane.isolbench import limit
 from fairlane.isolbench.suite import BASELINE, BEST_EFFORT, CRITICAL, LIGHT, PARTS, PRIO, Unit, alone_id, saturating
-from fairlane.linux.knobs import CLASSES, HEAVY
+from fairlane.linux.knob import Priority
+from fairlane.linux.knobs import HEAVY
 
 TAIL_NOISE = 1.15  # where none's own P99 differs by more from repeat to repeat, no knob's says anything
 MARGIN = 0.1  # a tenant that is not so much better off alone than under none has nothing to gain
@@ -102,15 +103,15 @@ class Evidence:
 
     # --- d1 ---
 
-    def tail_noise(self) -> float:
-        """How many times its least P99 is the largest that the same latency-critical tenants had under none; 1 where
-        nothing is repeated."""
-        found: dict[str, list[float]] = {}
+    def tail_noise(self) -> dict[float, float]:
+        """By their number: how many times its least P99 is the largest that the same latency-critical tenants had under
+        none; 1 where nothing is repeated."""
+        found: dict[float, list[float]] = {}
         for repeat in self.every:
             for unit, run in repeat.of("d1", BASELINE, "latency"):
                 if (p99 := latency(run, "p99")) is not None:
-                    found.setdefault(unit.id, []).append(p99)
-        return max((max(values) / min(values) for values in found.values() if min(values)), default=1.0)
+                    found.setdefault(unit.x or 0, []).append(p99)
+        return {x: max(values) / min(values) for x, values in found.items() if min(values)}
 
     def memory(self, unit: Unit, run: Run) -> float | None:
         """Bytes that the knob takes of the kernel's memory for each tenant: beyond those of none."""
@@ -276,12 +277,9 @@ def _moved(run: Run, start: float, stop: float) -> float | None:
 
 def _asks(unit: Unit) -> bool:
     """Whether the unit's setting asks for priority."""
-    if unit.tuning.classes:
-        own, others = map(CLASSES.index, unit.tuning.classes)
-        return own > others
-    weights = [tenant.weight for tenant in unit.scenario.tenants if tenant.name != PRIO]
+    others = max(tenant.weight for tenant in unit.scenario.tenants if tenant.name != PRIO)
     prio = next(tenant.weight for tenant in unit.scenario.tenants if tenant.name == PRIO)
-    return unit.tuning.first is not None or prio > max(weights)
+    return Priority(unit.setting, prio, unit.tuning).asks(others)
 
 
 def _rate(tenant: Tenant, start: float, stop: float, alone: Run) -> float | None:
@@ -308,14 +306,17 @@ def by_latency(burst: Tenant, alone: Tenant, due: float, seconds: float) -> floa
     or None if it is so short that none can be.
 
     As many of its requests are out as when it is alone, so that its rate is less by as much as they take longer. When
-    that is less than `due`, it had waited for what it wanted until the last of them was done.
+    that is less than `due`, it had waited for what it wanted until the last of them was done; if that was later than
+    its end, NEVER.
     """
     mean, slowest, usual = burst.lat_us.get("mean"), burst.lat_us.get("max"), alone.lat_us.get("mean")
     if usual is None:
         return None
     if not mean or slowest is None:
         return NEVER if usual < 1e6 * seconds else None
-    return 0.0 if alone.bytes_per_s * usual / mean >= due else slowest / 1e6
+    if alone.bytes_per_s * usual / mean >= due:
+        return 0.0
+    return slowest / 1e6 if slowest <= 1e6 * seconds else NEVER
 
 
 def front(points: Sequence[Tradeoff]) -> list[Tradeoff]:

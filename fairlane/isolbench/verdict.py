@@ -7,7 +7,7 @@ a mark that rests on nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import mean, median
 from typing import Any
@@ -122,7 +122,7 @@ class Mark:
 
     @property
     def mixed(self) -> bool:
-        return len(set(self.repeats)) > 1
+        return len({grade for grade in self.repeats if grade is not None}) > 1
 
     @property
     def symbol(self) -> str:
@@ -154,8 +154,11 @@ def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
-    """Every figure in LIMITS of one knob, and what stands beside it."""
+def figures(evidence: Evidence, knob: str, noisy: Collection[float] = ()) -> dict[str, float | None]:
+    """Every figure in LIMITS of one knob, and what stands beside it.
+
+    noisy: numbers of tenants whose P99 says nothing.
+    """
     active = [(u, r) for u, r in evidence.of("d1", knob) if u.setting == "active"]
     loaded = sorted(((u, r) for u, r in active if u.experiment == "bandwidth"), key=lambda pair: pair[0].x or 0)
     lone = [(u, r) for u, r in active if u.experiment == "latency"]
@@ -173,7 +176,7 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
     return {
         "bandwidth": _worst(of_none(most, lambda run: run.total_bytes_per_s), min),
         "latency": _worst(of_none(lone, lambda run: latency(run, "mean")), max),
-        "tail": _worst(of_none(lone, lambda run: latency(run, "p99")), max),
+        "tail": _worst(of_none([(u, r) for u, r in lone if u.x not in noisy], lambda run: latency(run, "p99")), max),
         "cpu": _worst(of_none(most, lambda run: run.cpu_ns_per_io), max),
         "fairness": _worst(indexes, mean),
         "unfairest": _worst(indexes, min),
@@ -188,15 +191,17 @@ def figures(evidence: Evidence, knob: str) -> dict[str, float | None]:
 def marks(evidence: Evidence) -> dict[str, dict[str, Mark]]:
     """By knob and part."""
     found: dict[str, dict[str, Mark]] = {}
-    noise = ("tail",) if evidence.tail_noise() > TAIL_NOISE else ()  # of the machine: figures that say nothing
+    noise = evidence.tail_noise()
+    noisy = [x for x, times in noise.items() if times > TAIL_NOISE]  # by the machine
+    unknown = ("tail",) if noise and len(noisy) == len(noise) else ()
     for knob in evidence.knobs:
-        values = [figures(each, knob) for each in evidence.every]
+        values = [figures(each, knob, noisy) for each in evidence.every]
         missing = evidence.unavailable.get(knob, "")
         found[knob] = {}
         for part in evidence.parts:
             needed = (part, the_limit.NAME) if part in ("d3", "d4") else (part,)
             whole = not any(unit.part in needed and unit.knob in (knob, BASELINE) for unit in evidence.missing)
-            limits = [limit for limit in LIMITS if limit.part == part and limit.figure not in noise]
+            limits = [limit for limit in LIMITS if limit.part == part and limit.figure not in unknown]
             note = f"not run: {missing}" if missing else ""
             judged = tuple(_judge(limit, values, whole, note) for limit in limits)
             lack = [any(_counts(unit) for unit, _ in each.left_out(knob, part)) for each in evidence.every]

@@ -137,9 +137,11 @@ class Tuned:
         left as they are: the shorter the period, the closer shares are kept."""
         return self.model.scaled(self.speed * part), Qos({})
 
-    def by_qos(self, least: float = QOS_LOW) -> tuple[Model, Qos]:
-        """100 % is the speed that was found; vrate may leave it where the load is another, down to @least."""
-        return self.model.scaled(self.speed), Qos(self.targets_us or {}, least, QOS_HIGH)
+    def by_qos(self, least: float = QOS_LOW, part: float = 1.0) -> tuple[Model, Qos]:
+        """100 % is the speed that was found; vrate may leave it where the load is another, down to @least, or where
+        its targets are to be that part of those that were found."""
+        targets_us = {way: us * part for way, us in (self.targets_us or {}).items()}
+        return self.model.scaled(self.speed), Qos(targets_us, least, QOS_HIGH)
 
 
 SLACK_QOS = Qos({})

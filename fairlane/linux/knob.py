@@ -39,9 +39,11 @@ class Tuning:
     classes: tuple[str, str] | None = None  # io.prio.class: of the first tenant, and of the others
     speed: float = 1.0  # io.cost: the part of the speed that was found for the drive
     least_vrate: float = io_cost.QOS_LOW  # io.cost-qos: percent of that speed
+    targets: float = 1.0  # io.cost-qos: the part of the latency targets that were found for the drive
 
 
 BY_WEIGHT = Tuning()
+CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "promote-to-rt"  # in io.prio.class
 
 
 def target_us(tuning: Tuning, need: Need) -> int | None:
@@ -106,6 +108,13 @@ class Priority:
     weight: int | None = None  # of that tenant; None: that of the others
     tuning: Tuning = BY_WEIGHT
     tunables: Mapping[str, int] = field(default_factory=dict)  # of the scheduler
+
+    def asks(self, others: int) -> bool:
+        """For priority, beside others of that weight."""
+        if self.tuning.classes:
+            own, rest = map(CLASSES.index, self.tuning.classes)
+            return own > rest
+        return self.tuning.first is not None or (self.weight or others) > others
 
 
 AS_IT_IS = Priority("as it is")

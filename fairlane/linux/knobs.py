@@ -17,11 +17,21 @@ from fairlane.errors import FairlaneError, offer
 from fairlane.experiment.model import Cgroup, Scenario, TenantSpec, Variant, shares
 from fairlane.linux import io_cost, queue, sysfs
 from fairlane.linux.cgroups import Tree
-from fairlane.linux.knob import ByWeight, Knob, Priority, Setting, Tuning, target_us
+from fairlane.linux.knob import (
+    CLASS_FIRST,
+    CLASS_LAST,
+    CLASS_MIDDLE,
+    CLASSES,
+    ByWeight,
+    Knob,
+    Priority,
+    Setting,
+    Tuning,
+    target_us,
+)
 from fairlane.proc import shielded
 
 BFQ_WEIGHT_MAX = 1000
-CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "promote-to-rt"  # in io.prio.class
 # Where Linux is older than 6.5: all that it has for real time. From 6.0 on it does nothing there, since whoever has
 # asked for no class has best effort before this is looked at.
 CLASS_FIRST_BEFORE = "none-to-rt"
@@ -30,6 +40,8 @@ SLACK_BYTES_PER_S = 1e12
 SLACK_US = 10_000_000
 LIGHT, HEAVY, HEAVIEST = 100, 1000, 10000  # weights of a tenant with priority, beside others of 100: from none on
 LATENCY = "io.fairlane.latency"
+QOS_LEAST = 10  # percent of vrate, at least, where latency targets are to decide
+QOS_PARTS = (1.0, 0.67, 0.44, 0.22, 0.11, 0.056, 0.028)  # of the targets: as far apart as those of isol-bench's authors
 
 
 def _evenly(first: float, last: float, count: int) -> list[float]:
@@ -231,14 +243,23 @@ class IoCostQos(IoCost):
 
     needs = ("io_cost", "io_cost_targets")
     settles = True
-    priorities = ByWeight.priorities
 
     def tuned(self, found: io_cost.Tuned, tuning: Tuning) -> tuple[io_cost.Model, io_cost.Qos]:
-        return found.by_qos(tuning.least_vrate)
+        return found.by_qos(tuning.least_vrate, tuning.targets)
+
+    def priorities(self, _first: str) -> list[Priority]:
+        by_weight = [Priority(f"weight {weight}", weight) for weight in (LIGHT, HEAVY)]
+        return by_weight + [self._targets(part, QOS_LEAST) for part in (1.0, 0.5, 0.25, 0.125, 0.0625)]
 
     def published_priorities(self, _first: str) -> list[Priority]:
-        pairs = product((95, 75, 50, 25, 10), (1, 25, 100, 1000, 2000, 5000, 10000))
-        return [Priority(f"weight {w}, from {v} %", w, Tuning(least_vrate=v)) for v, w in pairs]
+        lows = (95, 75, 50, 25, QOS_LEAST)
+        pairs = product(lows, (1, 25, 100, 1000, 2000, 5000, HEAVIEST))
+        by_weight = [Priority(f"weight {w}, from {v} %", w, Tuning(least_vrate=v)) for v, w in pairs]
+        return by_weight + [self._targets(part, v) for v, part in product(lows, QOS_PARTS)]
+
+    def _targets(self, part: float, least: float) -> Priority:
+        name = f"weight {HEAVIEST}, targets at {100 * part:g} %, from {least} %"
+        return Priority(name, HEAVIEST, Tuning(targets=part, least_vrate=least))
 
 
 class Ours(ByWeight):

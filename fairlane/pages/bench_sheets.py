@@ -109,5 +109,6 @@ def lopsided(e: Evidence) -> list[Sheet]:
     def _of(burst: Burst, unit: Unit) -> bool:
         return round(burst.seconds, 6) == round(unit.x or 0, 6)
 
-    about = "As above, with that weight against 1 each, as the paper’s authors have it. Not judged."
+    about = "As above, with that weight against 1 each; the paper’s authors have it against 1 of all others together."
+    about += " Not judged."
     return [_at(e, "d4", "Until it has its due, with other weights", about, cell, *names)] if names else []

@@ -226,8 +226,8 @@ static inline void fl_kyber_control(struct fl_kyber *kyber, u64 now_ns, bool spe
 }
 
 /*
- * How many times as long as a read is a write in the drive, on average since the last
- * time? In units of 1 / FL_WRITE_PRICE_ONE; 0: there were too few to tell.
+ * How many times as long as a read, of whatever size, is a write in the drive, on average since the
+ * last time? In units of 1 / FL_WRITE_PRICE_ONE; 0: there were too few to tell.
  */
 static inline u32 __fl_kyber_write_ratio(struct fl_kyber *kyber)
 {
@@ -256,8 +256,8 @@ static inline u32 __fl_kyber_write_ratio(struct fl_kyber *kyber)
 }
 
 /*
- * Once a period: the price of a write against a read of its size, a moving average of that
- * ratio. With prices that are not @by_bytes it is 1, as they have it.
+ * Once a period: the price of a byte written against one read, a moving average of that ratio,
+ * or of 1 where it is less. With prices that are not @by_bytes it is 1, as they have it.
  */
 static inline void fl_kyber_update_price(struct fl_kyber *kyber, bool by_bytes)
 {

@@ -5,8 +5,9 @@
  * The answer, the total, is handed out in the next period. It must be a little less than the
  * drive can do. More, and periods end with something unspent: nobody is held back, and shares
  * are lost. Much less, and one refill follows the other. The paper's text says that it goes by
- * the average number of tokens used and by the time that flows were throttled. Its
- * Algorithm 1 is not in the printed paper. Here it is:
+ * the average number of tokens used, and falls when flows were throttled for longer than a period.
+ * Its Algorithm 1 is not in the printed paper. This is ours, in which a round that ends with tokens
+ * unspent takes the place of throttled times; a few times in a period:
  *
  *     rate   what the drive did since the last time, scaled to a period, and averaged with
  *            the previous rate. If not all was spent, there are two exceptions. A lower
@@ -21,9 +22,10 @@
  *     The drive gets twice as fast: 1500 pages are spent in 47 ms, or
  *     3200 a period; the totals are 2250, 2625, 2812, ... 3000.
  *
- * The authors' released code does otherwise: the total is the mean of what was used the
- * last ten times, each times the whole number of such times that fit into a period. It follows
- * ten times late, and one of 51 ms counts as one of 100.
+ * The authors' released code does otherwise: the total is the mean of what was used the last ten
+ * times, each times the whole number of such times that fit into a period. It follows ten times late,
+ * and one of 51 ms counts as one of 100. (They look when a period is over or the total is used up;
+ * here it is looked at as often as for our rule, so that it follows sooner.)
  *
  * All under dev->lock. Costs are in units of prices.h.
  */
@@ -53,7 +55,7 @@
 enum fl_prediction_rule { FL_PREDICT_FIXED, FL_PREDICT_FOLLOWS, FL_PREDICT_AUTHORS };
 
 struct fl_prediction {
-	u64 total; /* for the next period */
+	u64 total; /* for a period, from now on */
 	u64 rate; /* per period */
 	u64 since_ns, done; /* the last prediction, and what the drive had done then */
 	u64 averaged[FL_PREDICT_AVERAGED]; /* by the authors' code */
@@ -71,6 +73,8 @@ static inline u64 __fl_prediction_authors(struct fl_prediction *p, u64 used, u64
 	u64 sum = 0;
 	unsigned int i;
 
+	if (!used)
+		return p->total;
 	used *= max_t(u64, times, 1);
 	for (i = 0; i < FL_PREDICT_AVERAGED; i++) {
 		if (i == p->next || !p->averaged[i])

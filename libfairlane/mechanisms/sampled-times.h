@@ -15,7 +15,7 @@
  * They belong to the device, so that a sample of a flow that has just gone is at worst an
  * old number. They are taken and left under dev->lock, the first free one first. Whoever
  * comes when all are taken has a slot of its own, out of the table: it is not sampled,
- * but samples.
+ * but samples; until one is free, when it is next looked at.
  *
  * 2. Coming and going
  *
@@ -26,10 +26,12 @@
  *
  * 3. Waiters
  *
- * A hardware queue that waits for a slot to advance sets its bit there, and then looks at
- * the slot again. Whoever advances a slot adds to its virtual time, and then looks at the
- * bits. There is a full barrier in between both times, so that one of them sees the other.
- * Hardware queues n, n + 64, ... share a bit: some are asked in vain.
+ * A hardware queue that waits for a slot to advance says so to its scheduler, sets its bit
+ * there, and then looks at the slot again. Whoever dispatches for a slot adds to its virtual
+ * time, looks at the bits, and asks those whose bits it has taken. There are full barriers in
+ * between, so that one of them sees the other; before the bit, too, which may be set already.
+ * Hardware queues n, n + 64, ... share a bit: some are asked in vain. Who waits for a slot that
+ * moves otherwise (a charge, or all are brought nearer) finds that out at the next test.
  */
 #ifndef FAIRLANE_SAMPLED_TIMES_H
 #define FAIRLANE_SAMPLED_TIMES_H
@@ -56,6 +58,7 @@ struct fl_slots {
 	unsigned int nr;
 	/* The rest is under dev->lock, but for the slots. */
 	u64 backlogged; /* how many are; a counter to be shown */
+	unsigned int taken; /* slots */
 	u64 idle_vt; /* the furthest that any was when it ceased to be backlogged */
 	u64 random;
 	struct fl_slot slot[FL_SLOTS];
@@ -64,12 +67,12 @@ struct fl_slots {
 /* What has a virtual time: embedded in a flow, or in a hardware queue. */
 struct fl_sampled {
 	/*
-	 * In the table, or &own. Written under dev->lock while this is idle; a stale
-	 * read advances the wrong one, once.
+	 * In the table, or &own. Written under dev->lock, while this is idle or has come too late for a
+	 * place in the table; a stale read advances the wrong one, once.
 	 */
 	struct fl_slot *slot;
 	bool in; /* backlogged; written under dev->lock; a stale read comes a request late */
-	struct fl_slot own; /* when idle, or all slots are taken */
+	struct fl_slot own; /* when idle, or all slots were taken */
 };
 
 static inline void fl_sampled_init(struct fl_sampled *who)
@@ -134,28 +137,38 @@ static inline u64 fl_slots_system(const struct fl_slots *slots)
 	return least;
 }
 
+/* @who, which is not in the table, is at @vt; there, if there is a place. */
+static inline void __fl_sampled_place(struct fl_slots *slots, struct fl_sampled *who, u64 vt)
+{
+	unsigned int i;
+
+	atomic64_set(&who->own.vt, vt);
+	if (slots->taken == FL_SLOTS)
+		return;
+	for (i = 0; slots->slot[i].used; i++)
+		;
+	atomic64_set(&slots->slot[i].vt, vt);
+	WRITE_ONCE(slots->slot[i].used, 1);
+	WRITE_ONCE(slots->nr, max_t(unsigned int, slots->nr, i + 1));
+	WRITE_ONCE(who->slot, &slots->slot[i]);
+	slots->taken++;
+}
+
 /* @who becomes backlogged, if it is not, no earlier than at @start: the system's virtual time or later. */
 static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who, u64 start)
 {
-	u64 vt = atomic64_read(&who->own.vt);
-	struct fl_slot *slot = &who->own;
-	unsigned int i;
-
 	if (who->in)
 		return;
-	for (i = 0; i < FL_SLOTS; i++)
-		if (!slots->slot[i].used) {
-			slot = &slots->slot[i];
-			break;
-		}
-	atomic64_set(&slot->vt, fl_vt_later(vt, start));
-	if (slot != &who->own)
-		WRITE_ONCE(slot->used, 1);
-	if (i < FL_SLOTS && i >= slots->nr)
-		WRITE_ONCE(slots->nr, i + 1);
-	WRITE_ONCE(who->slot, slot);
+	__fl_sampled_place(slots, who, fl_vt_later(atomic64_read(&who->own.vt), start));
 	WRITE_ONCE(who->in, true);
 	slots->backlogged++;
+}
+
+/* @who is still backlogged, if it was. If it has no place in the table, there may be one by now. */
+static inline void fl_sampled_stays(struct fl_slots *slots, struct fl_sampled *who)
+{
+	if (who->in && who->slot == &who->own)
+		__fl_sampled_place(slots, who, atomic64_read(&who->own.vt));
 }
 
 /* @who ceases to be backlogged, if it is. */
@@ -175,6 +188,7 @@ static inline void fl_sampled_leave(struct fl_slots *slots, struct fl_sampled *w
 	atomic64_set(&who->own.vt, vt);
 	WRITE_ONCE(who->slot, &who->own);
 	WRITE_ONCE(slot->used, 0);
+	slots->taken--;
 	while (slots->nr && !slots->slot[slots->nr - 1].used)
 		WRITE_ONCE(slots->nr, slots->nr - 1);
 }
@@ -211,11 +225,12 @@ static inline void __fl_slot_add_waiter(struct fl_slot *slot, unsigned int hwq)
 		;
 }
 
-/* Hardware queue @hwq waits until @slot is no longer behind @vt. False: it is not. */
+/* Hardware queue @hwq waits until @slot is no longer behind @vt, and has said so. False: it is not. */
 static inline bool fl_slot_wait(struct fl_slot *slot, unsigned int hwq, u64 vt)
 {
-	__fl_slot_add_waiter(slot, hwq);
 	smp_mb(); /* see 3 above */
+	__fl_slot_add_waiter(slot, hwq);
+	smp_mb();
 	return fl_slot_is_behind(slot, vt);
 }
 

@@ -103,8 +103,8 @@ static inline void fl_tokens_grant(const struct fl_tokens *tokens, struct fl_flo
 }
 
 /*
- * For init_flow(). What was handed out before @flow was there is not its own; but it need
- * not wait for the next refill.
+ * For init_flow(). What was handed out before @flow was there is not its own; but its part of a
+ * period's tokens, so that it need not wait for the next refill.
  */
 static inline void fl_tokens_init_flow(const struct fl_tokens *tokens, struct fl_flow *flow)
 {

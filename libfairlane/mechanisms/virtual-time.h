@@ -76,7 +76,13 @@ static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
 	return clamp_t(u64, mul_u64_u64_shr(cost, reciprocal, FL_VT_SHIFT), 1, FL_VT_MOST);
 }
 
-/* The same of @flow, which may be idle: @reciprocal is that of when it was last active, if ever it was. */
+/* The same of a limit, which may be as large as an operator likes: 1 .. @most. */
+static inline u64 fl_vt_limit(u64 cost, u64 reciprocal, u64 most)
+{
+	return clamp_t(u64, mul_u64_u64_shr(cost, reciprocal, FL_VT_SHIFT), 1, most);
+}
+
+/* The same of a charge to @flow, which may be idle: @reciprocal is that of when it was last active, if ever it was. */
 static inline u64 fl_vt_charge(const struct fl_flow *flow, u64 cost, u64 reciprocal)
 {
 	if (!READ_ONCE(flow->busy))

@@ -78,6 +78,7 @@
 #define FL_FLOOR_FIRST (32 * (s64)FL_COST_ONE)
 #define FL_FLOOR_FIRST_REQUESTS 64 /* of the first ones: more than that it is not */
 #define FL_FLOOR_MIN ((s64)FL_COST_ONE)
+#define FL_FLOOR_NOTHING 1 /* there is room only while nothing is in the drive */
 #define FL_FLOOR_MAX (1ll << 32)
 
 /* The floor is 1 / this above or below its middle, or half a request, but by no more than half. */
@@ -155,8 +156,8 @@ static inline void fl_floor_init(struct fl_floor *floor, struct fl_dev *dev, siz
 static inline void fl_floor_set_least(struct fl_floor *floor)
 {
 	WRITE_ONCE(floor->trials, 0);
-	if (floor->limit.level != FL_FLOOR_MIN)
-		fl_limit_set(&floor->limit, FL_FLOOR_MIN);
+	if (floor->limit.level != FL_FLOOR_NOTHING)
+		fl_limit_set(&floor->limit, FL_FLOOR_NOTHING);
 }
 
 /* Is it enough to say something? @of: the cost of all. */

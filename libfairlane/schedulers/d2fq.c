@@ -2,17 +2,16 @@
 /*
  * D2FQ: device-direct fair queueing. Nothing is staged; the drive schedules.
  *
- * After "D2FQ: Device-Direct Fair Queueing for NVMe SSDs" (Woo, Ahn, Lee,
- * Jeong; FAST 2021). Section numbers below are the paper's.
+ * After "D2FQ: Device-Direct Fair Queueing for NVMe SSDs" (Woo, Ahn, Lee, Jeong; FAST 2021).
+ * Section numbers in brackets are the paper's.
  *
  * 1. The idea
  *
- * A scheduler submits, arbitrates, and dispatches, and on a fast drive the
- * arbitration costs more than the I/O. But an NVMe drive has an arbiter of its
- * own: weighted round robin (WRR) among three classes of submission queues.
- * So each request goes to the drive at once, and all that is decided is the
- * class: whoever has had less than the others goes to the fast queues, whoever
- * has had more goes to the slow ones (3.1).
+ * A scheduler submits, arbitrates, and dispatches, and on a fast drive the arbitration costs more than the
+ * I/O. But an NVMe drive has an arbiter of its own: weighted round robin (WRR) among three classes of
+ * submission queues. So each request goes to the drive at once, and all that is decided is the class:
+ * whoever has had less than the others goes to the fast queues, whoever has had more goes to the slow ones
+ * (3.1). The root's go to the fast ones always: everybody may depend on its swapping and metadata.
  *
  *     flow A (behind)     flow B (ahead)
  *          \                /
@@ -36,12 +35,11 @@
  *     begin in high and get as much; B's virtual time runs three times as
  *     fast; when it is low_threshold ahead, B goes on in low, gets a third of
  *     what A gets, and stays there. With high:low = 6:1 it would fall back
- *     and use high for three of every five requests.
+ *     and use high for three of every seven requests.
  *
- * A small threshold makes flows fair sooner, and has more of them wait in the
- * low queues for no good reason (3.3). It is given in bytes for a flow of the
- * mean weight of those that are active: one of half that weight may be half as
- * many bytes ahead.
+ * A small threshold makes flows fair sooner, and has more of them wait in the low queues for no good
+ * reason (3.3). It is given in bytes for a flow of the mean weight of those that are active: one of half
+ * that weight may be half as many bytes ahead. (The paper's are fixed.)
  *
  * 3. How fast is high? (3.2)
  *
@@ -51,8 +49,8 @@
  *
  *     raise   if the flow furthest ahead is more than 2 * low_threshold ahead of
  *             the one furthest behind, of those that were active all period.
- *             In the last period virtual times ran apart as dvt(max) : dvt(min):
- *             ratio = ratio * dvt(max) / dvt(min) + 1                   (Eq. 2)
+ *             In the last period virtual times ran apart as dvt(max) : dvt(min),
+ *             of what was sent: ratio = ratio * dvt(max) / dvt(min) + 1  (Eq. 2)
  *     lower   otherwise, to what would have done. Had a flow used high
  *             alone, it would have been faster by its virtual slowdown,
  *             (in high + in medium * high / medium + in low * high / low)
@@ -64,29 +62,28 @@
  *
  * Until a period is over, all that is known is the weights. They say what is
  * enough: if the lightest flow is alone in low and all others are in high, it has
- * its share at a ratio of
+ * no more than its share at a ratio of
  *
  *     the sum of all weights / the least of them
  *
  * (which is Eq. 2's result for one of weight 1 against seven of 3: 22). So, and
  * this is not in the paper, a flow that becomes active raises the ratio to that,
- * and the first one after a silence sets it; Eq. 2 and 3 trim it. Without
- * feed_forward the ratio is 256 in the first second, as in the paper, and
+ * and the first one after a silence sets it. The next adjustment does not go below
+ * that, as its period is in part from before the flow came; the ones after trim it.
+ * Without feed_forward the ratio is 256 in the first second, as in the paper, and
  * whoever is in low waits that much longer; and too small for a second when a
  * light flow comes later.
  *
- * With the ratio of Eq. 2 virtual times come together again, but slowly: what a
- * flow got too much in a second it would pay back for minutes, and never leave
- * low. So, and this is not in the paper, what is beyond low_threshold is dropped
- * as soon as virtual times no longer run apart.
+ * With the ratio of Eq. 2 virtual times come together again, but slowly: what a flow got too much in a
+ * second it would pay back for minutes, and never leave low. So, and this is not in the paper, what is
+ * beyond low_threshold is dropped as soon as virtual times no longer run apart.
  *
- * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several
- * share medium, the ratio that it gives is too small. A flow that then goes to
- * low is alone there, and gets more than its share until Eq. 2 corrects that,
- * again every few seconds. So, and this is not in the paper, there is a lower
- * bound. Take the flows that were mostly in medium and low, and of these the one
- * with the fewest requests. The ratio is not lowered below the point where low,
- * against high and medium, has that flow's part of all requests:
+ * Eq. 3 looks at one flow at a time, as if it alone were slow. Where several share medium, the ratio
+ * that it gives is too small. A flow that then goes to low is alone there, and gets more than its share
+ * until Eq. 2 corrects that, again every few seconds. So, and this is not in the paper, there is a lower
+ * bound. Take the flows that were mostly in medium and low, and of these the one with the fewest
+ * requests. The ratio is not lowered below the point where low, against high and medium, has that
+ * flow's part of all requests:
  *
  *     weights 8:6:4:2; the last one has 1 of 10 requests, and ratio 7 gives
  *     low 1 of 7 + 3 + 1; Eq. 3 alone goes to 3, where it is 1 of 3 + 2 + 1
@@ -106,24 +103,23 @@
  * does not change much, and that is all.
  *
  * A flow is idle when it had no request, and none outstanding, for a grace
- * period (3.5; weights.h). When it returns it starts at gvt, or ahead of it by what it still owes: no
- * credit is saved.
+ * period (3.5; weights.h). When it returns it starts at gvt; or ahead of it by what it still owes, and
+ * this is not in the paper.
  *
  * 5. Who does not want its share
  *
- * This is not in the paper. A flow that waits for each request before it
- * sends the next, or is limited elsewhere, falls behind for good. It holds gvt,
- * so that all others are ahead and go to low, where they share without regard to
- * weight; and no ratio helps. But it shows: the low class gets more
- * than its weight only while the high queues are empty. When it does (and that
- * is not little), nobody holds back those that went to high all period long. If
- * such a flow still moves at less than half the pace of the foremost, it is
- * limited: it does not hold gvt, is never behind it, and so takes what it can,
- * in high. It counts again once it is ahead of the others; and, since others
- * may have kept it from getting there, after 16, 32, 64, 64, ... periods in any
- * case.
+ * This is not in the paper. A flow that waits for each request before it sends the next, or is limited
+ * elsewhere, falls behind for good. It holds gvt, so that all others are ahead and go to low, where they
+ * share without regard to weight; and no ratio helps. But it shows: the low class gets more than its
+ * weight only while the high queues are empty. When it does (and that is not little), nobody holds back
+ * those that went to high all period long. If such a flow still moves at less than half the pace of the
+ * foremost, it is limited: it does not hold gvt, is never behind it, and so takes what it can, in high. It
+ * counts again once it is ahead of the others; and, since others may have kept it from getting there,
+ * after 16, 32, 64, 64, ... periods in any case.
  *
- * When to use it: a drive with WRR (nvme id-ctrl: CAP.AMS), and little CPU time
+ * That takes two whole periods. Who becomes idle within them, and comes back, again and again, is not found.
+ *
+ * When to use it: a drive with WRR (CAP.AMS; docs/nvme.md), and little CPU time
  * to spare. When not: where short-term fairness needs a bound, there is none.
  */
 #include "../fairlane.h"
@@ -135,12 +131,12 @@
 #define D2_NO_HOLDER 0
 
 /*
- * Nobody is further ahead than that, 2^50 units of virtual time or 10 TiB at
+ * Nobody is left further ahead than that, 2^50 units of virtual time or 10 TiB at
  * weight 100; nor are thresholds larger than a quarter of it. That is far from
  * 2^55, where a difference would change its sign.
  */
 #define D2_MAX_GAP (1ll << 50)
-/* Of smaller steps 2^25 take a flow as far as that, more than any drive does in a period. */
+/* Of smaller steps 2^25 take a flow as far as that: more than a drive does in a period, of seconds. */
 #define D2_LARGE (1ull << 25)
 
 /* As in the authors' code. Only fixed_ratio goes below. */
@@ -162,10 +158,11 @@ struct d2_use {
 struct d2_flow {
 	struct fl_flow flow;
 	/*
-	 * Added to by each request that is sent, and set when the flow becomes
-	 * active. A stale read routes a request by a gap that is a few requests old.
+	 * Added to by each request that is sent, and by charges; set when the flow becomes active, and
+	 * brought up or back. A stale read routes a request by a gap that is a few requests old.
 	 */
 	atomic64_t vt ____cacheline_aligned_in_smp;
+	atomic64_t charged; /* of that, without a request. A stale read moves a charge to the next period */
 	/* Written under dev->lock, read without: a request is charged at the flow's last weight. */
 	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_weigh() */
 	bool limited; /* see 5 above */
@@ -178,7 +175,7 @@ struct d2_flow {
 	u64 owed; /* how far it was ahead when it became idle, or was last charged since */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
-	u64 seen_vt;
+	u64 seen_vt, seen_charged;
 	struct d2_use seen;
 };
 
@@ -212,6 +209,7 @@ struct d2_dev {
 	u32 least, least_seen;
 	u64 ids[(D2_ID_MASK + 1) / 64]; /* taken */
 	unsigned int weight[FL_NR_CLASSES]; /* of the drive's classes */
+	u64 fed; /* the ratio that flows which came since the last adjustment need; 0: none came */
 	u64 aged_ns, adjusted_ns;
 
 	struct d2_period period; /* of d2_tick() alone, of which there is one at a time */
@@ -298,7 +296,7 @@ static enum fl_class d2_class(struct d2_dev *d2, struct d2_flow *d2f)
 	s64 vt = atomic64_read(&d2f->vt), ahead = d2_ahead(vt, atomic64_read(&d2->gvt));
 	s64 threshold = READ_ONCE(d2->threshold);
 
-	/* Everybody may depend on the root's swapping and metadata. No flow is compared with it. */
+	/* No flow is compared with the root. */
 	if (unlikely(!d2f->flow.parent))
 		return FL_HIGH;
 	if (unlikely(READ_ONCE(d2f->limited)))
@@ -359,7 +357,9 @@ static void d2_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
-	atomic64_add(d2_bounded(d2, d2f, by), &d2f->vt);
+	by = d2_bounded(d2, d2f, by);
+	atomic64_add(by, &d2f->charged);
+	atomic64_add(by, &d2f->vt);
 }
 
 /* The drive did not take @rq after all. If its flow holds gvt, the next request sets that right. */
@@ -414,6 +414,7 @@ static void d2_feed_forward(struct d2_dev *d2, const struct fl_flow *flow)
 
 	if (!fixed && !READ_ONCE(d2->feed_forward))
 		return;
+	d2->fed = ratio;
 	if (d2->dev.nr_active == 1 || ratio > d2->weight[FL_HIGH])
 		d2_set_ratio(d2, ratio);
 }
@@ -435,7 +436,7 @@ static void d2_weigh(struct fl_flow *flow)
 static void d2_update_threshold(struct d2_dev *d2)
 {
 	d2->mean_reciprocal = fl_vt_reciprocal(fl_flows_mean_weight(&d2->dev));
-	WRITE_ONCE(d2->threshold, fl_vt_advance(READ_ONCE(d2->low_threshold), d2->mean_reciprocal));
+	WRITE_ONCE(d2->threshold, fl_vt_limit(READ_ONCE(d2->low_threshold), d2->mean_reciprocal, D2_MAX_GAP / 4));
 }
 
 static struct d2_use d2_use(struct d2_flow *d2f)
@@ -481,13 +482,14 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 		d2->adjusted_ns = d2->aged_ns;
 		fl_dev_kick(&d2->dev);
 	}
-	/* It has nothing in flight: nobody else writes vt, or reads it before busy is set. */
+	/* It has nothing in flight: nobody else writes vt but a charge that may be lost, or reads it before busy is set. */
 	d2_bring_up(d2, d2f, 0);
 	d2f->joined = d2f->flow.parent;
 	d2f->limited_for = D2_LIMITED_FOR;
 	d2f->whole = false;
 	d2f->unhindered = false;
 	d2f->seen_vt = atomic64_read(&d2f->vt);
+	d2f->seen_charged = atomic64_read(&d2f->charged);
 	d2f->seen = d2_use(d2f);
 	fl_flow_set_busy(&d2f->flow, true);
 	if (first) {
@@ -564,7 +566,8 @@ static void d2_add(struct fl_flow *flow)
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
 	struct d2_flow *d2f = to_d2_flow(flow);
 	struct d2_period *p = &d2->period;
-	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow;
+	u64 vt = atomic64_read(&d2f->vt), charged = atomic64_read(&d2f->charged);
+	u64 cost[FL_NR_CLASSES], requests = 0, slow;
 	s64 ahead = d2_ahead(vt, p->gvt);
 	struct d2_use use = d2_use(d2f);
 	int c;
@@ -585,7 +588,8 @@ static void d2_add(struct fl_flow *flow)
 		d2f->limited_for = D2_LIMITED_FOR;
 	if (d2f->limited && (slow || !--d2f->limited_periods))
 		d2_set_limited(d2, d2f, false);
-	d2f->moved = max_t(s64, vt - d2f->seen_vt, 0); /* less: what it had sent before was not taken */
+	/* By what it sent: no ratio slows down what it was charged. Less than 0: what it had sent before was not taken. */
+	d2f->moved = max_t(s64, vt - d2f->seen_vt - (charged - d2f->seen_charged), 0);
 	d2f->unhindered = d2f->whole && !slow;
 	if (d2f->whole && !d2f->limited) {
 		struct d2_whole it = { .seen_vt = vt, .moved = d2f->moved, .ahead = ahead };
@@ -598,6 +602,7 @@ static void d2_add(struct fl_flow *flow)
 	}
 	d2f->whole = true;
 	d2f->seen_vt = vt;
+	d2f->seen_charged = charged;
 	d2f->seen = use;
 }
 
@@ -642,10 +647,10 @@ static u64 d2_raised_ratio(const struct d2_dev *d2, const struct d2_period *p)
 	return mul_u64_u64_div_u64(p->max.moved, d2->weight[FL_HIGH], p->min.moved) + 1;
 }
 
-/* Eq. 3, but not below the ratio at which low has no more than a slow flow had; see 3 above. */
+/* Eq. 3, but not below the ratio at which low has no more than a slow flow had, or that newcomers need; see 3 above. */
 static u64 d2_lowered_ratio(const struct d2_dev *d2, const struct d2_period *p)
 {
-	u64 ratio = max_t(u64, p->slowdown, D2_MIN_RATIO);
+	u64 ratio = max_t(u64, max_t(u64, p->slowdown, d2->fed), D2_MIN_RATIO);
 
 	while (ratio < d2->weight[FL_HIGH] && p->slow_requests < p->requests &&
 	       (ratio + d2_root(ratio) + 1) * p->slow_requests < p->requests)
@@ -659,13 +664,14 @@ static void d2_adjust(struct d2_dev *d2)
 	struct d2_period *p = &d2->period;
 	u64 fixed = READ_ONCE(d2->fixed_ratio), gap, ratio;
 	unsigned long flags;
-	bool unfair, dry;
+	bool unfair, apart, dry;
 
 	*p = (struct d2_period){ .gvt = atomic64_read(&d2->gvt), .slowdown = 1, .slow_requests = ~0ull };
 	fl_flows_walk(&d2->dev, d2_add);
 	gap = p->any ? p->max.ahead - p->min.ahead : 0;
 	unfair = gap > 2 * (u64)READ_ONCE(d2->threshold);
-	p->most = p->max.moved > p->min.moved ? D2_MAX_GAP : READ_ONCE(d2->threshold);
+	apart = p->max.moved > p->min.moved;
+	p->most = apart ? D2_MAX_GAP : READ_ONCE(d2->threshold);
 	if (unfair)
 		fl_flows_walk(&d2->dev, d2_bound_gap);
 
@@ -674,7 +680,8 @@ static void d2_adjust(struct d2_dev *d2)
 	dry = unfair && d2_high_is_dry(d2, p);
 	ratio = d2->weight[FL_HIGH];
 	if (!dry && p->requests)
-		ratio = unfair ? d2_raised_ratio(d2, p) : d2_lowered_ratio(d2, p);
+		ratio = unfair && apart ? d2_raised_ratio(d2, p) : d2_lowered_ratio(d2, p);
+	d2->fed = 0;
 	d2_set_ratio(d2, fixed ? fixed : ratio);
 	spin_unlock_irqrestore(&d2->dev.lock, flags);
 	if (dry)
@@ -759,7 +766,7 @@ static const struct fl_var d2_vars[] = {
 	D2_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 100ull * NSEC_PER_SEC, NSEC_PER_SEC,
 		   "between two adjustments of the H/L ratio"),
 	D2_TUNABLE(grace_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
-		   "a flow that brought nothing for so long is idle"),
+		   "a flow that brought nothing for so long is idle; weights and thresholds are looked at as often"),
 	D2_TUNABLE(fixed_ratio, "", 0, FL_CLASS_WEIGHT_MAX, 0,
 		   "the H/L ratio; 0: it follows what is needed"),
 	D2_TUNABLE(feed_forward, "bool", 0, 1, 1,

@@ -3,9 +3,9 @@
  * FlashFQ: a drive shared by virtual time, with one list under one lock.
  *
  * The baseline that mqFlashFQ (mqflashfq.c) is compared with: "FlashFQ: A Fair Queueing I/O
- * Scheduler for Flash-Based SSDs" (Shen, Park; USENIX ATC 2013) as Kang and Kim (JCSE 17(2), 2023,
- * II-B and V) describe it and extend it to many hardware queues, in the straightforward way: with a
- * global lock.
+ * Scheduler for Flash-Based SSDs" (Shen, Park; USENIX ATC 2013) as Kang and Kim (JCSE 17(2), 2023)
+ * describe it (II-B) and extend it to many hardware queues (IV-B), in the straightforward way: with
+ * a global lock.
  *
  * 1. SFQ(D)
  *
@@ -16,7 +16,7 @@
  * virtual time.
  *
  *     D = 2, A and B of equal shares, costs of A 10, of B 30:
- *     tags of A 0 10 20 30 ..., of B 0 30 ...; the order is A0 B0 A10 A20 A30 B30
+ *     tags of A 0 10 20 30 ..., of B 0 30 ...; the order is A0 B0 A10 A20 B30 A30
  *
  * 2. System virtual time
  *
@@ -25,8 +25,8 @@
  * virtual time: Min-SFQ(D), 0, takes the smallest start tag of all requests in service, Max-SFQ(D),
  * 1, the largest. Min advances slowly: a burst from a flow that comes back is served before all
  * others. Max is fast: who comes back has lost up to what the others are apart. With nothing in
- * service it is the smallest start tag of what is queued; with nothing queued either, the largest
- * finish tag so far, as in SFQ. So a new busy period owes nobody for the one before:
+ * service it is the least virtual time of the flows that have something queued or are waited for
+ * (see 3); if there is none either, the largest finish tag so far, as in SFQ. So a new busy period owes nobody for the one before:
  *
  *     A alone has come to 1000, and all are idle; B comes, then A comes back.
  *     B begins at 1000, too. (At its own 0, B would be served alone up to 1000.)

@@ -7,11 +7,10 @@
  *
  * 1. The idea
  *
- * BFQ shares a drive exactly and loses most of it, because every dispatch goes through one queue. Kyber scales,
- * and shares nothing. So: keep Kyber, give every flow (cgroup) its own request queues on every hardware queue
- * (IV-1), and hand out the drive's bandwidth in advance, as tokens, in proportion to weight. Whoever has tokens
- * dispatches, without asking anyone; whoever has none is throttled, its requests staying in its own queues, until
- * the next refill.
+ * BFQ shares a drive exactly and loses most of it, because every dispatch goes through one queue. Kyber scales, and
+ * shares nothing. So: keep Kyber, give every flow (cgroup) its own request queues on every hardware queue (IV-1),
+ * and hand out the drive's bandwidth in advance, as tokens, in proportion to weight. Whoever has tokens dispatches,
+ * without asking anyone; whoever has none is throttled, its requests staying in its queues, until the next refill.
  *
  *     hardware queue 0              hardware queue 1
  *     flow A [r][w][d][o]           flow A [r][w][d][o]  --+- tokens of A
@@ -23,13 +22,14 @@
  * 2. Tokens (IV-2)
  *
  * A token is a unit of cost (prices.h: by default, one byte). Without a price list a write costs write_price
- * times as much: the measured ratio of the latencies of a write and a read, since a flow that writes takes more
- * of the drive than one that reads. A list has the prices of writes.
+ * times as much: the ratio of the mean latencies, in the drive, of all writes and of all reads, 1 to 16, since a
+ * flow that writes takes more of the drive than one that reads. (The authors take total latencies, in Kyber's
+ * buckets.) Where writes are larger than reads, size counts twice. A list has the prices of writes.
  *
- * Refills come (1) when a period (100 ms) has passed or (2) as soon as every active flow has spent its tokens.
- * Each time, the predicted total is divided by share. What a flow has left it may keep, up to one grant. We
- * refill 16 times as often, with a 16th of the total each time: a round. Flows on different hardware queues do
- * not take turns, so they drift apart, but by no more than a round's tokens.
+ * Refills come (1) when a period (100 ms) has passed or (2) as soon as every active flow has spent its tokens, and
+ * asked for more. Each time, the predicted total is divided by share. What a flow has left it may keep, up to one
+ * grant. We refill 16 times as often, with a 16th of the total each time: a round. Flows on different hardware
+ * queues do not take turns, so they drift apart, but by no more than a round's tokens.
  *
  *     weights 1000:500:250:100, total 1850 pages:
  *     A gets 1000, B 500, C 250, D 100; when the last of them has spent its
@@ -38,14 +38,14 @@
  * A refill only begins a new round. A flow gets its grant when it next runs out (tokens.h). A cgroup with cgroups
  * below it has tokens, too, for all of them together.
  *
- * A flow takes tokens a turn at a time (a quarter of its grant, divided by the hardware queues) into the balance
- * of one of its queues, and passes the turn on when the balance is used up. That does two things: the price of a
+ * A flow takes tokens a turn at a time (a quarter of its grant, divided by the hardware queues) into the balance of
+ * one of its queues, and passes the turn on when the balance is used up. That does two things: the price of a
  * request is taken from a number that only this hardware queue touches, and within a round flows alternate in
  * proportion to weight, where first come first served would let a light flow spend its tokens early and then wait
- * out the round. A request may cost more than the flow has: it is in debt, and works that off with its next
- * grants, as many as it takes. A queue that was empty has its first turn before those that were not, and its
- * place in the drive: a tenant that waits for each request should not wait for the turns of all others, too. The
- * root's own requests (swapping, metadata, the kernel's threads) pay, but are never throttled.
+ * out the round. A request may cost more than the flow has: it is in debt, and works that off with its next grants,
+ * as many as it takes. A queue that was empty has its first turn before those that were not, and its place in the
+ * drive: a tenant that waits for each request should not wait for the turns of all others, too. The root's own
+ * requests (swapping, metadata, the kernel's threads) pay, but are never throttled.
  *
  * 3. The total (IV-3)
  *
@@ -59,17 +59,15 @@
  * 4. Work conservation
  *
  * A flow that brought no request for a whole period becomes inactive and its share goes to the others (IV-2). The
- * paper stops there, and a heavy flow that does send requests but cannot use its tokens - it waits for each
- * request before it sends the next, its rate is capped, its hardware queue is full - would hold all others back
- * in every period. So refills come (3) when all that a hardware queue has is throttled and there is less in the
- * drive than it needs (work-conservation.h): some of the next round, in advance. The heavy flow keeps what it
- * has, up to a grant.
+ * paper stops there, and a heavy flow that does send requests but cannot use its tokens - it waits for each request
+ * before it sends the next, its rate is capped, its hardware queue is full - would hold all others back in every
+ * period. So refills come (3) when all that a hardware queue has is throttled and there is less in the drive than it
+ * needs (work-conservation.h): some of the next round, in advance. The heavy flow keeps what it has, up to a grant.
  *
  * 5. Latency (Kyber's part)
  *
  * Each domain - read, write, discard, other - may have only so many requests in the drive, by their latencies
- * (kyber-depths.h): shares first, and within them Kyber's targets. Time spent throttled is not counted: it is the
- * flow's share that makes it wait, not the drive.
+ * (kyber-depths.h): shares first, and within them Kyber's targets. Time spent throttled is not counted.
  *
  * When to use it: many tenants with deep queues on a fast drive, where exact shares and throughput matter more
  * than the last microseconds of latency. When not: a lone tenant (none is faster).
@@ -82,6 +80,7 @@
 
 /* Requests dispatched in a row from one domain: Kyber's. */
 static const unsigned int kf_batch[FL_NR_OPS] = { 16, 8, 1, 1 };
+enum kf_cause { KF_PERIOD, KF_SPENT, KF_FLOOR, KF_CAUSES }; /* of refills, as the tracepoint has them */
 
 #define KF_ROUNDS 16 /* in a period: the more, the more evenly its tokens are spent */
 #define KF_TURNS 4 /* of each flow in a round, per hardware queue */
@@ -134,7 +133,7 @@ struct kf_hwq {
 
 struct kf_dev {
 	struct fl_dev dev;
-	u64 refills; /* so far: a change unthrottles. Written under dev->lock */
+	u64 refills; /* so far: a change unthrottles. Written under dev->lock, after all that there is new */
 	struct fl_kyber kyber;
 	struct fl_floor floor;
 
@@ -144,14 +143,14 @@ struct kf_dev {
 	u64 round, round_ns; /* its number, and when it began */
 	unsigned int nr_spent; /* flows that spent their tokens in this round */
 	unsigned int next_woken; /* hardware queue */
-	u64 advanced; /* of what was handed out, what belongs to the next round */
+	u64 advanced; /* of what was handed out, about what belongs to the next round */
 	u64 advance, advance_done; /* the last one; what was done then */
 	u64 aged_ns; /* the last ageing of flows, and look at latencies */
 
 	/* Tunables: written by the operator at any time, read with READ_ONCE(). */
 	u64 period_nsec, read_lat_nsec, write_lat_nsec, prediction;
 	/* Counters. */
-	u64 throttled_nsec, refills_period, refills_spent, refills_floor, write_price_pct;
+	u64 throttled_nsec, refilled[KF_CAUSES], write_price_pct;
 };
 
 #define KF_TRAFFIC offsetof(struct kf_hwq, traffic)
@@ -166,12 +165,10 @@ struct kf_dev {
 static void kf_predict(struct kf_dev *kf, u64 now, bool unspent)
 {
 	u64 period = READ_ONCE(kf->period_nsec);
-	enum fl_prediction_rule rule;
 
 	if (!fl_prediction_is_due(&kf->predicted, period, now))
 		return;
-	rule = READ_ONCE(kf->prediction);
-	fl_predict(&kf->predicted, rule, period, now,
+	fl_predict(&kf->predicted, READ_ONCE(kf->prediction), period, now,
 		   fl_traffic_all_done(&kf->dev, KF_TRAFFIC), unspent, !kf->advanced);
 	kf->tokens.total = kf->predicted.total;
 }
@@ -181,7 +178,7 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 {
 	unsigned int i, nr = kf->dev.nr_hwqs, first = kf->next_woken++ % nr;
 
-	WRITE_ONCE(kf->refills, kf->refills + 1);
+	smp_store_release(&kf->refills, kf->refills + 1);
 	smp_mb(); /* against kf_throttle(): it sees the new tokens, or we see it throttled */
 	for (i = 0; i < nr; i++) {
 		struct kf_hwq *khq = to_kf_hwq(kf->dev.hwqs[(first + i) % nr]);
@@ -192,14 +189,14 @@ static void kf_wake(struct kf_dev *kf, struct kf_hwq *self)
 }
 
 /* For one of small share that owes much, more and more, or hwq->lock would be held for long. */
-static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 *cause)
+static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, enum kf_cause cause)
 {
 	u32 more = self && ++self->refills > KF_ROUNDS ? min_t(u32, self->refills - KF_ROUNDS, 30) : 0;
 
 	tokens = min_t(u64, tokens, FL_TOKENS_MISSED >> more) << more;
-	++*cause;
+	kf->refilled[cause]++;
 	WRITE_ONCE(kf->tokens.handed_out, kf->tokens.handed_out + tokens);
-	fl_trace_refill(&kf->dev, cause == &kf->refills_period, tokens, kf->predicted.done);
+	fl_trace_refill(&kf->dev, cause, tokens, kf->predicted.done);
 	kf_wake(kf, self);
 }
 
@@ -207,13 +204,13 @@ static void kf_hand_out(struct kf_dev *kf, struct kf_hwq *self, u64 tokens, u64 
  * The round ends, and the next one begins. If it took longer, since nobody looked, there is as
  * much more; what was handed out in advance is not handed out again, up to another round of it.
  */
-static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, u64 *cause)
+static void kf_refill(struct kf_dev *kf, struct kf_hwq *self, enum kf_cause cause)
 {
 	u64 now = fl_now_ns(), period = READ_ONCE(kf->period_nsec), tokens, ahead;
 
-	kf_predict(kf, now, cause == &kf->refills_period);
+	kf_predict(kf, now, cause == KF_PERIOD);
 	tokens = max_t(u64, div64_u64(kf->tokens.total, KF_ROUNDS), FL_PREDICT_MIN);
-	if (cause == &kf->refills_period)
+	if (cause == KF_PERIOD)
 		tokens = mul_u64_u64_div_u64(kf->tokens.total, min_t(u64, now - kf->round_ns, period), period);
 	WRITE_ONCE(kf->round, kf->round + 1);
 	kf->round_ns = now;
@@ -239,7 +236,7 @@ static void kf_advance(struct kf_dev *kf, struct kf_hwq *self)
 	kf->advance_done = done;
 	kf->advanced += kf->advance;
 	kf_predict(kf, fl_now_ns(), false);
-	kf_hand_out(kf, self, kf->advance, &kf->refills_floor);
+	kf_hand_out(kf, self, kf->advance, KF_FLOOR);
 }
 
 /* @kfl has nothing left of this round. If nobody has, that is its end. */
@@ -249,7 +246,7 @@ static void kf_set_spent(struct kf_dev *kf, struct kf_flow *kfl, struct kf_hwq *
 		return;
 	WRITE_ONCE(kfl->spent_round, kf->round);
 	if (++kf->nr_spent >= kf->dev.nr_active)
-		kf_refill(kf, self, &kf->refills_spent);
+		kf_refill(kf, self, KF_SPENT);
 }
 
 /* The first request of an inactive flow. */
@@ -338,15 +335,18 @@ static noinline void kf_try_again(struct kf_hwq *khq)
 	WRITE_ONCE(khq->nr_throttled, 0);
 }
 
-static void kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
+/* False: there are no new tokens, or nobody waits for them. */
+static bool kf_unthrottle(struct kf_dev *kf, struct kf_hwq *khq)
 {
-	u64 refills = READ_ONCE(kf->refills);
+	u64 refills = smp_load_acquire(&kf->refills); /* what is there of the refill is seen, too */
 
 	if (likely(khq->seen_refills == refills))
-		return;
+		return false;
 	WRITE_ONCE(khq->seen_refills, refills);
-	if (khq->nr_throttled)
-		kf_try_again(khq);
+	if (!khq->nr_throttled)
+		return false;
+	kf_try_again(khq);
+	return true;
 }
 
 /* All that @khq has is throttled. If the drive has too little to do, there are more tokens. */
@@ -453,7 +453,7 @@ static struct fl_req *kf_dispatch(struct fl_hwq *hwq)
 		if (rq)
 			return rq;
 		ready |= tried && !kf_is_empty(turns);
-		if (tried == FL_NR_OPS && (ready || !kf_drive_runs_dry(kf, khq)))
+		if (tried == FL_NR_OPS && !kf_unthrottle(kf, khq) && (ready || !kf_drive_runs_dry(kf, khq)))
 			break;
 		tried %= FL_NR_OPS; /* there are more tokens: all of them again */
 	}
@@ -588,9 +588,9 @@ static u64 kf_tick(struct fl_dev *dev)
 	now = fl_now_ns(); /* under the lock: no time that is kept is later */
 	fl_traffic_look(dev, KF_TRAFFIC, &kf->floor, now);
 	if (kf->dev.nr_active && kf->nr_spent >= kf->dev.nr_active) /* the others left */
-		kf_refill(kf, NULL, &kf->refills_spent);
+		kf_refill(kf, NULL, KF_SPENT);
 	else if (now - kf->round_ns >= div64_u64(period, KF_ROUNDS))
-		kf_refill(kf, NULL, &kf->refills_period);
+		kf_refill(kf, NULL, KF_PERIOD);
 	now = kf->dev.nr_active ? min_t(u64, KF_LOOK_NS, period) : 0;
 	spin_unlock_irqrestore(&dev->lock, flags);
 	return now;
@@ -653,24 +653,24 @@ static void kf_init_queue(struct fl_queue *queue)
 
 static const struct fl_var kf_vars[] = {
 	KF_TUNABLE(period_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
-		   "longest time between two refills"),
+		   "for which tokens are predicted; they are handed out in 16 rounds"),
 	KF_TUNABLE(read_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 2ull * NSEC_PER_MSEC,
 		   "target latency of reads"),
 	KF_TUNABLE(write_lat_nsec, "ns", NSEC_PER_USEC, 10ull * NSEC_PER_SEC, 10ull * NSEC_PER_MSEC,
 		   "target latency of writes"),
 	KF_TUNABLE(prediction, "choice", FL_PREDICT_FIXED, FL_PREDICT_AUTHORS, FL_PREDICT_FOLLOWS,
-		   "0: the total stays as it is; 1: it follows the drive; 2: as in the authors' code"),
+		   "0: the total stays as it is; 1: it follows the drive; 2: by the authors' averages"),
 	KF_COUNTER(predicted_total, predicted.total, "tokens",
 		   "what the drive is expected to do in a period"),
 	KF_COUNTER(tokens_granted, tokens.handed_out, "tokens", "handed out so far, at every level"),
 	KF_COUNTER(tokens_used, predicted.done, "tokens",
 		   "cost of what was completed, up to the last prediction"),
 	KF_COUNTER(throttled_nsec, throttled_nsec, "ns", "time that queues waited for tokens, summed"),
-	KF_COUNTER(refills_period, refills_period, "refills", "because a period had passed"),
-	KF_COUNTER(refills_spent, refills_spent, "refills", "because every active flow had spent its tokens"),
-	KF_COUNTER(refills_floor, refills_floor, "refills", "because the drive had too little to do"),
+	KF_COUNTER(refills_period, refilled[KF_PERIOD], "refills", "because a round's time had passed"),
+	KF_COUNTER(refills_spent, refilled[KF_SPENT], "refills", "because every active flow had spent its tokens"),
+	KF_COUNTER(refills_floor, refilled[KF_FLOOR], "refills", "because the drive had too little to do"),
 	KF_COUNTER(write_price_pct, write_price_pct, "percent",
-		   "price of a write against a read of its size"),
+		   "price of a byte written against one read"),
 	KF_COUNTER(read_depth, kyber.depth[FL_READ].level, "requests", "reads that may be in flight"),
 	KF_COUNTER(write_depth, kyber.depth[FL_WRITE].level, "requests", "writes that may be in flight"),
 	KF_COUNTER(floor_cost, floor.limit.level, "cost",

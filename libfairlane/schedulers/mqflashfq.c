@@ -2,90 +2,84 @@
 /*
  * mqFlashFQ: a drive shared by cost, with virtual times that nobody locks.
  *
- * After "Accurate Calibration and Scalable Bandwidth Sharing of Multi-Queue
- * SSDs" (Kang, Kim; JCSE 17(2), 2023). Section numbers below are the paper's.
+ * After "Accurate Calibration and Scalable Bandwidth Sharing of Multi-Queue SSDs" (Kang, Kim; JCSE 17(2), 2023).
+ * Section numbers with Roman letters are the paper's.
  *
  * 1. The idea (III-A)
  *
- * Start-time fair queueing gives every flow a virtual time, its service divided by its
- * weight, and serves the flow that is furthest behind. To know which one that is, FlashFQ
- * (flashfq.c) keeps all virtual times in one list under one lock, and every request of
- * every core goes through it. mqFlashFQ does not look for the furthest behind. A flow
- * compares itself with one other, chosen at random, by reading that one's virtual time:
- * not ahead of it, it may go on; ahead of it, it waits (sampled-times.h). No lock, and in
- * the long run the same shares: whoever is ahead finds most others behind itself.
+ * Start-time fair queueing gives every flow a virtual time, its service divided by its weight, and serves the
+ * flow that is furthest behind. To know which one that is, FlashFQ (flashfq.c) keeps all virtual times in one
+ * list under one lock, and every request of every core goes through it. mqFlashFQ does not look for the
+ * furthest behind. A flow compares itself with one other, chosen at random, by reading that one's virtual time:
+ * not ahead of it, it may go on; ahead of it, it waits (sampled-times.h). No lock, and in the long run the same
+ * shares: whoever is ahead finds most others behind itself.
  *
  *     hardware queue 0       hardware queue 1       hardware queue 2
- *        RQ    WQ               RQ    WQ               RQ    WQ
+ *        RQ    WQ               RQ    WQ               RQ    WQ      (a pair for each cgroup)
  *          \  /                   \  /                   \  /
  *           SQ  vt = 70            SQ  vt = 64            SQ  vt = 72
  *            `------- looks at ---->'  `---- looks at ---->'
  *             waits (70 > 64)           goes on (64 <= 72)
  *
- * What a request costs is not its bytes but what it takes from the drive
- * (prices.h, III-B); a calibration says.
+ * What a request costs is not its bytes but what it takes from the drive (prices.h, III-B); a calibration says.
  *
  * 2. What a flow is
  *
- * The tunable `flow` says what has a virtual time: 1, a core - a hardware queue, as in
- * the paper - or 0, a cgroup; a change counts from when nothing is backlogged. A core has
- * no weight: its virtual time advances by each request's cost divided by the weight of
- * the cgroup that the request is from, so that cores to which tenants are pinned have
- * their tenants' weights. (Not by its share: when others leave, who is ahead would owe
- * more than it got.) A cgroup's requests may be on many hardware queues at once. They all
- * advance one virtual time, with one atomic addition for a batch, which each hardware
- * queue draws for itself and spends without touching anything that is shared (but the
- * accounts of those above, if it is nested). Among the cgroups of one hardware queue no
- * sampling is needed, since its lock is held: they are sorted, and the first one takes the
+ * The tunable `flow` says what has a virtual time: 1, a core - a hardware queue, as in the paper - or 0, a
+ * cgroup; a change counts from when nothing is backlogged. A core has no weight: its virtual time advances by
+ * each request's cost divided by the weight of the cgroup that the request is from, so that cores to which
+ * tenants are pinned have their tenants' weights. (Not by its share: when others leave, who is ahead would owe
+ * more than it got.) A cgroup's requests may be on many hardware queues at once. They all advance one virtual
+ * time, with one atomic addition for a batch, which each hardware queue draws for itself and spends without
+ * touching anything that is shared (but the accounts of those above, if it is nested). Among the cgroups of one
+ * hardware queue no sampling is needed, since its lock is held: they are sorted, and the first one takes the
  * test.
  *
  * 3. The test and the batch
  *
- * The test is taken when a request arrives, when one is completed, and every 200 us; and,
- * since a fast drive may have nothing of a flow left by then, when the one advances that
- * it was ahead of. Whoever passes it may dispatch a batch, its cost up to the base batch
- * size times the weight (relative to the average): its virtual time advances by the same
- * step whoever it is.
+ * The test is taken when a request arrives, when one is completed, and every 200 us; and, since a fast drive
+ * may have nothing of a flow left by then, when the one advances that it was ahead of. Whoever passes it may
+ * dispatch a batch, its cost up to the base batch size times the weight: its virtual time advances by the same
+ * step whoever it is. (Weights relative to the average; the paper's are as they are.)
  *
  *     batch 48 KiB, weights 3 and 1: the step is 24 Ki, the batches are 72 and 24 KiB
  *
- * A cgroup's batch is divided by the number of hardware queues, up to four: with
- * less than a few requests at a time they would only wait for each other. A
- * request that costs more is a batch. Everything is charged before it is
- * dispatched.
+ * A cgroup's batch is divided by the number of hardware queues, up to four: with less than a few requests at a
+ * time they would only wait for each other. A request that costs more is a batch. Everything is charged before
+ * it is dispatched.
  *
- * One addition: who fails the test goes on comparing itself with the same flow until it
- * is no longer ahead of that one. With a new sample each time it would find one that is
- * even further ahead sooner or later, and two could overtake each other for ever while a
- * third is left behind. So of two backlogged flows none is ever further ahead (but for 6)
- * than a step, or its dearest request on each hardware queue. Of more, whoever is behind
- * may not be sampled for a while, and others overtake each other meanwhile: with 6 flows
- * the foremost is 4 steps ahead on average, with 64 it is 9.
+ * One addition: who fails the test goes on comparing itself with the same flow until it is no longer ahead of
+ * that one. With a new sample each time it would find one that is even further ahead sooner or later, and two
+ * could overtake each other for ever while a third is left behind. So of two backlogged flows none is ever
+ * further ahead (but for 6) than a step, or its dearest request on each hardware queue. Of more, whoever is
+ * behind may not be sampled for a while, and others overtake each other meanwhile: with 6 flows the foremost is
+ * 4 steps ahead on average, with 64 it is 9.
  *
  * 4. Backlogged and idle
  *
- * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the
- * tunable timeout_nsec) more: whoever waits for a request before it sends the next is not
- * idle in between (deceptive idleness). Only backlogged flows are sampled. Who becomes
- * backlogged has lost what it did not use, and still owes what it owes; or what a cgroup
- * above it owes, for all below it together (an addition; accounts.h).
+ * A flow is backlogged while it has queued or outstanding requests and for 1 ms (the tunable timeout_nsec)
+ * more: whoever waits for a request before it sends the next is not idle in between (deceptive idleness). Only
+ * backlogged flows are sampled. Who becomes backlogged has lost what it did not use (but the rest of a batch
+ * that it has paid), and still owes what it owes; or what a cgroup above it owes, for all below it together (an
+ * addition; accounts.h).
  *
  * 5. Reads and writes
  *
- * Each queue is a read queue and a write queue with weights of their own, read_weight and
- * write_weight, so that a read does not wait behind a flow's own writes for longer than its
- * part (reads-and-writes.h).
+ * What a cgroup has on a hardware queue is a read queue and a write queue with weights of their own,
+ * read_weight and write_weight, so that a read does not wait behind the cgroup's own writes for longer than its
+ * part (reads-and-writes.h). The paper has one such pair for a core, and waits for whichever is idle for a
+ * moment; here it is passed over at once.
  *
  * 6. Work conservation (an addition: the tunable `conserve`)
  *
- * The paper waits for a flow that is behind as long as it is backlogged, even if it cannot
- * do more; then all go at its pace. Here those that are held are let go, request by
- * request, while the drive has less to do than it needs (work-conservation.h). If several are
- * held, the one that is furthest behind comes first, up to a batch on each of its hardware queues.
- * Who is let go is charged as ever. Flows that were waited for do not get back what they did not use
- * meanwhile: they are brought nearer, to within a floor's worth and a few steps, but not nearer than
- * that to any that waits. With conserve = 0 somebody is let go only while the drive has nothing
- * at all: one that is behind may wait for a tag, while those that have all tags are held for it.
+ * The paper waits for a flow that is behind as long as it is backlogged, even if it cannot do more; then all go
+ * at its pace. Here those that are held are let go, request by request, while the drive has less to do than it
+ * needs (work-conservation.h). If several are held, the one that is furthest behind comes first, up to a batch
+ * on each of its hardware queues. Who is let go is charged as ever. Flows that were waited for do not get back
+ * what they did not use meanwhile: they are brought nearer by as much as was drawn, to within a floor's worth
+ * and a few steps, but not nearer than that to any that waits. With conserve = 0 somebody is let go only while
+ * the drive has nothing at all: one that is behind may wait for a tag, while those that have all tags are held
+ * for it.
  *
  * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
@@ -148,9 +142,9 @@ struct mf_hwq {
 	bool held;
 	u64 held_vt;
 	struct fl_slot *held_for;
-	/* Where the last one was that was let go though it failed; the tick clears let_go. */
-	bool let_go;
+	bool let_go; /* one was, though it failed, there; the tick clears it */
 	u64 let_go_vt;
+	u64 drawn, seen_drawn; /* of steps, by dispatch(), in all; as of the last tick, its own */
 	struct fl_sampled time; /* the core's */
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	struct fl_room room;
@@ -225,10 +219,11 @@ static noinline void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct f
 /* A request that comes just now may find the core still in: it is sampled from its next on. */
 static void mf_age_core(struct mf_dev *mf, struct mf_hwq *mhq)
 {
-	u64 inserted = READ_ONCE(mhq->inserted), queued = inserted - READ_ONCE(mhq->traffic.sent);
-	u64 outstanding = READ_ONCE(mhq->traffic.sent_cost) -
-			  atomic64_read(&mhq->traffic.done[0]) - atomic64_read(&mhq->traffic.done[1]);
+	u64 done = atomic64_read(&mhq->traffic.done[0]) + atomic64_read(&mhq->traffic.done[1]);
+	u64 outstanding = READ_ONCE(mhq->traffic.sent_cost) - done, sent = READ_ONCE(mhq->traffic.sent);
+	u64 inserted = READ_ONCE(mhq->inserted), queued = inserted - sent; /* the later is read first */
 
+	fl_sampled_stays(&mf->slots, &mhq->time);
 	mf->queued += queued;
 	mf->outstanding += outstanding;
 	if (queued || outstanding)
@@ -244,10 +239,12 @@ static void mf_age(struct mf_dev *mf)
 	unsigned int i;
 
 	fl_for_some_active(flow, &mf->dev, MF_AGED)
-		if (fl_flow_age(flow))
+		if (fl_flow_age(flow)) {
 			mf_update_weight(flow);
-		else
+			fl_sampled_stays(&mf->slots, &to_mf_flow(flow)->time);
+		} else {
 			fl_sampled_leave(&mf->slots, &to_mf_flow(flow)->time);
+		}
 	mf->queued = 0;
 	mf->outstanding = 0;
 	for (i = 0; i < mf->dev.nr_hwqs; i++)
@@ -263,17 +260,20 @@ static void mf_least(u64 vt, u64 *front, bool *found)
 }
 
 /*
- * Was anybody let go since the last look? Stores where the furthest behind was of those, and of
- * those that wait: whoever waits uses all that it is given.
+ * Was anybody let go since the last look? Stores where the furthest behind was of those, and of those
+ * that wait: whoever waits uses all that it is given. And what all have drawn meanwhile.
  */
-static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
+static bool mf_was_let_go(struct mf_dev *mf, u64 *front, u64 *drawn)
 {
 	bool found = false, let_go = false;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
+		u64 now = READ_ONCE(mhq->drawn);
 
+		*drawn += now - mhq->seen_drawn;
+		mhq->seen_drawn = now;
 		if (READ_ONCE(mhq->held))
 			mf_least(READ_ONCE(mhq->held_vt), front, &found);
 		if (!READ_ONCE(mhq->let_go))
@@ -286,23 +286,22 @@ static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
 }
 
 /*
- * Flows were let go, since others do not keep the drive busy. What those did not use
- * meanwhile they lose, except for a floor's worth and a few steps. Their order does not
- * change. In a trial they lose nothing.
+ * Flows were let go, since others do not keep the drive busy. What those did not use meanwhile they lose, except
+ * for a floor's worth and a few steps. Their order does not change. In a trial they lose nothing.
  */
 static void mf_forget(struct mf_dev *mf)
 {
-	u64 front = 0, advanced, kept;
+	u64 front = 0, drawn = 0, advanced, kept;
 
-	if (!mf_was_let_go(mf, &front))
+	if (!mf_was_let_go(mf, &front, &drawn))
 		return;
 	advanced = front - mf->front;
 	if ((s64)advanced <= 0)
 		return;
 	mf->front = front;
 	kept = fl_vt_advance(mf->floor.limit.level, mf->reciprocal) + MF_KEPT_STEPS * mf->step;
-	if (!mf->floor.trials)
-		fl_slots_bring_nearer(&mf->slots, front - kept, kept, advanced);
+	if (!mf->floor.trials) /* what moved the front but was not drawn was charged: nobody could have used it */
+		fl_slots_bring_nearer(&mf->slots, front - kept, kept, min_t(u64, advanced, drawn));
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -459,6 +458,7 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	else
 		return false;
 	mq->budget += step;
+	WRITE_ONCE(mhq->drawn, mhq->drawn + step);
 	if (fl_slot_advance(slot, step))
 		fl_slot_wake(slot, &mf->dev, mf_wake);
 	return true;
@@ -484,6 +484,7 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	u64 cost = fl_cost(&mf->dev.prices, op, fl_req_bytes(rq));
 	u64 advance = fl_has_paid(rq) ? 0 : fl_vt_advance(cost, mf_reciprocal(mq));
 
+	mq->budget = min_t(u64, mq->budget, READ_ONCE(mf->step)); /* it may have been drawn at another weight */
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
 	mq->budget -= advance;

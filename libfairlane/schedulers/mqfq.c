@@ -244,7 +244,10 @@ static u64 mq_price(struct mq_queue *mq, u64 cost)
 	return fl_vt_advance(cost, READ_ONCE(to_mq_flow(mq->q.flow)->reciprocal));
 }
 
-/* Give the first request of @mq its tag. The root's is never too far ahead to go: others may depend on it. */
+/*
+ * Give the first request of @mq its tag. The root's is not too far ahead to go, as others may depend on it; unless
+ * the limit becomes less before it goes.
+ */
 static void mq_tag(struct mq_dev *md, struct mq_queue *mq)
 {
 	struct mq_flow *mfl = to_mq_flow(mq->q.flow);
@@ -568,7 +571,7 @@ static void mq_update_limit(struct mq_dev *md)
 {
 	u64 mean = fl_vt_reciprocal(fl_flows_mean_weight(&md->dev));
 
-	WRITE_ONCE(md->limit, fl_vt_advance(READ_ONCE(md->throttle_bytes), mean));
+	WRITE_ONCE(md->limit, fl_vt_limit(READ_ONCE(md->throttle_bytes), mean, MQ_MOST_OWED / 4));
 }
 
 static void mq_activate(struct mq_dev *md, struct fl_flow *flow)
@@ -660,7 +663,7 @@ static const struct fl_var mq_vars[] = {
 		   "a flow of mean weight may be so far ahead of the others (T)"),
 	MQ_TUNABLE(depth, "requests", 1, 1 << 20, 64, "that may be in the drive (D)"),
 	MQ_TUNABLE(grace_nsec, "ns", NSEC_PER_MSEC, 10ull * NSEC_PER_SEC, 100ull * NSEC_PER_MSEC,
-		   "a flow that brought nothing for so long is idle"),
+		   "a flow that brought nothing for so long is idle; weights and limits are looked at as often"),
 	MQ_COUNTER(throttlings, "times", "a request was too far ahead to go"),
 	MQ_COUNTER(handed_over, "slots", "from one hardware queue to another"),
 	MQ_COUNTER(active_flows, "flows", "that are not idle"),

@@ -16,6 +16,7 @@ from fairlane.experiment.results import Results, Run, Tenant
 from fairlane.formats import Pair
 from fairlane.isolbench import bench, compare
 from fairlane.isolbench.compare import Comparison
+from fairlane.isolbench.verdict import LIMITS, Judged, Mark
 from fairlane.pages import compare_page
 
 OURS = "kyber-fairness"
@@ -31,7 +32,7 @@ def run_of(
         p99_us = p99 / 2 if unit.experiment == "alone" else p99
         specs = unit.scenario.tenants
         tenants = [
-            Tenant(t.name, t.weight, 1 / len(specs), rate / len(specs), 1, 1, 0, lat_us={"mean": 9.0, "p99": p99_us})
+            Tenant(t.name, t.weight, 1 / len(specs), rate / len(specs), 1e4, 1, 0, lat_us={"mean": 9.0, "p99": p99_us})
             for t in specs
         ]
         run = Run(unit.knob, 0, 1.0, tenants, rate, 1, 1.0, 9.0)
@@ -128,3 +129,11 @@ def test_two_runs_of_which_nothing_is_done_are_a_page_all_the_same(tmp_path: Pat
     page = tmp_path / "x" / "<b>.html"
     assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(page)]) == 0
     assert "no mark is in both" in page.read_text()
+
+
+def test_a_mark_on_which_repeats_agree_now_is_a_change() -> None:
+    bad = Judged(LIMITS[0], 0.5, 0)
+    mixed, sure = Mark("bfq", "d1", (bad,), (0, 2, 0)), Mark("bfq", "d1", (bad,), (0, 0, 0))
+    change = compare.Change(mixed, sure)
+    assert (change.text, change.word) == ("~ → ✗", "changed")
+    assert compare.Change(sure, sure).word == ""

@@ -69,6 +69,7 @@ def test_by_qos_vrate_follows_latencies_around_the_speed_that_was_found() -> Non
     assert model == MODEL.scaled(0.5)
     assert qos.line == "enable=1 ctrl=user rpct=99.00 rlat=1200 wpct=99.00 wlat=800 min=50.00 max=150.00"
     assert TUNED.by_qos(10)[1].line.endswith(" min=10.00 max=150.00")
+    assert "rlat=300 wpct=99.00 wlat=200 min=10.00" in TUNED.by_qos(10, 0.25)[1].line
 
 
 def test_without_writes_there_is_no_target_for_them() -> None:
@@ -174,6 +175,17 @@ def test_latency_targets_that_hold_nobody_back_are_found_out_and_no_others(phase
     """Whenever the kernel adds up what was used: it once cost runs with good figures theirs."""
     assert held_back(0.97, phase, tmp_path)
     assert not held_back(0.6, phase, tmp_path)
+
+
+def test_what_wakes_up_later_is_not_there_while_vrate_settles(tmp_path: Path) -> None:
+    """Else io.cost would be set for a burst before it comes."""
+    tenants = (TenantSpec("prio", start=1.3, stop=2.3), TenantSpec("be", stop=2.0))
+    what = Scenario("x", Profile("x", "null_blk", ""), tenants)
+    tree = Tree(tmp_path, tmp_path, dict.fromkeys(("prio", "be"), tmp_path), {t.name: t for t in tenants})
+    watched = Watched(knobs.TABLE["io.cost-qos"], Setting("sdx", "8:16", tree, what, Need(TUNED)), lambda _part: None)
+    played: list[Scenario] = []
+    watched.settle(what, lambda load, _file, _enough: played.append(load), tmp_path / "settle", {"read": 500.0})
+    assert [(t.name, t.start, t.stop) for t in played[0].tenants] == [("be", 0.0, None)]
 
 
 def settled(tmp_path: Path, vrate: Callable[[float], float]) -> float:

@@ -83,9 +83,19 @@ def test_a_quick_run_of_all_knobs_takes_two_hours_and_a_half_in_a_vm(tmp_path: P
 
 @pytest.mark.parametrize("knob", knobs.TABLE)
 def test_few_settings_still_span_the_range(knob: str) -> None:
+    """Of those that ask for priority, so that each knob has as many that count."""
     every, few = suite.settings(knob, 99), suite.settings(knob, 3)
+    if len(every) > 3:
+        every = [setting for setting in every if setting.asks(suite.LIGHT)]
     assert (few[0], few[-1]) == (every[0], every[-1])
     assert len(few) == min(3, len(every))
+
+
+def test_io_cost_has_its_latency_targets_to_turn_and_room_for_vrate_to_follow_them() -> None:
+    targets = [(s.weight, s.tuning.targets, s.tuning.least_vrate) for s in suite.settings("io.cost-qos", 99)[2:]]
+    assert targets == [(10000, part, 10) for part in (1.0, 0.5, 0.25, 0.125, 0.0625)]
+    full = suite.settings("io.cost-qos", suite.ALL_PUBLISHED)
+    assert {s.tuning.targets for s in full} >= {1.0, 0.44, 0.028}
 
 
 def test_the_simulator_tries_every_setting_and_a_vm_three() -> None:
@@ -129,7 +139,7 @@ def test_the_full_size_asks_all_that_the_paper_does_and_quick_stays_quick() -> N
         "io.max": 29,
         "io.latency": 45,
         "io.cost": 33,
-        "io.cost-qos": 35,
+        "io.cost-qos": 70,
         "io.prio.class": 9,
         "bfq": 45,
     }, "as many as the authors"
@@ -265,7 +275,7 @@ def tenant(spec: TenantSpec, bytes_per_s: float, mean_us: float | None, bins: Se
     """Its slowest request took three times the mean, and its P99 is twice that."""
     lat = {name: mean_us * times if mean_us else None for name, times in (("mean", 1), ("p99", 2), ("max", 3))}
     series = Series(10, list(bins)) if bins else None
-    return Tenant(spec.name, spec.weight, 0.5, bytes_per_s, 1.0, bytes_per_s, 0, lat_us=lat, series=series)
+    return Tenant(spec.name, spec.weight, 0.5, bytes_per_s, 1000.0, bytes_per_s, 0, lat_us=lat, series=series)
 
 
 def evidence(part: str, moves: Moves, knob: str = "bfq", how: suite.Scale = ONE) -> suite_figures.Evidence:
@@ -295,12 +305,13 @@ def bursts(mean_us: float | None, usual_us: float = 100.0) -> suite_figures.Evid
 
 
 def test_a_burst_that_is_too_short_for_a_rate_is_judged_by_its_latency() -> None:
-    good, slow = bursts(mean_us=110), bursts(mean_us=200_000)
+    good, slow, late = bursts(mean_us=110), bursts(mean_us=300), bursts(mean_us=200_000)
     assert verdict.figures(good, "bfq")["response"] == 0.0
     assert verdict.marks(good)["bfq"]["d4"].symbol == GOOD
-    assert verdict.figures(slow, "bfq")["response"] == pytest.approx(600), "ms, of the slowest of its requests"
-    assert verdict.marks(slow)["bfq"]["d4"].symbol == BAD
-    for found in (good, slow):
+    assert verdict.figures(slow, "bfq")["response"] == pytest.approx(0.9), "ms, of the slowest of its requests"
+    assert verdict.figures(late, "bfq")["response"] == suite_figures.NEVER, "when the burst was over"
+    assert verdict.marks(late)["bfq"]["d4"].symbol == BAD
+    for found in (good, slow, late):
         assert verdict.figures(found, "bfq")["kept"] == 1.0, "of the long bursts: a bin of a short one is noise"
 
 
@@ -555,6 +566,13 @@ def test_a_mark_is_no_better_than_each_of_its_repeats() -> None:
     assert Mark("bfq", "d2", (judged,), (2, 2, 2)).symbol == GOOD
 
 
+def test_a_repeat_of_which_nothing_is_known_does_not_disagree() -> None:
+    """The others say surely that it is bad: whatever that one was, it is no better."""
+    bad = Judged(verdict.LIMITS[0], 0.5, 0)
+    assert Mark("io.cost", "d2", (bad,), (0, None, 0)).symbol == BAD
+    assert Mark("io.cost", "d2", (replace(bad, grade=2),), (2, None, 2)).symbol == "?"
+
+
 def test_what_was_refused_when_a_knob_was_set_is_tried_again_by_the_next_start(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for name, refused in (("measured-a", {}), ("measured-b", {"refused": "vrate was still moving"})):
@@ -630,6 +648,24 @@ def test_a_p99_that_none_itself_does_not_repeat_judges_nobody() -> None:
     ]
     assert "tail" not in [judged.limit.figure for judged in verdict.marks(noisy)["bfq"]["d1"].judged]
     assert doubts.notes(quiet) == [] and doubts.notes(noisy)[0].startswith("Under none itself, the P99")
+
+
+def test_a_p99_that_differs_with_some_tenants_is_judged_with_the_others() -> None:
+    many = suite.units(["d1"], ["bfq"], replace(ONE, repeats=2, latency_apps=(1, 16)), Simulator().drives())
+    results = {}
+    for unit in many:
+        noise = 1 + 0.5 * unit.repeat if unit.x == 16 and unit.knob == "none" else 1
+        made = [tenant(spec, 1e6, 100 * noise * (4 if unit.knob == "bfq" else 1)) for spec in unit.scenario.tenants]
+        results[unit.id] = Results("x", "sim", 1, "0", runs=[Run(unit.knob, unit.repeat, 1.0, made, 1e6, 1, 1.0, 1.0)])
+    found = suite_figures.Evidence(many, results)
+    tail = next(each for each in verdict.marks(found)["bfq"]["d1"].judged if each.limit.figure == "tail")
+    assert (tail.value, tail.grade) == (4.0, 0)
+    assert "the P99 of 16 latency-critical tenants differs up to 1.5 times" in doubts.notes(found)[0]
+
+
+def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
+    found = evidence("d3", lambda _unit, spec: replace(tenant(spec, 1e6, 9), iops=20.0))
+    assert any("under none is of 20 requests, and so nearer to the longest" in note for note in doubts.notes(found))
 
 
 def test_the_published_marks_are_beside_ours_and_by_what_their_authors_asked() -> None:

@@ -278,6 +278,39 @@ static void test_the_ratio_is_enough_from_the_first_request_on(void)
 	drive_exit(&d);
 }
 
+/* The first adjustment is of a period in which the light flow was hardly there, and knows no better. */
+static void test_the_next_adjustment_does_not_take_that_back(void)
+{
+	four_tenants(&fl_d2fq);
+	t[3]->start_ns = 900 * MSEC;
+	drive_start(&d);
+	drive_run(&d, 1100 * MSEC);
+	CHECK(drive_var(&d, "hl_ratio") >= 10, "%lu", drive_var(&d, "hl_ratio"));
+	drive_mark(&d);
+	drive_run(&d, 800 * MSEC);
+	CHECK_NEAR(drive_share(&d, t[3]), weights[3] / (double)WEIGHT_SUM, 0.1);
+	drive_exit(&d);
+}
+
+/* No ratio slows down what went as the root's. */
+static void test_what_a_tenant_is_charged_raises_no_ratio(void)
+{
+	unsigned int i, second;
+
+	rig(&fl_d2fq, 2);
+	for (i = 0; i < 2; i++)
+		t[i] = drive_tenant(&d, NULL, 100, 128);
+	settle(5 * NSEC_PER_SEC);
+	for (second = 0; second < 4; second++) {
+		for (i = 0; i < 1000; i++)
+			fl_charge(t[0]->flow, 0, FL_WRITE, 1 << 20);
+		drive_run(&d, NSEC_PER_SEC);
+		CHECK(drive_var(&d, "hl_ratio") >= 3 && drive_var(&d, "hl_ratio") <= 8, "%lu",
+		      drive_var(&d, "hl_ratio"));
+	}
+	drive_exit(&d);
+}
+
 /* A reset, or another command, changes the weights in the drive. */
 static void test_the_drive_is_told_its_weights_again(void)
 {
@@ -600,6 +633,9 @@ static const struct test tests[] = {
 	{ "d2fq: the H/L ratio follows what is needed", test_the_ratio_follows_what_is_needed },
 	{ "d2fq: the H/L ratio is enough from the first request on",
 	  test_the_ratio_is_enough_from_the_first_request_on },
+	{ "d2fq: the next adjustment does not take that back",
+	  test_the_next_adjustment_does_not_take_that_back },
+	{ "d2fq: what a tenant is charged raises no H/L ratio", test_what_a_tenant_is_charged_raises_no_ratio },
 	{ "d2fq: the drive is told its weights again", test_the_drive_is_told_its_weights_again },
 	{ "d2fq: a burst counts before any of it is done",
 	  test_a_burst_counts_before_any_of_it_is_done },

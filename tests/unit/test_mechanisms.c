@@ -6,6 +6,7 @@
 #include "mechanisms/flood.h"
 #include "mechanisms/heap.h"
 #include "mechanisms/in-drive.h"
+#include "mechanisms/sampled-times.h"
 #include "mechanisms/weights.h"
 
 static void test_the_default_prices_bytes(void)
@@ -648,6 +649,34 @@ static void test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second(vo
 	CHECK(!fl_flood_was_none(&f), "it is known");
 }
 
+/* Else nobody would ever wait for it. */
+static void test_who_came_when_all_places_were_taken_gets_one_when_another_leaves(void)
+{
+	static struct fl_sampled who[FL_SLOTS + 2];
+	static struct fl_slots slots;
+	struct fl_sampled *late = &who[FL_SLOTS], *later = late + 1;
+	u64 random = 1;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(who); i++) {
+		fl_sampled_init(&who[i]);
+		fl_sampled_enter(&slots, &who[i], 1000 + i);
+	}
+	fl_slot_advance(late->slot, 50);
+	fl_sampled_stays(&slots, late);
+	CHECK(late->slot == &late->own, "there is none");
+	for (i = 0; i < FL_SLOTS - 1; i++)
+		fl_sampled_leave(&slots, &who[i]);
+	fl_sampled_stays(&slots, late);
+	CHECK(late->slot != &late->own && fl_sampled_vt(late) == 1000 + FL_SLOTS + 50, "%lu", fl_sampled_vt(late));
+	fl_sampled_leave(&slots, &who[FL_SLOTS - 1]);
+	CHECK(fl_slots_sample(&slots, later->slot, &random) == late->slot, "others find it");
+	CHECK(fl_slots_system(&slots) == fl_sampled_vt(late), "%lu", fl_slots_system(&slots));
+	fl_sampled_leave(&slots, late);
+	fl_sampled_leave(&slots, later);
+	CHECK(!slots.nr && !slots.taken && !slots.backlogged, "%u", slots.taken);
+}
+
 static const struct test tests[] = {
 	{ "a flood is more than a drive does in a sixteenth of a second",
 	  test_a_flood_is_more_than_a_drive_does_in_a_sixteenth_of_a_second },
@@ -657,6 +686,8 @@ static const struct test tests[] = {
 	  test_what_is_in_the_drive_is_counted_however_much_it_costs },
 	{ "who was let go has its place for one to two ticks",
 	  test_who_was_let_go_has_its_place_for_one_to_two_ticks },
+	{ "who came when all places were taken gets one when another leaves",
+	  test_who_came_when_all_places_were_taken_gets_one_when_another_leaves },
 	{ "a heap gives the least, and gives up any", test_a_heap_gives_the_least_and_gives_up_any },
 	{ "the list says what the schedulers are", test_the_list_says_what_the_schedulers_are },
 	{ "the default price is a request's bytes", test_the_default_prices_bytes },

@@ -152,6 +152,37 @@ static void test_metadata_of_who_is_idle_is_owed(void)
 	}
 }
 
+/*
+ * A second's worth of metadata, and then the other tenant has little to do for a moment, so that the one that owes
+ * is let go. That pays for what it sends then, and for no more.
+ */
+static void test_a_pause_of_another_forgives_no_metadata(void)
+{
+	struct tenant *meta, *other[3];
+	unsigned int i;
+
+	drive_init(&d, &fl_mqflashfq, 1, 32, MSEC);
+	meta = drive_tenant(&d, NULL, 100, 64);
+	for (i = 0; i < ARRAY_SIZE(other); i++) {
+		other[i] = drive_tenant(&d, NULL, 100, i ? 56 : 4);
+		if (!i)
+			continue;
+		fl_flow_destroy(other[i]->flow);
+		other[i]->flow = other[0]->flow;
+	}
+	other[1]->stop_ns = 2000 * MSEC;
+	other[2]->start_ns = 2020 * MSEC;
+	drive_start(&d);
+	drive_run(&d, 1990 * MSEC);
+	for (i = 0; i < 32000; i++)
+		fl_charge(meta->flow, 0, FL_READ, 4096);
+	drive_run(&d, 60 * MSEC);
+	drive_mark(&d);
+	drive_run(&d, 200 * MSEC);
+	CHECK(drive_share(&d, meta) < 0.1, "%g of the drive", drive_share(&d, meta));
+	drive_exit(&d);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
@@ -159,6 +190,7 @@ int main(int argc, char **argv)
 		{ "metadata is never held back", test_metadata_is_never_held_back },
 		{ "nothing but metadata leaves others something", test_nothing_but_metadata_leaves_others_something },
 		{ "metadata of who is idle is owed", test_metadata_of_who_is_idle_is_owed },
+		{ "a pause of another forgives no metadata", test_a_pause_of_another_forgives_no_metadata },
 		{}
 	};
 

@@ -29,7 +29,6 @@ TENANTS = {
     "silver": load.SYSTEM / "silver.service",
     "bronze": load.SYSTEM / "crun-bronze.scope",
 }
-SECONDS = 40.0
 APT_S = 3600.0  # DKMS builds, on an emulated CPU
 SETTINGS = Path("/etc/fairlane.toml")
 SERVICES = ("fairlane", "fairlane-metrics")
@@ -100,7 +99,7 @@ def shares() -> dict[str, Any]:
     config.write_text(json.dumps(SCRAPES))
     argv = ["prometheus", f"--config.file={config}", f"--web.listen-address={PROMETHEUS}"]
     load.unit("scrapes", words=[*argv, "--storage.tsdb.path=/root/prometheus"])
-    found |= load.shares(TENANTS, SECONDS, scraped)
+    found |= load.shares(TENANTS, scraped)
     found["why"] = said("fairlane", "why", "system.slice/crun-bronze.scope/container").splitlines()
     found["demo"] = said("fairlane", "demo", check=False).splitlines()
     load.stop("gold-1", "gold-2", "silver", "scrapes")
