@@ -179,7 +179,7 @@ def _bench(command: Add) -> None:
     sub.add_argument("--suite", default=",".join(PARTS), metavar="D1,D2", help="parts of it; default: %(default)s")
     sub.add_argument("--knobs", default="all", metavar="all|A,B", help="default: all that the backend has")
     sub.add_argument("--on", default="vm", metavar="vm[:PROFILE]|host:DEV|sim[:PROFILE]", help=BENCH_ON)
-    sub.add_argument("--quick", action="store_true", help="minutes on sim, two hours in a VM; not the paper's size")
+    sub.add_argument("--quick", action="store_true", help="minutes on sim, 2.5 hours in a VM; not the paper's size")
     sub.add_argument("--prices", metavar="FILE", help=BENCH_PRICES)
     sub.add_argument("--unit", metavar="ID", help="run that one alone, with its `none` and its tenant alone")
     sub.add_argument("--cluster", metavar="ADDRESS", help=f"with --on sim: {CLUSTER}")
@@ -220,7 +220,7 @@ def _calibrate(command: Add) -> None:
 
 
 def _map(command: Add) -> None:
-    sub = command("map", "Draw a drive: latency over read and write load, and what no scheduler can beat.")
+    sub = command("map", "Draw a drive: latency over read and write load, and what latency costs in throughput.")
     sub.add_argument("--on", required=True, metavar="sim:PROFILE|vm:PROFILE|host:DEV", help="the drive")
     sub.add_argument(
         "--steps",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""`fairlane map`: read and write load against latency on a drive, and what no scheduler can beat there."""
+"""`fairlane map`: read and write load against latency on a drive, and what latency costs in throughput there."""
 
 from __future__ import annotations
 

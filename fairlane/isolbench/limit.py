@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The limit: what no scheduler can beat, measured on the drive at hand.
+"""The limit: what a host has that lets one tenant go first and bounds the others, measured on the drive at hand.
 
 What a host can decide is who goes first, and how much is in the drive at once; inside, the drive does as it likes. So
 let the tenant with priority go straight to the drive whenever it wants to, and bound what the others have in it. That

@@ -326,7 +326,7 @@ def calibration(found: Calibration, out: Console) -> None:
 
 
 def drive_map(found: Map, out: Console) -> None:
-    """What the drive does of each kind of requests, and what no scheduler can beat."""
+    """What the drive does of each kind of requests, and what latency costs in throughput."""
     title = f"{found.where}: {NAMES[found.block]} at random"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "most IOPS", "mean us at queue depth 1", "P99 us at queue depth 1"):

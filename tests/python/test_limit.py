@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""The limit: what no scheduler can beat, how it is measured, and what is judged by it."""
+"""The limit: how it is measured, and what is judged by it."""
 
 from __future__ import annotations
 
