@@ -59,7 +59,9 @@ class Change:
     @property
     def word(self) -> str:
         """Nothing when the mark is the same, or one of them has none."""
-        if self.first is None or self.second is None or self.first.symbol == self.second.symbol:
+        if self.first is None or self.second is None:
+            return ""
+        if (self.first.symbol, self.first.grade) == (self.second.symbol, self.second.grade):
             return ""
         if self.first.grade is None or self.second.grade is None or self.first.grade == self.second.grade:
             return CHANGED

@@ -316,6 +316,8 @@ def by_latency(burst: Tenant, alone: Tenant, due: float, seconds: float) -> floa
         return NEVER if usual < 1e6 * seconds else None
     if alone.bytes_per_s * usual / mean >= due:
         return 0.0
+    if usual >= 1e6 * seconds:
+        return None
     return slowest / 1e6 if slowest <= 1e6 * seconds else NEVER
 
 

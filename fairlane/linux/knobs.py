@@ -255,7 +255,7 @@ class IoCostQos(IoCost):
         lows = (95, 75, 50, 25, QOS_LEAST)
         pairs = product(lows, (1, 25, 100, 1000, 2000, 5000, HEAVIEST))
         by_weight = [Priority(f"weight {w}, from {v} %", w, Tuning(least_vrate=v)) for v, w in pairs]
-        return by_weight + [self._targets(part, v) for v, part in product(lows, QOS_PARTS)]
+        return by_weight + [self._targets(part, v) for v, part in product(lows, QOS_PARTS[1:])]
 
     def _targets(self, part: float, least: float) -> Priority:
         name = f"weight {HEAVIEST}, targets at {100 * part:g} %, from {least} %"

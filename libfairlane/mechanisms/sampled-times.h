@@ -72,6 +72,11 @@ struct fl_sampled {
 	 */
 	struct fl_slot *slot;
 	bool in; /* backlogged; written under dev->lock; a stale read comes a request late */
+	/*
+	 * How far a charge without a dispatch took it since it was last not ahead. Added to by whoever charges, made
+	 * less by its dispatch and under dev->lock, without order: what is lost of a charge counts as used.
+	 */
+	atomic64_t unpaid;
 	struct fl_slot own; /* when idle, or all slots were taken */
 };
 
@@ -154,12 +159,15 @@ static inline void __fl_sampled_place(struct fl_slots *slots, struct fl_sampled 
 	slots->taken++;
 }
 
-/* @who becomes backlogged, if it is not, no earlier than at @start: the system's virtual time or later. */
-static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who, u64 start)
+/* @who becomes backlogged, if it is not, no earlier than @debt after @system, the system's virtual time. */
+static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *who, u64 system, u64 debt)
 {
+	u64 vt = fl_vt_later(atomic64_read(&who->own.vt), system + debt);
+
 	if (who->in)
 		return;
-	__fl_sampled_place(slots, who, fl_vt_later(atomic64_read(&who->own.vt), start));
+	__fl_sampled_place(slots, who, vt);
+	atomic64_set(&who->unpaid, min_t(u64, atomic64_read(&who->unpaid) + debt, vt - system));
 	WRITE_ONCE(who->in, true);
 	slots->backlogged++;
 }
@@ -245,9 +253,10 @@ static inline bool fl_slot_advance(struct fl_slot *slot, u64 step)
 /* More than that at once brings only who has next to no weight. */
 #define FL_SLOT_LARGE (1ull << 30)
 
-/* The same without a dispatch: no further than half of FL_VT_AHEAD. May take @dev's lock. */
-static inline void fl_slot_charge(struct fl_slots *slots, struct fl_dev *dev, struct fl_slot *slot, u64 by)
+/* The same of @who without a dispatch: no further than half of FL_VT_AHEAD. May take @dev's lock. */
+static inline void fl_sampled_charge(struct fl_slots *slots, struct fl_dev *dev, struct fl_sampled *who, u64 by)
 {
+	struct fl_slot *slot = READ_ONCE(who->slot);
 	unsigned long flags;
 	u64 system;
 
@@ -258,10 +267,18 @@ static inline void fl_slot_charge(struct fl_slots *slots, struct fl_dev *dev, st
 		if (!fl_vt_before(atomic64_read(&slot->vt), system + FL_VT_AHEAD / 2))
 			return;
 	}
+	atomic64_add(by, &who->unpaid);
 	fl_slot_advance(slot, by);
 }
 
-/* Ask those of @nr hardware queues that wait for @slot. @wake returns false: it goes on waiting. */
+/* @who is not ahead: it owes nothing more of what it was charged. */
+static inline void fl_sampled_paid(struct fl_sampled *who)
+{
+	if (unlikely(atomic64_read(&who->unpaid)))
+		atomic64_set(&who->unpaid, 0);
+}
+
+/* Ask those that wait for @slot. @wake returns false: it goes on waiting, and is asked once more when that is seen. */
 static inline void fl_slot_wake(struct fl_slot *slot, struct fl_dev *dev,
 				bool (*wake)(struct fl_hwq *hwq, const struct fl_slot *slot))
 {
@@ -270,8 +287,11 @@ static inline void fl_slot_wake(struct fl_slot *slot, struct fl_dev *dev,
 
 	for (bit = 0; bit < 64 && waiters >> bit; bit++)
 		for (i = bit; (waiters >> bit & 1) && i < dev->nr_hwqs; i += 64)
-			if (!wake(dev->hwqs[i], slot))
+			if (!wake(dev->hwqs[i], slot)) {
 				__fl_slot_add_waiter(slot, i);
+				smp_mb(); /* see 3 above */
+				wake(dev->hwqs[i], slot);
+			}
 }
 
 #endif

@@ -49,8 +49,8 @@
  *
  *     raise   if the flow furthest ahead is more than 2 * low_threshold ahead of
  *             the one furthest behind, of those that were active all period.
- *             In the last period virtual times ran apart as dvt(max) : dvt(min),
- *             of what was sent: ratio = ratio * dvt(max) / dvt(min) + 1  (Eq. 2)
+ *             In the last period virtual times ran apart as dvt(max) : dvt(min):
+ *             ratio = ratio * dvt(max) / dvt(min) + 1                   (Eq. 2)
  *     lower   otherwise, to what would have done. Had a flow used high
  *             alone, it would have been faster by its virtual slowdown,
  *             (in high + in medium * high / medium + in low * high / low)
@@ -158,11 +158,10 @@ struct d2_use {
 struct d2_flow {
 	struct fl_flow flow;
 	/*
-	 * Added to by each request that is sent, and by charges; set when the flow becomes active, and
-	 * brought up or back. A stale read routes a request by a gap that is a few requests old.
+	 * Added to by each request that is sent, and by charges (metadata); set when the flow becomes active,
+	 * and brought up or back. A stale read routes a request by a gap that is a few requests old.
 	 */
 	atomic64_t vt ____cacheline_aligned_in_smp;
-	atomic64_t charged; /* of that, without a request. A stale read moves a charge to the next period */
 	/* Written under dev->lock, read without: a request is charged at the flow's last weight. */
 	u64 reciprocal ____cacheline_aligned_in_smp; /* of its weight; see d2_weigh() */
 	bool limited; /* see 5 above */
@@ -175,7 +174,7 @@ struct d2_flow {
 	u64 owed; /* how far it was ahead when it became idle, or was last charged since */
 	u64 moved; /* its virtual time, in the last period */
 	/* When the period or, later, its activity began. */
-	u64 seen_vt, seen_charged;
+	u64 seen_vt;
 	struct d2_use seen;
 };
 
@@ -357,9 +356,7 @@ static void d2_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 		}
 		spin_unlock_irqrestore(&dev->lock, flags);
 	}
-	by = d2_bounded(d2, d2f, by);
-	atomic64_add(by, &d2f->charged);
-	atomic64_add(by, &d2f->vt);
+	atomic64_add(d2_bounded(d2, d2f, by), &d2f->vt);
 }
 
 /* The drive did not take @rq after all. If its flow holds gvt, the next request sets that right. */
@@ -489,7 +486,6 @@ static void d2_activate(struct d2_dev *d2, struct d2_flow *d2f)
 	d2f->whole = false;
 	d2f->unhindered = false;
 	d2f->seen_vt = atomic64_read(&d2f->vt);
-	d2f->seen_charged = atomic64_read(&d2f->charged);
 	d2f->seen = d2_use(d2f);
 	fl_flow_set_busy(&d2f->flow, true);
 	if (first) {
@@ -566,8 +562,7 @@ static void d2_add(struct fl_flow *flow)
 	struct d2_dev *d2 = to_d2_dev(flow->dev);
 	struct d2_flow *d2f = to_d2_flow(flow);
 	struct d2_period *p = &d2->period;
-	u64 vt = atomic64_read(&d2f->vt), charged = atomic64_read(&d2f->charged);
-	u64 cost[FL_NR_CLASSES], requests = 0, slow;
+	u64 vt = atomic64_read(&d2f->vt), cost[FL_NR_CLASSES], requests = 0, slow;
 	s64 ahead = d2_ahead(vt, p->gvt);
 	struct d2_use use = d2_use(d2f);
 	int c;
@@ -588,8 +583,7 @@ static void d2_add(struct fl_flow *flow)
 		d2f->limited_for = D2_LIMITED_FOR;
 	if (d2f->limited && (slow || !--d2f->limited_periods))
 		d2_set_limited(d2, d2f, false);
-	/* By what it sent: no ratio slows down what it was charged. Less than 0: what it had sent before was not taken. */
-	d2f->moved = max_t(s64, vt - d2f->seen_vt - (charged - d2f->seen_charged), 0);
+	d2f->moved = max_t(s64, vt - d2f->seen_vt, 0); /* less: what it had sent before was not taken */
 	d2f->unhindered = d2f->whole && !slow;
 	if (d2f->whole && !d2f->limited) {
 		struct d2_whole it = { .seen_vt = vt, .moved = d2f->moved, .ahead = ahead };
@@ -602,7 +596,6 @@ static void d2_add(struct fl_flow *flow)
 	}
 	d2f->whole = true;
 	d2f->seen_vt = vt;
-	d2f->seen_charged = charged;
 	d2f->seen = use;
 }
 

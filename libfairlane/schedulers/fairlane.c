@@ -32,12 +32,12 @@
  *		budget is left with it (though credit may take of that). So a drive does not run dry for somebody
  *		who is slow to come back, or short of CPU time.
  *	behind	by half as much or more at some level: it goes at once, though the budget be exceeded by about an
- *		eighth; at each, and with a latency target, by whatever it is behind. Nobody is further behind than its
+ *		eighth; if at every level, and with a latency target, by however much. Nobody is further behind than its
  *		part of the budget: who comes back late makes up for that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
- * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for twice as many requests as
- * it used up of the last one: a deep queue sleeps once in eight requests. What it does not come back for in a moment
+ * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for one request, and then, if it
+ * used that up, for 3, 7 and 8 more: a deep queue sleeps once in nine requests. What it does not come back for in a moment
  * is for others of it that wait; what is left after 16 ms is given back.
  *
  * 3. The budget: as much in the drive as is of use
@@ -260,7 +260,7 @@ static bool fa_use_credit(struct fa_dev *fa, struct fa_flow *f, u64 cost)
 	return false;
 }
 
-/* Under dev->lock, as all that follow. */
+/* Under dev->lock, as the rest of this section. */
 static void fa_end_credit(struct fa_dev *fa, struct fa_flow *f)
 {
 	u64 rest = atomic64_xchg(&f->credit, 0);

@@ -76,10 +76,9 @@
  * at its pace. Here those that are held are let go, request by request, while the drive has less to do than it
  * needs (work-conservation.h). If several are held, the one that is furthest behind comes first, up to a batch
  * on each of its hardware queues. Who is let go is charged as ever. Flows that were waited for do not get back
- * what they did not use meanwhile: they are brought nearer by as much as was drawn, to within a floor's worth
- * and a few steps, but not nearer than that to any that waits. With conserve = 0 somebody is let go only while
- * the drive has nothing at all: one that is behind may wait for a tag, while those that have all tags are held
- * for it.
+ * what they did not use meanwhile: they are brought nearer, to within a floor's worth and a few steps, but not
+ * nearer than that to any that waits. With conserve = 0 somebody is let go only while the drive has nothing at
+ * all: one that is behind may wait for a tag, while those that have all tags are held for it.
  *
  * When to use it: many cores, requests of many kinds, a calibrated drive. When not: a lone tenant.
  */
@@ -142,9 +141,9 @@ struct mf_hwq {
 	bool held;
 	u64 held_vt;
 	struct fl_slot *held_for;
-	bool let_go; /* one was, though it failed, there; the tick clears it */
-	u64 let_go_vt;
-	u64 drawn, seen_drawn; /* of steps, by dispatch(), in all; as of the last tick, its own */
+	u64 held_paid; /* held_vt, less what it was charged that it has not paid yet: see mf_forget() */
+	bool let_go; /* one was, though it failed, there (as above); the tick clears it */
+	u64 let_go_paid;
 	struct fl_sampled time; /* the core's */
 	u64 seen; /* inserted, when the tick last found nothing queued or outstanding; under dev->lock */
 	struct fl_room room;
@@ -207,8 +206,8 @@ static noinline void mf_activate(struct mf_dev *mf, struct mf_hwq *mhq, struct f
 	fl_flow_set_busy(flow, true);
 	mf_update_weight(flow); /* the others' in mf_age() */
 	mf_update_step(mf);
-	fl_sampled_enter(&mf->slots, mf->by_core ? &mhq->time : &to_mf_flow(flow)->time,
-			 system + fl_accounts_debt(flow, MF_ACCOUNT, system));
+	fl_sampled_enter(&mf->slots, mf->by_core ? &mhq->time : &to_mf_flow(flow)->time, system,
+			 fl_accounts_debt(flow, MF_ACCOUNT, system));
 	kick = !mf->ticking;
 	mf->ticking = true;
 	spin_unlock_irqrestore(&mf->dev.lock, flags);
@@ -261,24 +260,21 @@ static void mf_least(u64 vt, u64 *front, bool *found)
 
 /*
  * Was anybody let go since the last look? Stores where the furthest behind was of those, and of those
- * that wait: whoever waits uses all that it is given. And what all have drawn meanwhile.
+ * that wait: whoever waits uses all that it is given.
  */
-static bool mf_was_let_go(struct mf_dev *mf, u64 *front, u64 *drawn)
+static bool mf_was_let_go(struct mf_dev *mf, u64 *front)
 {
 	bool found = false, let_go = false;
 	unsigned int i;
 
 	for (i = 0; i < mf->dev.nr_hwqs; i++) {
 		struct mf_hwq *mhq = to_mf_hwq(mf->dev.hwqs[i]);
-		u64 now = READ_ONCE(mhq->drawn);
 
-		*drawn += now - mhq->seen_drawn;
-		mhq->seen_drawn = now;
 		if (READ_ONCE(mhq->held))
-			mf_least(READ_ONCE(mhq->held_vt), front, &found);
+			mf_least(READ_ONCE(mhq->held_paid), front, &found);
 		if (!READ_ONCE(mhq->let_go))
 			continue;
-		mf_least(READ_ONCE(mhq->let_go_vt), front, &found);
+		mf_least(READ_ONCE(mhq->let_go_paid), front, &found);
 		WRITE_ONCE(mhq->let_go, false);
 		let_go = true;
 	}
@@ -288,20 +284,23 @@ static bool mf_was_let_go(struct mf_dev *mf, u64 *front, u64 *drawn)
 /*
  * Flows were let go, since others do not keep the drive busy. What those did not use meanwhile they lose, except
  * for a floor's worth and a few steps. Their order does not change. In a trial they lose nothing.
+ *
+ * What a flow was charged (for metadata) took it further, but was not theirs to use: it does not count until the
+ * flow is no longer ahead.
  */
 static void mf_forget(struct mf_dev *mf)
 {
-	u64 front = 0, drawn = 0, advanced, kept;
+	u64 front = 0, advanced, kept;
 
-	if (!mf_was_let_go(mf, &front, &drawn))
+	if (!mf_was_let_go(mf, &front))
 		return;
 	advanced = front - mf->front;
 	if ((s64)advanced <= 0)
 		return;
 	mf->front = front;
 	kept = fl_vt_advance(mf->floor.limit.level, mf->reciprocal) + MF_KEPT_STEPS * mf->step;
-	if (!mf->floor.trials) /* what moved the front but was not drawn was charged: nobody could have used it */
-		fl_slots_bring_nearer(&mf->slots, front - kept, kept, min_t(u64, advanced, drawn));
+	if (!mf->floor.trials)
+		fl_slots_bring_nearer(&mf->slots, front - kept, kept, advanced);
 }
 
 /* ---- Dispatch: the hot path ------------------------------------------------ */
@@ -380,6 +379,7 @@ static noinline bool mf_hold(struct mf_hwq *mhq, struct mf_queue *mq)
 {
 	WRITE_ONCE(mhq->held_for, mq->waits_for);
 	WRITE_ONCE(mhq->held_vt, mq->ready.key);
+	WRITE_ONCE(mhq->held_paid, mq->ready.key - atomic64_read(&mq->time->unpaid));
 	WRITE_ONCE(mhq->held, true);
 	if (!fl_slot_wait(mq->waits_for, mhq->hwq.index, mq->ready.key)) {
 		WRITE_ONCE(mhq->held, false);
@@ -418,7 +418,7 @@ static void mf_let_go(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq
 {
 	fl_floor_release(&mf->floor);
 	mq->waits_for = NULL;
-	WRITE_ONCE(mhq->let_go_vt, mq->ready.key);
+	WRITE_ONCE(mhq->let_go_paid, mq->ready.key - atomic64_read(&mq->time->unpaid));
 	WRITE_ONCE(mhq->let_go, true);
 }
 
@@ -451,14 +451,15 @@ static bool mf_draw(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_queue *mq, 
 	struct fl_slot *slot = READ_ONCE(mq->time->slot);
 	u64 step = advance - mq->budget;
 
-	if (mf_passes(mf, mhq, mq, slot))
+	if (mf_passes(mf, mhq, mq, slot)) {
 		step = max_t(u64, step, READ_ONCE(mf->step));
-	else if (mf_may_be_let_go(mf, mq, advance) && mf_ask(mf, mhq, mq))
+		fl_sampled_paid(mq->time);
+	} else if (mf_may_be_let_go(mf, mq, advance) && mf_ask(mf, mhq, mq)) {
 		mf_let_go(mf, mhq, mq);
-	else
+	} else {
 		return false;
+	}
 	mq->budget += step;
-	WRITE_ONCE(mhq->drawn, mhq->drawn + step);
 	if (fl_slot_advance(slot, step))
 		fl_slot_wake(slot, &mf->dev, mf_wake);
 	return true;
@@ -484,7 +485,6 @@ static struct fl_req *mf_try(struct mf_dev *mf, struct mf_hwq *mhq, struct mf_qu
 	u64 cost = fl_cost(&mf->dev.prices, op, fl_req_bytes(rq));
 	u64 advance = fl_has_paid(rq) ? 0 : fl_vt_advance(cost, mf_reciprocal(mq));
 
-	mq->budget = min_t(u64, mq->budget, READ_ONCE(mf->step)); /* it may have been drawn at another weight */
 	if (mq->budget < advance && !mf_draw(mf, mhq, mq, advance))
 		return NULL;
 	mq->budget -= advance;
@@ -556,8 +556,7 @@ static void mf_charge(struct fl_queue *queue, enum fl_op op, u32 bytes)
 	struct mf_queue *mq = to_mf_queue(queue);
 	u64 cost = fl_cost(&mf->dev.prices, op, bytes);
 
-	fl_slot_charge(&mf->slots, &mf->dev, READ_ONCE(mf_time(mq)->slot),
-		       fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
+	fl_sampled_charge(&mf->slots, &mf->dev, mf_time(mq), fl_vt_charge(queue->flow, cost, mf_reciprocal(mq)));
 	if (!READ_ONCE(mf->by_core))
 		fl_accounts_charge(queue->flow, MF_ACCOUNT, cost);
 }

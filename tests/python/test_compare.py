@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,5 @@ def test_a_mark_on_which_repeats_agree_now_is_a_change() -> None:
     change = compare.Change(mixed, sure)
     assert (change.text, change.word) == ("~ → ✗", "changed")
     assert compare.Change(sure, sure).word == ""
+    better = Mark("bfq", "d1", (replace(bad, grade=2),), (2, 1, 2))
+    assert (better.symbol, compare.Change(better, mixed).word) == ("~", "worse")

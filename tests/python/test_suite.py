@@ -139,7 +139,7 @@ def test_the_full_size_asks_all_that_the_paper_does_and_quick_stays_quick() -> N
         "io.max": 29,
         "io.latency": 45,
         "io.cost": 33,
-        "io.cost-qos": 70,
+        "io.cost-qos": 65,
         "io.prio.class": 9,
         "bfq": 45,
     }, "as many as the authors"
@@ -335,7 +335,8 @@ def test_a_burst_without_completions_never_has_what_it_is_due() -> None:
 
 
 def test_a_burst_that_is_shorter_than_a_request_is_not_judged_and_that_is_said() -> None:
-    short = bursts(mean_us=None, usual_us=2000.0)
+    short, late = bursts(mean_us=None, usual_us=2000.0), bursts(mean_us=90_000, usual_us=2000.0)
+    assert verdict.figures(late, "bfq")["response"] == 0.0, "whether or not it is served at all"
     assert verdict.figures(short, "bfq")["response"] == 0.0
     assert doubts.notes(short) == [
         f"A burst of 0.001 s of a {kind}-critical tenant is shorter than one of its requests takes, and is not judged"

@@ -299,25 +299,6 @@ static void test_the_next_adjustment_does_not_take_that_back(void)
 	drive_exit(&d);
 }
 
-/* No ratio slows down what went as the root's. */
-static void test_what_a_tenant_is_charged_raises_no_ratio(void)
-{
-	unsigned int i, second;
-
-	rig(&fl_d2fq, 2);
-	for (i = 0; i < 2; i++)
-		t[i] = drive_tenant(&d, NULL, 100, 128);
-	settle(5 * NSEC_PER_SEC);
-	for (second = 0; second < 4; second++) {
-		for (i = 0; i < 1000; i++)
-			fl_charge(t[0]->flow, 0, FL_WRITE, 1 << 20);
-		drive_run(&d, NSEC_PER_SEC);
-		CHECK(drive_var(&d, "hl_ratio") >= 3 && drive_var(&d, "hl_ratio") <= 8, "%lu",
-		      drive_var(&d, "hl_ratio"));
-	}
-	drive_exit(&d);
-}
-
 /* A reset, or another command, changes the weights in the drive. */
 static void test_the_drive_is_told_its_weights_again(void)
 {
@@ -642,7 +623,6 @@ static const struct test tests[] = {
 	  test_the_ratio_is_enough_from_the_first_request_on },
 	{ "d2fq: the next adjustment does not take that back",
 	  test_the_next_adjustment_does_not_take_that_back },
-	{ "d2fq: what a tenant is charged raises no H/L ratio", test_what_a_tenant_is_charged_raises_no_ratio },
 	{ "d2fq: the drive is told its weights again", test_the_drive_is_told_its_weights_again },
 	{ "d2fq: a burst counts before any of it is done",
 	  test_a_burst_counts_before_any_of_it_is_done },

@@ -660,7 +660,7 @@ static void test_who_came_when_all_places_were_taken_gets_one_when_another_leave
 
 	for (i = 0; i < ARRAY_SIZE(who); i++) {
 		fl_sampled_init(&who[i]);
-		fl_sampled_enter(&slots, &who[i], 1000 + i);
+		fl_sampled_enter(&slots, &who[i], 1000 + i, 0);
 	}
 	fl_slot_advance(late->slot, 50);
 	fl_sampled_stays(&slots, late);
