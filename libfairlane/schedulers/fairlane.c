@@ -36,9 +36,9 @@
  *		part of the budget: who comes back late makes up for that much, and who wanted less saves no more.
  *	else	it goes if there is room in the budget.
  *
- * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for one request, and then, if it
- * used that up, for 3, 7 and 8 more: a deep queue sleeps once in nine requests. What it does not come back for in a moment
- * is for others of it that wait; what is left after 16 ms is given back.
+ * To sleep and to wake up costs CPU time. So who is let go gets credit, charged at once, for one request, and then,
+ * if it used that up, for 3, 7 and 8 more: a deep queue sleeps once in nine requests. What it does not come back for
+ * in a moment is for others of it that wait; what is left after 16 ms is given back.
  *
  * 3. The budget: as much in the drive as is of use
  *
