@@ -243,12 +243,9 @@ def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
     what_the_vm_fetches(host, old)
     before = host.paths()
 
+    # It takes more than an hour, so figures are judged at the end, when all that there is has been measured.
     installed, again = host.boot(old, "install+shares+fails", "shares+weights+upgrade+kernel")
     assert installed["install"]["versions"] == 2 * [version(first)]
-    as_weighted(installed, old, first)
-    as_weighted(again, old, first)
-    by_everybodys_weights(again["weights"])
-    went_back_to_none(installed["fails"])
     assert again["upgrade"] == {"versions": 2 * [version(second)], "same": ["reads"]}
     assert modules(host, new) == modules(host, old), "a new kernel has them, too"
 
@@ -258,7 +255,6 @@ def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
         said = host.run(f"{INSTALL} /root/second/fairlane-nvme-dkms_*.deb")
         assert "nvme" in modules(host, new), said
     shared, gone = host.boot(new, "shares", "purge")
-    as_weighted(shared, new, second)
     assert any("fairlane's build of Linux's driver" in line for line in shared["log"]) == with_nvme
     purged = gone["purge"]
     assert "[none]" in purged["scheduler"]
@@ -270,6 +266,11 @@ def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
     assert not [path for path in left if "fairlane" in path and not path.startswith(("/var/log/", "/root/"))]
     unowned = sorted(left - host.owned())
     assert not [path for path in unowned if not any(fnmatch.fnmatch(path, pattern) for pattern in OF_OTHERS)]
+    went_back_to_none(installed["fails"])
+    by_everybodys_weights(again["weights"])
+    as_weighted(installed, old, first)
+    as_weighted(again, old, first)
+    as_weighted(shared, new, second)
 
 
 NAMES = tuple(name.removesuffix(".ko") for name in kernels.MODULES)

@@ -127,7 +127,9 @@ def weigh(weights: Mapping[Path, int]) -> None:
     wait_for(lambda: now() == dict(weights), f"weights of {weights}, not {now()}")
 
 
-def shares(cgroups: Mapping[str, Path], counted: Callable[[], Mapping[str, float]] = dict) -> dict[str, Any]:
+def shares(
+    cgroups: Mapping[str, Path], seconds: float = SECONDS, counted: Callable[[], Mapping[str, float]] = dict
+) -> dict[str, Any]:
     """What each gets of all that they get, and what that was, while the drive was kept as busy as can be.
 
     Where other work takes the CPU it is not, and that says nothing of the shares of a busy drive.
@@ -139,13 +141,13 @@ def shares(cgroups: Mapping[str, Path], counted: Callable[[], Mapping[str, float
     beside: dict[str, float] = {}
     for _ in range(TIMES):
         at, before = counted(), _counts(cgroups)
-        time.sleep(SECONDS)
+        time.sleep(seconds)
         moved, more = _since(before, _counts(cgroups)), _since(at, counted())
         if sum(moved.values()) > sum(best.values()):
             best, beside = moved, more
-        if sum(best.values()) >= BUSY * SECONDS * 4096 * _iops():
+        if sum(best.values()) >= BUSY * seconds * 4096 * _iops():
             break
-    got, rate = _fractions(best), sum(best.values()) / SECONDS / 4096
+    got, rate = _fractions(best), sum(best.values()) / seconds / 4096
     # For the journal, of which a failure shows the end.
     print(got, f"of {rate:.0f} requests/s", flush=True)
     return {"shares": got, "counted": _fractions(beside), "requests_per_s": rate}
