@@ -306,19 +306,14 @@ def by_latency(burst: Tenant, alone: Tenant, due: float, seconds: float) -> floa
     or None if it is so short that none can be.
 
     As many of its requests are out as when it is alone, so that its rate is less by as much as they take longer. When
-    that is less than `due`, it had waited for what it wanted until the last of them was done; if that was later than
-    its end, NEVER.
+    that is less than `due`, it had waited for what it wanted until the last of them was done.
     """
     mean, slowest, usual = burst.lat_us.get("mean"), burst.lat_us.get("max"), alone.lat_us.get("mean")
     if usual is None:
         return None
     if not mean or slowest is None:
         return NEVER if usual < 1e6 * seconds else None
-    if alone.bytes_per_s * usual / mean >= due:
-        return 0.0
-    if usual >= 1e6 * seconds:
-        return None
-    return slowest / 1e6 if slowest <= 1e6 * seconds else NEVER
+    return 0.0 if alone.bytes_per_s * usual / mean >= due else slowest / 1e6
 
 
 def front(points: Sequence[Tradeoff]) -> list[Tradeoff]:

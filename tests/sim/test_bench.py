@@ -199,7 +199,7 @@ def test_what_is_set_from_a_run_that_fails_is_left_out_and_all_else_is_run(
     assert run(tmp_path, "--suite", "d3", "--knobs", "fairlane") != 0
     what = bench.load(tmp_path)
     missing = [(unit.experiment, unit.setting) for unit in what.units if not what.store.ran(unit)]
-    with_target = [("latency", f"weight 10000, {loss} % for its target") for loss in (12, 80)]
+    with_target = [("latency", f"weight 10000, {loss} % for its target") for loss in (40, 80)]
     assert missing == [("alone", "randread-4KiB-1x1"), *with_target]
 
 
