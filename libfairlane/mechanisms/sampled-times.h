@@ -175,7 +175,7 @@ static inline void fl_sampled_enter(struct fl_slots *slots, struct fl_sampled *w
 /* @who is still backlogged, if it was. If it has no place in the table, there may be one by now. */
 static inline void fl_sampled_stays(struct fl_slots *slots, struct fl_sampled *who)
 {
-	if (who->in && who->slot == &who->own)
+	if (who->in && who->slot == &who->own && slots->taken < FL_SLOTS)
 		__fl_sampled_place(slots, who, atomic64_read(&who->own.vt));
 }
 

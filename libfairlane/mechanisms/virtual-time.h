@@ -70,16 +70,16 @@ static inline u64 fl_vt_still_owed(s64 ahead, u64 most)
 	return ahead >= 0 && (u64)ahead <= most ? ahead : 0;
 }
 
-/* How far @cost (below 2^31, as of any request) brings a flow of that reciprocal: 1 .. FL_VT_MOST. */
-static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
-{
-	return clamp_t(u64, mul_u64_u64_shr(cost, reciprocal, FL_VT_SHIFT), 1, FL_VT_MOST);
-}
-
-/* The same of a limit, which may be as large as an operator likes: 1 .. @most. */
+/* How far @cost, which may be as large as an operator likes, brings a flow of that reciprocal: 1 .. @most. */
 static inline u64 fl_vt_limit(u64 cost, u64 reciprocal, u64 most)
 {
 	return clamp_t(u64, mul_u64_u64_shr(cost, reciprocal, FL_VT_SHIFT), 1, most);
+}
+
+/* The same of a request, whose cost is below 2^31: 1 .. FL_VT_MOST. */
+static inline u64 fl_vt_advance(u64 cost, u64 reciprocal)
+{
+	return fl_vt_limit(cost, reciprocal, FL_VT_MOST);
 }
 
 /* The same of a charge to @flow, which may be idle: @reciprocal is that of when it was last active, if ever it was. */
