@@ -107,15 +107,18 @@ def parse_cpu(pressure: str, stat: str) -> Cpu:
 def read(mount: Path, *, fully: bool = True) -> Reading:
     """All cgroups below the mount of cgroup v2. Not fully: only what is read often, the counts.
 
+    Counts are read first, one after the other: who compares cgroups, compares the same time, as nearly as can be.
     A cgroup that vanishes meanwhile is left out.
     """
+    folders = list(cgroups(mount))
     at_s = time.monotonic()
+    texts = [sysfs.said(folder / STAT) or "" for folder in folders]
     counts: dict[str, dict[str, Counts]] = {}
     histograms: dict[str, dict[str, dict[int, int]]] = {}
     cpu: dict[str, Cpu] = {}
-    for folder in cgroups(mount):
+    for folder, text in zip(folders, texts, strict=True):
         name = str(folder.relative_to(mount)) if folder != mount else ROOT
-        found = parse_stat(sysfs.said(folder / STAT) or "")
+        found = parse_stat(text)
         for number, line in found.items():
             counts.setdefault(number, {})[name] = line
         if found and fully:

@@ -32,7 +32,7 @@ from fairlane import cli
 from fairlane.commands import metrics as metrics_command
 from fairlane.commands import why
 from fairlane.errors import FairlaneError
-from fairlane.linux import cgroups, contention, stat_files, watching
+from fairlane.linux import cgroups, contention, stat_files, sysfs, watching
 from fairlane.linux.contention import CPU, DRIVE, IDLE, ITSELF, SHARE, STARVED, Tenant
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
 from fairlane.pages import metrics, top_screen, why_text
@@ -138,6 +138,20 @@ def test_all_cgroups_are_read(mount: Path) -> None:
     assert list(found.counts["8:0"]) == ["web.slice"]
     assert found.histograms["259:0"]["web.slice"] == {80: 1}
     assert stat_files.read(mount, fully=False).histograms == {}
+
+
+def test_the_counts_of_all_cgroups_are_read_before_anything_else(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So they are of one time, nearly: to read all that there is of each takes seconds on a slow machine."""
+    said, asked = sysfs.said, []
+
+    def recorded(file: Path) -> str | None:
+        asked.append(file.name)
+        return said(file)
+
+    monkeypatch.setattr(sysfs, "said", recorded)
+    assert stat_files.read(mount).histograms
+    counts = asked.count(stat_files.STAT)
+    assert counts > 1 and asked[:counts] == counts * [stat_files.STAT]
 
 
 def test_a_machine_without_our_modules_is_told_so(tmp_path: Path) -> None:
