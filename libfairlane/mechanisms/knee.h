@@ -38,11 +38,12 @@
  *   unless that is plain: when a drive that is being filled had little in it at first. Where steps
  *   up find that plain, as what it was to be kept low for is over, they double it.
  * - A window in which hardly anybody had to wait says nothing of its level.
- * - No slope tells that keeping requests waiting is itself what costs: if the CPU is what is short, the
- *   drive does as little at one level as at the other. But the curve bends to one side only. So of what the
- *   drive did without a level, with so much in it, a level of a half does a half or more. Where it does less than
- *   three quarters of that, of each kind (else the load is another one), it is in vain, and the caller lets go. That
- *   is asked in the search that begins while nobody waits: by and by the drive becomes slower or faster by itself.
+ * - No slope tells that keeping requests waiting is itself what costs: if the CPU is what is short, or if they wait for
+ *   some that take long and little of the drive, it does as little at one level as at the other. But the curve bends to
+ *   one side only. So of the requests that it did without a level, with so much in it, a level of a half does a half or
+ *   more. Where it does less than three quarters of that, it is in vain, and the caller lets go; unless it does more of
+ *   reads, or of all others, than it did, as then somebody has them (or the load is another one). That is asked in the
+ *   search that begins while nobody waits: by and by the drive becomes slower or faster by itself.
  *
  * "Enough" is a slope of 1/16. Somebody may press for less in the drive. Who is behind may do so up to 5/16. So it is
  * above a ceiling, with more than which in the drive somebody does not get its share. The ceiling is a
@@ -76,7 +77,7 @@
 #define FL_KNEE_ROUNDS 16 /* a window also ends when so many times the level was done */
 #define FL_KNEE_WINDOW_MIN_NS (4ull * NSEC_PER_MSEC)
 #define FL_KNEE_WINDOW_MAX_NS (2 * NSEC_PER_SEC) /* one that is longer says nothing: the drive was idle */
-#define FL_KNEE_JUDGE_NS (NSEC_PER_SEC / 16)
+#define FL_KNEE_JUDGE_NS (NSEC_PER_SEC / 16) /* for so long, if need be, it is looked at; 4 times as long at each kind */
 #define FL_KNEE_PAIRS_MIN 2
 #define FL_KNEE_PAIRS_MAX 8
 #define FL_KNEE_PLAIN (FL_KNEE_ONE / 2)
@@ -101,7 +102,7 @@ struct fl_knee_without {
 };
 
 struct fl_knee {
-	struct fl_knee_without without;
+	struct fl_knee_without without, longer; /* of late; and for longer, as of requests that take long few are done */
 	s64 middle, spread; /* cost; the levels are middle (1 ± spread) */
 	s64 ceiling; /* FL_KNEE_MOST: there is none */
 	s64 rises; /* a part of what it is to rise by */
@@ -145,6 +146,12 @@ static inline void __fl_knee_forget(struct fl_knee *k)
 	k->have[1] = false;
 }
 
+static inline void __fl_knee_forget_without(struct fl_knee *k)
+{
+	k->without = (struct fl_knee_without){};
+	k->longer = (struct fl_knee_without){};
+}
+
 static inline void __fl_knee_begin_window(struct fl_knee *k, bool settled)
 {
 	k->settled = settled;
@@ -168,7 +175,7 @@ static inline void fl_knee_search(struct fl_knee *k, s64 level, int way, s64 in_
 {
 	k->grown = level;
 	if (way < 0) /* since long there is a level, and what the drive does without one may have changed */
-		k->without = (struct fl_knee_without){};
+		__fl_knee_forget_without(k);
 	else
 		k->most = 0;
 	if (k->ceiling < level) {
@@ -192,7 +199,7 @@ static inline void fl_knee_search_over(struct fl_knee *k)
 	k->again = false;
 	k->way = 0;
 	k->spread = FL_KNEE_SPREAD_MAX / 2;
-	k->without = (struct fl_knee_without){};
+	__fl_knee_forget_without(k);
 }
 
 /* Nobody is known who does not get its share. */
@@ -264,17 +271,25 @@ static inline bool fl_knee_lower(struct fl_knee *k, s64 fits, s64 least, s64 lev
 	return true;
 }
 
-/* What it did without a level since the last look. Then @in_drive was in it. */
-static inline void fl_knee_without(struct fl_knee *k, const struct fl_knee_look *look, u64 in_drive)
+/* @look is added to @w; @shift: of which a half is forgotten first. */
+static inline void __fl_knee_add(struct fl_knee_without *w, bool shift, const struct fl_knee_look *look, u64 in_drive)
 {
-	struct fl_knee_without *w = &k->without;
-	bool shift = w->done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS && w->ns >= 2 * FL_KNEE_WINDOW_MIN_NS;
 	int i;
 
 	w->ns = (w->ns >> shift) + look->busy_ns;
 	w->in = (w->in >> shift) + in_drive * div64_u64(look->busy_ns, NSEC_PER_USEC);
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		w->done[i] = (w->done[i] >> shift) + look->done[i];
+}
+
+/* What it did without a level since the last look. Then @in_drive was in it. */
+static inline void fl_knee_without(struct fl_knee *k, const struct fl_knee_look *look, u64 in_drive)
+{
+	const struct fl_knee_without *w = &k->without;
+
+	__fl_knee_add(&k->without, w->done[FL_KNEE_REQUESTS_DONE] >= FL_KNEE_REQUESTS && w->ns >= 2 * FL_KNEE_WINDOW_MIN_NS,
+		      look, in_drive);
+	__fl_knee_add(&k->longer, k->longer.ns >= 4 * FL_KNEE_JUDGE_NS, look, in_drive);
 }
 
 /* Is it known what the drive does without a level, so that one can be judged? Chance is less than a tenth of it. */
@@ -305,23 +320,26 @@ static inline bool __fl_knee_holds(const struct fl_knee *k)
 	return 8 * k->window.limited > k->window.sent;
 }
 
-/* Is this window's level in vain? */
-static inline bool __fl_knee_in_vain(const struct fl_knee *k)
+/* Is this window's level in vain? It need not be @over: if requests take long, that may be long after all have waited. */
+static inline bool __fl_knee_in_vain(const struct fl_knee *k, bool over)
 {
 	const struct fl_knee_without *w = &k->without;
 	const struct fl_knee_look *now = &k->window;
-	u64 ns = now->busy_ns, level = fl_knee_level(k), in;
+	u64 ns = now->busy_ns, level = fl_knee_level(k), in, due = 0, did;
 	int i;
 
-	if (!k->searching || !__fl_knee_holds(k) || !fl_knee_can_judge(k))
+	if (!k->searching || (!over && ns < FL_KNEE_JUDGE_NS) || !__fl_knee_holds(k) || !fl_knee_can_judge(k))
 		return false;
 	in = div64_u64(w->in, div64_u64(w->ns, NSEC_PER_USEC)); /* the mean */
 	if (level < in)
 		ns = mul_u64_u64_div_u64(ns, level, in);
-	for (i = 0; i < FL_KNEE_KINDS; i++)
-		if (4 * now->done[i] > 3 * mul_u64_u64_div_u64(w->done[i], ns, w->ns))
+	for (i = 0; i < FL_KNEE_KINDS; i++) {
+		due = 3 * mul_u64_u64_div_u64(w->done[i], ns, w->ns) / 4;
+		did = i == FL_KNEE_REQUESTS_DONE ? 0 : mul_u64_u64_div_u64(k->longer.done[i], now->busy_ns, k->longer.ns);
+		if (now->done[i] > max_t(u64, due, did))
 			return false;
-	return true;
+	}
+	return over || due >= FL_KNEE_REQUESTS / 4; /* of the requests */
 }
 
 /* So much is enough of the most, for who is late. */
@@ -470,11 +488,6 @@ static inline void __fl_knee_window_over(struct fl_knee *k)
 	const struct fl_knee_look *w = &k->window;
 	int i;
 
-	if (__fl_knee_in_vain(k)) {
-		k->in_vain = true;
-		fl_knee_search_over(k);
-		return;
-	}
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[k->up][i] = mul_u64_u64_div_u64(w->done[i], NSEC_PER_SEC, w->ns);
 	k->have[k->up] = k->up || __fl_knee_holds(k);
@@ -512,6 +525,7 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 {
 	struct fl_knee_look *w = &k->window;
 	s64 done, enough_done;
+	bool over;
 	int i;
 
 	k->fair = __fl_knee_pressed(pressing->behind, FL_KNEE_ENOUGH_PRESSED);
@@ -540,7 +554,14 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	if (done < (k->settled ? fl_knee_level(k) : max_t(s64, __fl_knee_upper(k), k->before)))
 		return;
 	enough_done = FL_KNEE_ROUNDS * fl_knee_level(k);
-	if (k->settled && (w->ns < FL_KNEE_WINDOW_MIN_NS || (w->sent < FL_KNEE_REQUESTS && done < enough_done)))
+	over = w->ns >= FL_KNEE_WINDOW_MIN_NS && (w->sent >= FL_KNEE_REQUESTS || done >= enough_done);
+	if (k->settled && __fl_knee_in_vain(k, over)) {
+		k->in_vain = true;
+		fl_knee_search_over(k);
+		__fl_knee_begin_window(k, false);
+		return;
+	}
+	if (k->settled && !over)
 		return;
 	if (k->settled)
 		__fl_knee_window_over(k);

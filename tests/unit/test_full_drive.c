@@ -153,6 +153,29 @@ static void test_a_discard_in_the_drive_takes_no_more_room_than_a_read(void)
 	drive_exit(&d);
 }
 
+/*
+ * As with O_DSYNC on a drive without a capacitor: 16 writes, of which each takes 20 ms. In the drive they are in nobody's
+ * way. Who writes so is behind its share, but would be no less so with less in the drive.
+ */
+static void test_slow_writes_keep_nobody_from_a_drive_that_has_room(void)
+{
+	struct tenant *reader[2];
+
+	drive_init(&d, &fl_fairlane, 2, 1024, 100 * NSEC_PER_USEC);
+	d.write_ns = 20 * MSEC;
+	drive_tenant(&d, NULL, 100, 8)->writes_pct = 100;
+	reader[0] = drive_tenant(&d, NULL, 100, 1);
+	reader[1] = drive_tenant(&d, NULL, 100, 1);
+	drive_start(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, 10 * NSEC_PER_SEC);
+	for (unsigned int i = 0; i < ARRAY_SIZE(reader); i++)
+		CHECK((reader[i]->done - reader[i]->mark) / 10.0 > 0.9 * 20000, "%g of 20,000 requests/s",
+		      (reader[i]->done - reader[i]->mark) / 10.0);
+	drive_exit(&d);
+}
+
 static const struct test tests[] = {
 	{ "newcomers go after two seconds in which a full drive did nothing",
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
@@ -162,6 +185,7 @@ static const struct test tests[] = {
 	  test_a_rank_counts_among_those_of_a_cgroup_that_wait_and_not_beside_others },
 	{ "a discard in the drive takes no more room than a read",
 	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
+	{ "slow writes keep nobody from a drive that has room", test_slow_writes_keep_nobody_from_a_drive_that_has_room },
 	{}
 };
 

@@ -144,14 +144,15 @@ static void test_more_is_of_no_use_at_the_expense_of_reads_however_short_a_windo
 	}
 }
 
-/* What it did without a level: all that it can, with so many in it. */
-static void without(s64 requests, u64 done)
+/* What it did without a level: all that it can, with so many in it; @writes of it are. */
+static void without(s64 requests, u64 done, u64 writes)
 {
 	struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS };
 	u64 at;
 
 	look.done[FL_KNEE_REQUESTS_DONE] = done;
-	look.done[FL_KNEE_READS] = done * ONE;
+	look.done[FL_KNEE_READS] = (done - writes) * ONE;
+	look.done[FL_KNEE_OTHERS] = writes * ONE;
 	for (at = 0; at < 100 * NSEC_PER_MSEC; at += LOOK_NS)
 		fl_knee_without(&k, &look, requests * ONE);
 }
@@ -167,7 +168,7 @@ static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 	look.done[FL_KNEE_READS] = held * ONE;
 	begin(KNEE, 1);
 	CHECK(!fl_knee_can_judge(&k), "nobody knows what it does without");
-	without(KNEE, whole);
+	without(KNEE, whole, 0);
 	CHECK(fl_knee_can_judge(&k), "it is known");
 	for (at = 0; !k.in_vain && at < NSEC_PER_SEC; at += LOOK_NS)
 		fl_knee_look(&k, &look, &pressing, 4 * ONE);
@@ -175,6 +176,30 @@ static void test_where_it_is_holding_back_that_costs_nobody_is_held_back(void)
 	CHECK(fl_knee_was_in_vain(&k, 256 * ONE), "it is told");
 	CHECK(!fl_knee_was_in_vain(&k, 256 * ONE) && !fl_knee_can_judge(&k), "once, and it is learned anew");
 	CHECK(k.searching && fl_knee_level(&k) > 255 * ONE, "should the drive be full, not from what was found");
+}
+
+/* When it is found in vain, if all wait, and it does so many reads and writes a look of late; a second: never. */
+static u64 found_in_vain_ns(u64 reads_done, u64 writes)
+{
+	struct fl_knee_look look = { .ns = LOOK_NS, .busy_ns = LOOK_NS };
+	u64 at;
+
+	look.sent = look.limited = look.done[FL_KNEE_REQUESTS_DONE] = reads_done + writes;
+	look.done[FL_KNEE_READS] = reads_done * ONE;
+	look.done[FL_KNEE_OTHERS] = writes * ONE;
+	begin(KNEE, 1);
+	without(KNEE, 100, 2);
+	for (at = 0; !k.in_vain && at < NSEC_PER_SEC; at += LOOK_NS)
+		fl_knee_look(&k, &look, &pressing, 4 * ONE);
+	return at;
+}
+
+/* Without a budget it did 98 reads and two writes in a millisecond. */
+static void test_a_budget_is_in_vain_by_which_reads_wait_for_slow_writes_that_are_no_faster_for_it(void)
+{
+	CHECK(found_in_vain_ns(1, 2) < 90 * NSEC_PER_MSEC, "no window is over so soon");
+	CHECK(found_in_vain_ns(1, 3) == NSEC_PER_SEC, "somebody has more writes");
+	CHECK(found_in_vain_ns(80, 2) == NSEC_PER_SEC, "it does nearly all that it did");
 }
 
 /* As many as are of use were in it before, or many more; and it is noisy. */
@@ -186,7 +211,7 @@ static void test_no_budget_of_a_drive_that_is_full_is_in_vain(void)
 	for (before = KNEE; before <= 8 * KNEE; before *= 8)
 		for (seed = 1; seed <= SEEDS; seed++) {
 			begin(8 * KNEE, seed);
-			without(before, (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC));
+			without(before, (u64)(CAPACITY * LOOK_NS / NSEC_PER_SEC), 0);
 			mean_level_over(60 * NSEC_PER_SEC, 0.1);
 			CHECK(!k.in_vain, "%ld before, seed %u", (long)before, seed);
 		}
@@ -312,6 +337,8 @@ static const struct test tests[] = {
 	  test_more_is_of_no_use_at_the_expense_of_reads_however_short_a_window_is },
 	{ "where it is holding back that costs, nobody is held back",
 	  test_where_it_is_holding_back_that_costs_nobody_is_held_back },
+	{ "a budget is in vain by which reads wait for slow writes that are no faster for it",
+	  test_a_budget_is_in_vain_by_which_reads_wait_for_slow_writes_that_are_no_faster_for_it },
 	{ "no budget of a drive that is full is in vain", test_no_budget_of_a_drive_that_is_full_is_in_vain },
 	{}
 };
