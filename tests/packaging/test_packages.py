@@ -212,6 +212,7 @@ class Host:
         found: list[dict[str, Any]] = json.loads(self.run("cat /root/found.json"))
         for each in found:  # all that an hour has given, whatever is asserted first
             print({step: what for step, what in each.items() if step not in ("log", "failed")})
+            print(*dmesg.bad(each.get("log", [])), sep="\n")
         assert len(found) == len(steps) and not any("failed" in each for each in found), "\n".join(
             each.get("failed", "") for each in found
         ) + "\n".join(console[-40:])
