@@ -146,6 +146,7 @@ static inline void __fl_knee_forget(struct fl_knee *k)
 	k->have[1] = false;
 }
 
+/* What the drive does without a level is to be found out anew. */
 static inline void __fl_knee_forget_without(struct fl_knee *k)
 {
 	k->without = (struct fl_knee_without){};
@@ -553,19 +554,21 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
 	if (done < (k->settled ? fl_knee_level(k) : max_t(s64, __fl_knee_upper(k), k->before)))
 		return;
-	enough_done = FL_KNEE_ROUNDS * fl_knee_level(k);
-	over = w->ns >= FL_KNEE_WINDOW_MIN_NS && (w->sent >= FL_KNEE_REQUESTS || done >= enough_done);
-	if (k->settled && __fl_knee_in_vain(k, over)) {
-		k->in_vain = true;
-		fl_knee_search_over(k);
-		__fl_knee_begin_window(k, false);
+	if (!k->settled) {
+		__fl_knee_begin_window(k, true);
 		return;
 	}
-	if (k->settled && !over)
-		return;
-	if (k->settled)
+	enough_done = FL_KNEE_ROUNDS * fl_knee_level(k);
+	over = w->ns >= FL_KNEE_WINDOW_MIN_NS && (w->sent >= FL_KNEE_REQUESTS || done >= enough_done);
+	if (__fl_knee_in_vain(k, over)) {
+		k->in_vain = true;
+		fl_knee_search_over(k);
+	} else if (over) {
 		__fl_knee_window_over(k);
-	__fl_knee_begin_window(k, !k->settled);
+	} else {
+		return;
+	}
+	__fl_knee_begin_window(k, false);
 }
 
 #endif
