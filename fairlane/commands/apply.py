@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from fairlane.commands.common import print_json
 from fairlane.errors import FairlaneError
 from fairlane.linux import cgroups
 from fairlane.settings import apply, file, plan, watch
+from fairlane.settings.lines import Lines
 from fairlane.settings.plan import Change, Plan
 
 
@@ -33,6 +35,7 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
     """What is wrong at first ends it; what is wrong later is said, once, and tried again after a while."""
     first, wrong = True, ""
     refused: tuple[str, ...] = ()
+    lines = Lines()
     with apply.watching():
         rounds = watch.rounds(cgroups.find_mount(), lambda: bool(wrong), lambda: bool(refused))
         for again in rounds:
@@ -40,6 +43,7 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
                 if again and not first:
                     settings = file.load(args.config)
                 found = apply.apply(settings)
+                found = replace(found, others=(*found.others, *lines.follow()))
                 if first or found.changes or found.others or found.refused != refused:
                     _show(found, args.json)
                 refused = found.refused

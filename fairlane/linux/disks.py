@@ -56,9 +56,19 @@ def identity(device: str) -> dict[str, Any]:
 
 def ids(device: str, by_id: Path = Path("/dev/disk/by-id")) -> list[str]:
     """What the drive is called by who knows it by more than its place: its WWID, and its links in /dev/disk/by-id."""
-    folder = sysfs.SYS_BLOCK / device
-    said = [sysfs.said(folder / name) for name in ("wwid", "device/wwid")]
-    return [name for name in said if name] + [link.name for link in by_id.glob("*") if link.resolve().name == device]
+    name = wwid(device)
+    return [name] * bool(name) + [link.name for link in by_id.glob("*") if link.resolve().name == device]
+
+
+def wwid(device: str) -> str:
+    """What the drive says that it is called wherever it is plugged in, or ""."""
+    said = (sysfs.said(sysfs.SYS_BLOCK / device / name) for name in ("wwid", "device/wwid"))
+    return next(filter(None, said), "")
+
+
+def sequence(device: str) -> str:
+    """Of this drive since it is there; one that takes its name later, or that comes again, has another."""
+    return sysfs.said(sysfs.SYS_BLOCK / device / "diskseq") or sysfs.number_if_any(device) or ""
 
 
 def free_target(device: str, scenario: Scenario, destroy_data: str | None) -> Target:

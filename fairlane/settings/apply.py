@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from fairlane import files
 from fairlane.errors import FairlaneError
-from fairlane.linux import cgroups, others_weights, queue, sysfs
+from fairlane.linux import cgroups, disks, others_weights, queue, sysfs
 from fairlane.proc import shielded
 from fairlane.settings import plan
 from fairlane.settings.file import HostFile
@@ -231,15 +231,10 @@ def _snapshot_of(now: Before, done: Sequence[Change]) -> Before:
 def _drive(device: str) -> dict[str, Any]:
     places = [place for place in (queue.ROUTED, queue.QUEUE) if queue.scheduler_file(device, place).exists()]
     return {
-        "id": _id(device),
+        "id": disks.sequence(device),
         "schedulers": {place: queue.current_scheduler(device, place) for place in places},
         "settings": {str(path): value for path, value in queue.settings(device).items()},
     }
-
-
-def _id(device: str) -> str:
-    """Of this drive since it is there; one that takes its name later has another."""
-    return sysfs.said(sysfs.SYS_BLOCK / device / "diskseq") or sysfs.number_if_any(device) or ""
 
 
 def _merged(first: Before, now: Before) -> Before:
@@ -274,7 +269,7 @@ def _put_back(before: Before) -> list[str]:
     drives = [
         (device, was)
         for device, was in before["drives"].items()
-        if (sysfs.SYS_BLOCK / device).exists() and _id(device) == was["id"]
+        if (sysfs.SYS_BLOCK / device).exists() and disks.sequence(device) == was["id"]
     ]
     of_drives = (each for drive in drives for each in _of_drive(*drive))
     left: list[str] = []

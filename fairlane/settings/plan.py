@@ -91,17 +91,19 @@ def others(chosen: Mapping[str, str]) -> Iterator[Change]:
         mount = cgroups.find_mount()
     except FairlaneError:  # drives alone need no cgroups
         return
-    ours = {
-        sysfs.number_if_any(device)
-        for device in disks.schedulable(sysfs.SYS_BLOCK)
-        if _scheduler(device, chosen) in schedulers.NAMES
-    }
+    numbers = ours(chosen)
     for cgroup, weights in others_weights.wanted(mount).items():
         file = cgroup / others_weights.FALLBACK
         said = {"default": others_weights.DEFAULT} | others_weights.said(file)
         for key, weight in weights.items():
-            if key == "default" or key in ours:
+            if key == "default" or key in numbers:
                 yield Change(file, str(said.get(key, NOT_SET)), str(weight), others_weights.LINUX, key=key)
+
+
+def ours(chosen: Mapping[str, str]) -> dict[str, str]:
+    """The drives that have, or are to have, a scheduler of ours, by their numbers; those without one have no lines."""
+    found = ((sysfs.number_if_any(device), device) for device in disks.schedulable(sysfs.SYS_BLOCK))
+    return {number: device for number, device in found if number and _scheduler(device, chosen) in schedulers.NAMES}
 
 
 # --- Drives ---

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from fairlane.linux import inotify, others_weights
 from fairlane.linux.inotify import Inotify
-from fairlane.settings.plan import CONTROL
+from fairlane.settings.plan import CONTROL, LATENCY, WEIGHT
 
 QUIET_S = 0.2  # changes often come several at a time
 AGAIN_S = 10.0  # after a round that failed, and where not all cgroups can be watched
 # Rounds take that part of one CPU, and so much of it at once: with thousands of cgroups that come and go, they are
 # further apart, up to AGAIN_S.
 CPU_PART, CPU_BURST_S = 0.05, 3.0
-WRITTEN = (CONTROL, others_weights.LINUX, others_weights.BFQ)
+WRITTEN = (CONTROL, others_weights.LINUX, others_weights.BFQ, WEIGHT, LATENCY)
 ENDING = {signal.SIGTERM, signal.SIGINT}
 LIMITS = {errno.ENOSPC: "fs.inotify.max_user_watches", errno.EMFILE: "fs.inotify.max_user_instances"}
 

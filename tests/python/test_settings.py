@@ -31,7 +31,8 @@ from fairlane.linux.inotify import Inotify
 from fairlane.linux.others_weights import FALLBACK, meant, scaled_for_bfq, stretched, unscaled, widened
 from fairlane.places import ROOT
 from fairlane.settings import apply, plan, watch
-from fairlane.settings.file import DriveRule, HostFile
+from fairlane.settings.file import DriveRule, HostFile, load
+from fairlane.settings.lines import Lines
 
 GOOD = """\
 [[drive]]                                # line 1
@@ -788,6 +789,90 @@ def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch:
         others_weights.write(tmp_path, "default 300")
 
 
+# --- A drive that is plugged in again ---
+
+OURS, NOT_OURS = "none mq-deadline [kyber-fairness]", "none [mq-deadline] kyber-fairness"
+
+
+def plug(kernel: Kernel, name: str, number: str, *, scheduler: str = OURS, wwid: str = "eui.1") -> None:
+    kernel.drive(name, number, "", scheduler)
+    (kernel.block / name / "wwid").write_text(wwid + "\n")
+
+
+def unplug(kernel: Kernel, name: str, number: str) -> None:
+    """The lines for it go with it."""
+    shutil.rmtree(kernel.block / name)
+    for file in kernel.mount.rglob("io.fairlane.*"):
+        file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(number)))
+
+
+def lines_of(kernel: Kernel, number: str) -> dict[str, str]:
+    """What cgroups have for that drive."""
+    found = ((file, line.split()) for file in kernel.mount.rglob("io.fairlane.*") for line in file.open())
+    return {str(file.relative_to(kernel.mount)): value for file, (key, value) in found if key == number}
+
+
+def test_what_cgroups_have_for_one_drive_is_there_when_it_is_plugged_in_again(kernel: Kernel) -> None:
+    kernel.enable(kernel.mount / "web.slice")
+    plug(kernel, "nvme1n1", "259:1")
+    batch, web = kernel.mount / "batch.slice", kernel.mount / "web.slice"
+    kept = Lines()
+    assert kept.follow() == ()
+    given = {"batch.slice/" + plan.WEIGHT: "700", "web.slice/" + FALLBACK: "204", "web.slice/" + plan.LATENCY: "2000"}
+    given["web.slice/a.service/" + plan.WEIGHT] = given["web.slice/b.service/" + plan.WEIGHT] = "5"
+    for name, value in given.items():
+        kernel.weight(kernel.mount / name, f"259:1 {value}")
+    assert kept.follow() == ()
+    unplug(kernel, "nvme1n1", "259:1")
+    assert kept.follow() == ()
+    shutil.rmtree(web / "a.service")
+    (web / "new").mkdir()  # an inode for whoever takes the name
+    kernel.cgroup(web / "a.service")
+    kernel.enable(web)
+    plug(kernel, "nvme2n1", "259:2", scheduler=NOT_OURS)
+    assert kept.follow() == (), "it has no scheduler yet that knows of lines"
+    (kernel.block / "nvme2n1/queue/scheduler").write_text(OURS)
+    kernel.weight(batch / plan.WEIGHT, "259:2 50")
+    again = kept.follow()
+    del given["web.slice/a.service/" + plan.WEIGHT]
+    assert lines_of(kernel, "259:2") == given | {"batch.slice/" + plan.WEIGHT: "50"}
+    assert len(again) == 3 and {each.where for each in again} == {"before it was unplugged"}
+    kernel.weight(web / FALLBACK, "259:2 default")
+    assert kept.follow() == (), "what is taken back stays so"
+    unplug(kernel, "nvme2n1", "259:2")
+    plug(kernel, "nvme1n1", "259:1")
+    assert {change.text for change in kept.follow()} == {"259:1 50", "259:1 2000", "259:1 5"}
+
+
+def test_a_drive_does_not_inherit_from_another_that_gives_the_same_wwid(kernel: Kernel) -> None:
+    plug(kernel, "nvme1n1", "259:1")
+    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
+    kept = Lines()
+    kept.follow()
+    plug(kernel, "nvme2n1", "259:2")
+    assert kept.follow() == () and not lines_of(kernel, "259:2")
+
+
+def test_a_drive_that_is_just_going_does_not_lose_what_is_kept_for_it(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug(kernel, "nvme1n1", "259:1")
+    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
+    kept = Lines()
+    kept.follow()
+    tree = others_weights.tree
+
+    def going(mount: Path) -> Iterator[Path]:
+        unplug(kernel, "nvme1n1", "259:1")
+        yield from tree(mount)
+
+    with monkeypatch.context() as only:
+        only.setattr(others_weights, "tree", going)
+        assert kept.follow() == ()
+    plug(kernel, "nvme1n1", "259:5")
+    assert [change.text for change in kept.follow()] == ["259:5 700"]
+
+
 # --- What is no UTF-8, or no JSON ---
 
 
@@ -844,6 +929,8 @@ def test_it_wakes_for_cgroups_weights_and_signals(kernel: Kernel, limit: None) -
     assert next(rounds) is False
     (kernel.mount / "web.slice" / "new" / "io.weight").write_text("default 200\n")
     assert next(rounds) is False, "one that came since is watched, too"
+    (kernel.mount / "web.slice" / "new" / plan.WEIGHT).write_text("259:1 200\n")
+    assert next(rounds) is False, "what is written by hand is kept for a drive that is plugged in again"
     os.kill(os.getpid(), signal.SIGHUP)
     assert next(rounds) is True
     os.kill(os.getpid(), signal.SIGTERM)
@@ -983,6 +1070,11 @@ def test_rounds_that_cost_much_are_further_apart_once_they_have_cost_that_for_lo
     (kernel.mount / "web.slice" / "new").mkdir()
     assert next(rounds) is False
     assert waited[0] == watch.QUIET_S if burst_s else waited[0] >= 0.05 / watch.CPU_PART
+
+
+def test_the_example_that_the_package_brings_is_a_good_one() -> None:
+    settings = load(ROOT / "packaging" / "fairlane.toml")
+    assert settings.drives and settings.cgroups
 
 
 def test_the_unit_starts_what_there_is() -> None:
