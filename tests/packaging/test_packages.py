@@ -2,36 +2,33 @@
 """`make deb`'s packages on Debian 12 and 13, in a VM with systemd: installed, booted again, upgraded, the kernel
 updated, booted, purged.
 
-Root: an image is made by mmdebstrap from where this machine gets its own packages, mounted, and what our packages and
-the newer kernel need is fetched. They themselves are installed in the VM, without a network, as an operator does it on
-a host that runs. All mounts are in a namespace of their own, and gone however this ends.
+Root: an image is made, mounted, and what our packages and the newer kernel need is fetched. They themselves are
+installed in the VM, without a network, as an operator does it on a host that runs.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import json
-import os
 import re
 import shutil
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import roots
 
 from fairlane import proc
 from fairlane.places import ROOT
-from fairlane.settings import file
 from fairlane.vm import dmesg, kernels, packages, qemu
 
 TOOLS = ("mmdebstrap", "dpkg-buildpackage", "mke2fs", "qemu-system-x86_64")
 IMAGE_BYTES = 8 << 30
-STEP_S, VM_S = 3600.0, 14400.0
+VM_S = 14400.0
 DRIVE_BYTES, DRIVE_QUEUES = 1 << 30, 4
 DRIVE_IOPS = 400  # what a busy machine's emulated CPU can do, too
 WITHIN = 0.01
@@ -82,13 +79,7 @@ ln -sf /etc/systemd/system/host.service /etc/systemd/system/multi-user.target.wa
 systemctl mask apt-daily.timer apt-daily-upgrade.timer prometheus.service
 apt-get -q update
 """
-ENTER = """
-mount -o loop "$1" "$2"
-mount -t proc proc "$2/proc"
-mount --rbind /dev "$2/dev"
-cp /etc/resolv.conf "$2/etc/resolv.conf"
-exec chroot "$2" sh -ec "$3"
-"""
+ENTER = 'mount -o loop "$1" "$2"\n' + roots.ENTER
 INSTALL = "apt-get -q install -y --no-install-recommends"
 
 # What a machine writes for itself as it runs, and other packages as they are set up.
@@ -100,23 +91,14 @@ OF_OTHERS = (
 )
 
 
-def test_the_packages_have_the_projects_version_and_the_example_is_a_good_one() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert (ROOT / "packaging" / "debian" / "changelog").read_text().startswith(f"fairlane ({version}) ")
-    settings = file.load(ROOT / "packaging" / "fairlane.toml")
-    assert settings.drives and settings.cgroups
-
-
 @pytest.fixture(scope="session")
 def debs() -> Iterator[tuple[Path, Path]]:
     """Two folders of packages; the second's have a higher version."""
-    missing = [tool for tool in TOOLS if not shutil.which(tool)]
-    if os.geteuid() or missing:
-        pytest.fail(f"this test is for root, with {', '.join(TOOLS)} installed (missing: {missing})")
+    roots.need(*TOOLS)
     with tempfile.TemporaryDirectory(dir=kernels.cache_dir(), prefix="packages-") as temp:
         folders = Path(temp, "first"), Path(temp, "second")
         for folder, suffix in zip(folders, ("", "+1"), strict=True):
-            proc.output(["make", "-C", ROOT, "deb", f"SUFFIX={suffix}"], what="make deb", limit_s=STEP_S)
+            proc.output(["make", "-C", ROOT, "deb", f"SUFFIX={suffix}"], what="make deb", limit_s=roots.STEP_S)
             shutil.copytree(ROOT / "build" / "deb", folder)
         yield folders
 
@@ -135,16 +117,15 @@ class Host:
     def mount(self) -> Path:
         return self.folder / "mount"
 
-    def make(self, suite: str) -> None:
+    def make(self, suite: str, *more: str) -> None:
+        """more: suites of that Debian which its apt is to know, too."""
         self.mount.mkdir()
         with self.image.open("wb") as image:
             image.truncate(IMAGE_BYTES)
-        proc.output(["mke2fs", "-q", "-t", "ext4", self.image], what="making a file system", limit_s=STEP_S)
-        sources = self.folder / "sources.list"
-        sources.write_text(packages.other_suites(packages.archives(), (suite, f"{suite}-security")))
-        bootstrap = ["mmdebstrap", "--mode=root", "--variant=apt", f"--include={','.join(INCLUDE)}", suite]
-        script = 'mount -o loop "$0" "$1"; dir=$1; sources=$2; shift 2; exec "$@" "$dir" "$sources"'
-        self._apart(script, str(self.image), str(self.mount), str(sources), *bootstrap)
+        proc.output(["mke2fs", "-q", "-t", "ext4", self.image], what="making a file system", limit_s=roots.STEP_S)
+        sources = roots.sources(self.folder, suite, f"{suite}-security", *more)
+        bootstrap = [*roots.BOOTSTRAP, f"--include={','.join(INCLUDE)}", suite, str(self.mount), str(sources)]
+        roots.apart('mount -o loop "$0" "$1"; shift; exec "$@"', str(self.image), str(self.mount), *bootstrap)
 
     def set_up(self) -> None:
         for path, text in FILES.items():
@@ -153,26 +134,15 @@ class Host:
         self.run(SETUP)
 
     def run(self, script: str) -> str:
-        return self._apart(ENTER, "sh", str(self.image), str(self.mount), script)
+        return roots.apart(ENTER, "sh", str(self.image), str(self.mount), script)
 
     def write(self, path: str, text: str) -> None:
         self.run(f"mkdir -p {Path(path).parent}; cat > {path} <<'END_OF_FILE'\n{text}END_OF_FILE\n")
 
     def copy(self, source: Path, target: str) -> None:
         """Into the image."""
-        self._apart(
-            'mount -o loop "$0" "$1"; cp -r "$2" "$1/$3"', str(self.image), str(self.mount), str(source), target
-        )
-
-    def _apart(self, script: str, *args: str) -> str:
-        argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script, *args]
-        env = {
-            **os.environ,
-            "DEBIAN_FRONTEND": "noninteractive",
-            "LC_ALL": "C",
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        }
-        return proc.output(argv, what="in the image", limit_s=STEP_S, env=env)
+        script = 'mount -o loop "$0" "$1"; cp -r "$2" "$1/$3"'
+        roots.apart(script, str(self.image), str(self.mount), str(source), target)
 
     def releases(self, series: str) -> list[str]:
         """Of Debian's ordinary kernels, oldest first."""
@@ -192,7 +162,7 @@ class Host:
         boot = self.folder / "boot"
         shutil.rmtree(boot, ignore_errors=True)
         script = 'mount -o loop "$0" "$1"; mkdir "$2"; cp "$1/boot/vmlinuz-$3" "$1/boot/initrd.img-$3" "$2"'
-        self._apart(script, str(self.image), str(self.mount), str(boot), release)
+        roots.apart(script, str(self.image), str(self.mount), str(boot), release)
         self.run("rm -f /root/found.json")
         accel = qemu.known_accel() or "tcg"
         options, words = qemu.under_tcg() if accel == "tcg" else ([], [])
@@ -233,6 +203,28 @@ def test_installed_booted_updated_and_purged(suite: str, series: str, debs: tupl
         lifetime(host, series, *debs)
 
 
+@pytest.mark.long
+def test_on_todays_kernel(debs: tuple[Path, Path]) -> None:
+    """Debian 13 with the kernel of its backports, and all three packages; from the installation to the purge."""
+    first, _ = debs
+    with tempfile.TemporaryDirectory(dir=kernels.cache_dir(), prefix="host-") as temp:
+        host = Host(Path(temp))
+        host.make("trixie", "trixie-backports")
+        host.set_up()
+        release = host.releases("7.3")[-1]
+        named = [f"linux-{what}" for what in (f"image-{release}", f"headers-{release}", "source-7.3")]
+        host.run(f"{INSTALL} -t trixie-backports {' '.join(named)}")
+        host.copy(first, "root")
+        what_they_need(host)
+        before = host.paths()
+        [found] = host.boot(release, "install+shares")
+        assert found["install"]["versions"] == 2 * [version(first)]
+        with_the_driver(host, first, release)
+        [gone] = host.boot(release, "purge")
+        purged(host, gone, before, with_nvme=True)
+        as_weighted(found, release, first)
+
+
 def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
     host.set_up()
     old, new = host.releases(series)[-2:]
@@ -250,23 +242,13 @@ def lifetime(host: Host, series: str, first: Path, second: Path) -> None:
     assert again["upgrade"] == {"versions": 2 * [version(second)], "same": ["reads"]}
     assert modules(host, new) == modules(host, old), "a new kernel has them, too"
 
-    built_anew(host, version(second), old, new)
     with_nvme = series in kernels.nvme_versions()
     if with_nvme:
-        said = host.run(f"{INSTALL} /root/second/fairlane-nvme-dkms_*.deb")
-        assert "nvme" in modules(host, new), said
-    shared, gone = host.boot(new, "shares", "purge")
-    assert any("fairlane's build of Linux's driver" in line for line in shared["log"]) == with_nvme
-    purged = gone["purge"]
-    assert "[none]" in purged["scheduler"]
-    assert purged["services"] == 2 * ["inactive"]
-    stays = {"fairlane_route"} if with_nvme else set()  # as long as the driver, which the root file system may be on
-    assert stays == {name for name in purged["modules"] if name in {each.replace("-", "_") for each in NAMES}}
-    assert not dmesg.bad(gone["log"]), "\n".join(gone["log"])
-    left = host.paths() - before
-    assert not [path for path in left if "fairlane" in path and not path.startswith(("/var/log/", "/root/"))]
-    unowned = sorted(left - host.owned())
-    assert not [path for path in unowned if not any(fnmatch.fnmatch(path, pattern) for pattern in OF_OTHERS)]
+        with_the_driver(host, second, new)
+    [shared] = host.boot(new, "shares")  # by what DKMS has built there by itself
+    built_anew(host, version(second), old, new)
+    [gone] = host.boot(new, "purge")
+    purged(host, gone, before, with_nvme=with_nvme)
     went_back_to_none(installed["fails"])
     by_everybodys_weights(again["weights"])
     as_weighted(installed, old, first)
@@ -285,6 +267,27 @@ def modules(host: Host, release: str) -> list[str]:
 
 def version(debs: Path) -> str:
     return next(debs.glob("fairlane-dkms_*.deb")).name.split("_")[1]
+
+
+def with_the_driver(host: Host, debs: Path, release: str) -> None:
+    """Linux's driver, patched."""
+    said = host.run(f"{INSTALL} /root/{debs.name}/fairlane-nvme-dkms_*.deb")
+    assert "nvme" in modules(host, release), said
+
+
+def purged(host: Host, found: dict[str, Any], before: set[str], *, with_nvme: bool) -> None:
+    """Nothing of ours is left: in the boot in which it was done, and of files that there were not before."""
+    assert any("fairlane's build of Linux's driver" in line for line in found["log"]) == with_nvme
+    got = found["purge"]
+    assert "[none]" in got["scheduler"]
+    assert got["services"] == 2 * ["inactive"]
+    stays = {"fairlane_route"} if with_nvme else set()  # as long as the driver, which the root file system may be on
+    assert stays == {name for name in got["modules"] if name in {each.replace("-", "_") for each in NAMES}}
+    assert not dmesg.bad(found["log"]), "\n".join(found["log"])
+    left = host.paths() - before
+    assert not [path for path in left if "fairlane" in path and not path.startswith(("/var/log/", "/root/"))]
+    unowned = sorted(left - host.owned())
+    assert not [path for path in unowned if not any(fnmatch.fnmatch(path, pattern) for pattern in OF_OTHERS)]
 
 
 def what_they_need(host: Host) -> None:
@@ -381,6 +384,7 @@ DUE = {
     "a drive's weights": {"plug-a": 0.4, "plug-b": 0.6},
     "under another scheduler": {"plug-a": 0.4, "plug-b": 0.6},
     "plugged in again": {"plug-a": 0.4, "plug-b": 0.6},
+    "IODeviceWeight, plugged in again": FROM_200_AND_300,
 }
 
 

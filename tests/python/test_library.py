@@ -62,6 +62,7 @@ def test_what_is_installed_is_of_the_projects_version(installed: Path) -> None:
     assert (lib / f"libfairlane.so.{major}").resolve() == (lib / "libfairlane.so").resolve()
     assert f'#define FAIRLANE_VERSION "{__version__}"' in (installed / "include" / "libfairlane.h").read_text()
     assert f"\nVersion: {__version__}\n" in (lib / "pkgconfig" / "libfairlane.pc").read_text()
+    assert (ROOT / "packaging" / "debian" / "changelog").read_text().startswith(f"fairlane ({__version__}) ")
 
 
 @pytest.mark.parametrize("how", ["shared", "static"])

@@ -18,7 +18,7 @@ USER, UID = "tenant", 1000
 BFQ_LINES = {"a": 204, "b": 303}  # what systemd writes for 200 and 300 into io.bfq.weight, 109 and 118, may mean
 UNITS = Path("/run/systemd/system")
 SLICES = {"tree-a": 200, "tree-b": 300, "tree-b-x": 100, "tree-b-y": 200}
-AGAIN = f"while :; do test -b /dev/{load.DRIVE} && {' '.join(FIO)}; sleep 1; done"
+ANEW = ["/bin/sh", "-c", f"while :; do test -b /dev/{load.DRIVE} && {' '.join(FIO)}; sleep 1; done"]
 
 
 def measure() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def measure() -> dict[str, Any]:
         "containers, systemd": containers("--systemd-cgroup"),
         "containers, cgroupfs": containers(),
         "IODeviceWeight": a_device_weight_has_no_place(),
-        "IODeviceWeight, io.cost's model": device_weights_with_a_model(),
+        **device_weights_with_a_model(),
     }
 
 
@@ -111,9 +111,9 @@ def containers(*options: str) -> dict[str, Any]:
 # --- For one drive ---
 
 
-def start_with_device_weights() -> None:
+def start_with_device_weights(words: list[str] = FIO) -> None:
     for name, weight in WEIGHTS.items():
-        load.unit(name, f"IODeviceWeight=/dev/{load.DRIVE} {weight}")
+        load.unit(name, f"IODeviceWeight=/dev/{load.DRIVE} {weight}", words=words)
 
 
 def lines(file: str) -> dict[str, int]:
@@ -147,18 +147,26 @@ def a_device_weight_has_no_place() -> dict[str, list[str]]:
 
 
 def device_weights_with_a_model() -> dict[str, Any]:
-    """io.cost has been told of the drive, but not to throttle: then io.weight takes lines. They stay with us."""
+    """io.cost has been told of the drive, but not to throttle: then io.weight takes lines. They stay with us.
+
+    Also when the drive is plugged in again, and io.cost knows nothing of it any more.
+    """
     (CGROUPS / "io.cost.model").write_text(f"{load.number()} ctrl=auto")
     assert "enable=1" not in read(CGROUPS / "io.cost.qos")
-    start_with_device_weights()
+    start_with_device_weights(ANEW)
     wait_for(lambda: lines("io.fairlane.weight.fallback") == lines("io.weight") == WEIGHTS, "both weights are there")
-    got = load.shares(services())
+    found = {"IODeviceWeight, io.cost's model": load.shares(services())}
     change_scheduler()
     wait_for(lambda: lines("io.fairlane.weight.fallback") == WEIGHTS, "both weights are still there")
     said("systemctl", "start", "fairlane")
     load.scheduled()
+    plug_again()
+    load.scheduled()
+    wait_for(lambda: lines("io.fairlane.weight.fallback") == WEIGHTS, "both weights are there again")
+    assert not lines("io.weight")
+    found["IODeviceWeight, plugged in again"] = load.shares(services())
     load.stop(*WEIGHTS)
-    return got
+    return found
 
 
 def change_scheduler() -> None:
@@ -174,26 +182,28 @@ def a_drives_weight_survives() -> dict[str, Any]:
     wanted, by_hand = {"plug-a": 200, "plug-b": 300}, SYSTEM / "io.fairlane.weight"
     cgroups = services(tuple(wanted))
     for name in wanted:
-        load.unit(name, words=["/bin/sh", "-c", AGAIN])
-    line = f"{load.number()} 700"
+        load.unit(name, words=ANEW)
+
+    def by_hands() -> str:
+        return f"{load.number()} 700"
 
     def all_there() -> bool:
         said = {name: f"{load.number()} {weight}" for name, weight in wanted.items()}
         return all(said[name] in read(cgroups[name] / "io.fairlane.weight").splitlines() for name in wanted)
 
     wait_for(all_there, "the file's weights for the drive")
-    by_hand.write_text(line)
+    by_hand.write_text(by_hands())
     found = {"a drive's weights": load.shares(cgroups)}
     change_scheduler()
-    wait_for(lambda: all_there() and line in read(by_hand).splitlines(), "weights are still there")
+    wait_for(lambda: all_there() and by_hands() in read(by_hand).splitlines(), "weights are still there")
     found["under another scheduler"] = load.shares(cgroups)
     said("systemctl", "start", "fairlane")
     load.scheduled()
     plug_again()
     load.scheduled()
-    wait_for(all_there, "the file's weights for the drive that has come")
+    wait_for(lambda: all_there() and by_hands() in read(by_hand).splitlines(), "weights for the drive that has come")
     found["plugged in again"] = load.shares(cgroups)
-    assert read(by_hand) == "default 100"
+    by_hand.write_text(f"{load.number()} default")
     load.stop(*wanted)
     return found
 
