@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -79,8 +78,6 @@ def looked_at(disk: str, victim: Slice) -> None:
 
 def recorded() -> None:
     """The screen after some seconds; a key changes it."""
-    if not shutil.which("tmux"):
-        return
     tmux = ["tmux", "-L", "top", "-f", "/dev/null"]
     command = f"{sys.executable} -m fairlane top --interval 2"
     subprocess.run([*tmux, "new-session", "-d", "-x", "150", "-y", "16", command], check=True)
