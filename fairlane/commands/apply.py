@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 
 from fairlane.commands.common import print_json
 from fairlane.errors import FairlaneError
@@ -43,10 +42,11 @@ def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:
                 if again and not first:
                     settings = file.load(args.config)
                 found = apply.apply(settings)
-                found = replace(found, others=(*found.others, *lines.follow()))
                 if first or found.changes or found.others or found.refused != refused:
                     _show(found, args.json)
                 refused = found.refused
+                if again_there := lines.follow(apply.applied()):
+                    _show(Plan((), (), others=again_there), args.json)
             except (FairlaneError, OSError) as error:
                 if first:
                     raise

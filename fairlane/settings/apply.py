@@ -78,6 +78,17 @@ def restore() -> list[str] | None:
         return left
 
 
+def applied() -> set[tuple[Path, str]]:
+    """Files of cgroups, each with the number of a drive or whatever else it has lines for, that restore() puts back."""
+    before = _read(RUN / STATE) or {"cgroups": {}}
+    return {
+        (Path(cgroup) / name, key)
+        for cgroup, entry in before["cgroups"].items()
+        for name, keys in entry["files"].items()
+        for key in keys
+    }
+
+
 def _take_back() -> None:
     with suppress(FairlaneError):
         others_weights.take_back(cgroups.find_mount())

@@ -30,7 +30,7 @@ def test_a_fresh_debian_needs_nothing_else(suite: str, command: str) -> None:
     roots.need("mmdebstrap")
     with tempfile.TemporaryDirectory(dir=kernels.cache_dir(), prefix="fresh-") as temp:
         root = Path(temp, "root")
-        archives = roots.sources(Path(temp), suite, f"{suite}-security", f"{suite}-backports")
+        archives = roots.sources(Path(temp), suite, f"{suite}-security")
         roots.apart('exec "$@"', "sh", *roots.BOOTSTRAP, f"--include={','.join(HAS)}", suite, str(root), str(archives))
         proc.output(["git", "clone", "-q", ROOT, root / "root/fairlane"], what="git clone", limit_s=LIMIT_S)
         # Where a proxy looks into what is fetched, this machine's certificates are those to trust.

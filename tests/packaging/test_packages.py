@@ -122,7 +122,7 @@ class Host:
         self.mount.mkdir()
         with self.image.open("wb") as image:
             image.truncate(IMAGE_BYTES)
-        proc.output(["mke2fs", "-q", "-t", "ext4", self.image], what="making a file system", limit_s=roots.STEP_S)
+        roots.apart('mke2fs -q -t ext4 "$0"', str(self.image))
         sources = roots.sources(self.folder, suite, f"{suite}-security", *more)
         bootstrap = [*roots.BOOTSTRAP, f"--include={','.join(INCLUDE)}", suite, str(self.mount), str(sources)]
         roots.apart('mount -o loop "$0" "$1"; shift; exec "$@"', str(self.image), str(self.mount), *bootstrap)

@@ -797,11 +797,12 @@ OURS, NOT_OURS = "none mq-deadline [kyber-fairness]", "none [mq-deadline] kyber-
 def plug(kernel: Kernel, name: str, number: str, *, scheduler: str = OURS, wwid: str = "eui.1") -> None:
     kernel.drive(name, number, "", scheduler)
     (kernel.block / name / "wwid").write_text(wwid + "\n")
+    (kernel.block / name / "bdi").mkdir()
 
 
 def unplug(kernel: Kernel, name: str, number: str) -> None:
     """The lines for it go with it."""
-    shutil.rmtree(kernel.block / name)
+    shutil.rmtree(kernel.block / name, ignore_errors=True)
     for file in kernel.mount.rglob("io.fairlane.*"):
         file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(number)))
 
@@ -851,10 +852,55 @@ def test_a_drive_does_not_inherit_from_another_that_gives_the_same_wwid(kernel: 
     kept.follow()
     plug(kernel, "nvme2n1", "259:2")
     assert kept.follow() == () and not lines_of(kernel, "259:2")
+    unplug(kernel, "nvme1n1", "259:1")
+    assert kept.follow() == () and not lines_of(kernel, "259:2")
 
 
+def test_what_the_file_says_of_a_drives_name_is_not_kept_for_the_drive(kernel: Kernel, tmp_path: Path) -> None:
+    """Else the drive that has had that name would have it, too, and restore would not take it back."""
+    plug(kernel, "nvme1n1", "259:1")
+    (tmp_path / "fairlane.toml").write_text(CGROUP + 'weight = 7\ndrive = { name = "nvme1n1" }\n')
+    settings, kept = load(tmp_path / "fairlane.toml"), Lines()
+
+    def follow() -> int:
+        apply.apply(settings)
+        return len(kept.follow(apply.applied()))
+
+    assert follow() == 0 and lines_of(kernel, "259:1") == {"batch.slice/" + plan.WEIGHT: "7"}
+    unplug(kernel, "nvme1n1", "259:1")
+    assert follow() == 0
+    plug(kernel, "nvme1n1", "259:2", wwid="eui.2")
+    plug(kernel, "nvme2n1", "259:3", wwid="eui.1")
+    assert follow() == 0 and lines_of(kernel, "259:2") and not lines_of(kernel, "259:3")
+
+
+@pytest.mark.parametrize("number", [errno.ENODEV, errno.EIO], ids=errno.errorcode.get)
+def test_a_line_that_the_kernel_does_not_take_is_told_unless_the_drive_is_gone_again(
+    number: int, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug(kernel, "nvme1n1", "259:1")
+    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
+    kept = Lines()
+    kept.follow()
+    unplug(kernel, "nvme1n1", "259:1")
+    plug(kernel, "nvme1n1", "259:2")
+
+    def refuse(*_: Any) -> None:
+        raise FairlaneError("not written") from OSError(number, "")
+
+    with monkeypatch.context() as only:
+        only.setattr(sysfs, "write", refuse)
+        if number == errno.ENODEV:
+            assert kept.follow() == ()
+            return
+        with pytest.raises(FairlaneError):
+            kept.follow()
+    assert len(kept.follow()) == 1, "it is tried again"
+
+
+@pytest.mark.parametrize("whole", [True, False])
 def test_a_drive_that_is_just_going_does_not_lose_what_is_kept_for_it(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+    whole: bool, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plug(kernel, "nvme1n1", "259:1")
     kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
@@ -863,12 +909,18 @@ def test_a_drive_that_is_just_going_does_not_lose_what_is_kept_for_it(
     tree = others_weights.tree
 
     def going(mount: Path) -> Iterator[Path]:
-        unplug(kernel, "nvme1n1", "259:1")
+        if whole:
+            unplug(kernel, "nvme1n1", "259:1")
+        else:  # its bdi is the first that goes, and with it the name in the lines
+            (kernel.block / "nvme1n1" / "bdi").rmdir()
+            file = kernel.mount / "batch.slice" / plan.WEIGHT
+            file.write_text(file.read_text().replace("259:1", "(unknown)"))
         yield from tree(mount)
 
     with monkeypatch.context() as only:
         only.setattr(others_weights, "tree", going)
         assert kept.follow() == ()
+    unplug(kernel, "nvme1n1", "259:1")
     plug(kernel, "nvme1n1", "259:5")
     assert [change.text for change in kept.follow()] == ["259:5 700"]
 
@@ -929,8 +981,9 @@ def test_it_wakes_for_cgroups_weights_and_signals(kernel: Kernel, limit: None) -
     assert next(rounds) is False
     (kernel.mount / "web.slice" / "new" / "io.weight").write_text("default 200\n")
     assert next(rounds) is False, "one that came since is watched, too"
-    (kernel.mount / "web.slice" / "new" / plan.WEIGHT).write_text("259:1 200\n")
-    assert next(rounds) is False, "what is written by hand is kept for a drive that is plugged in again"
+    for name in (plan.WEIGHT, plan.LATENCY):
+        (kernel.mount / "batch.slice" / name).write_text("259:1 200\n")
+        assert next(rounds) is False, "what is written by hand is kept for a drive that is plugged in again"
     os.kill(os.getpid(), signal.SIGHUP)
     assert next(rounds) is True
     os.kill(os.getpid(), signal.SIGTERM)
