@@ -34,6 +34,7 @@ def test_a_fresh_debian_needs_nothing_else(suite: str, command: str) -> None:
         roots.apart('exec "$@"', "sh", *roots.BOOTSTRAP, f"--include={','.join(HAS)}", suite, str(root), str(archives))
         proc.output(["git", "clone", "-q", ROOT, root / "root/fairlane"], what="git clone", limit_s=LIMIT_S)
         # Where a proxy looks into what is fetched, this machine's certificates are those to trust.
-        script = f'cp /etc/ssl/certs/ca-certificates.crt "$2/etc/ssl/certs/"\n{roots.ENTER}'
+        certificates = 'cp /etc/ssl/certs/ca-certificates.crt "$2/etc/ssl/certs/"'
+        script = f'{certificates}\nmount -t sysfs -o ro sysfs "$2/sys"\n{roots.ENTER}'
         here = f"cd /root/fairlane\napt-get -q update\n{COMMANDS[command]} 2>&1"
         print(roots.apart(script, "sh", "", str(root), here, limit_s=LIMIT_S))
