@@ -13,6 +13,7 @@ import os
 import subprocess
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -110,21 +111,22 @@ def shares() -> dict[str, Any]:
 
 
 def scraped() -> dict[str, float]:
-    """Bytes that the tenants have read, as a Prometheus has them from fairlane-metrics.service; it has some of all."""
-    load.wait_for(lambda: min(scraped_so_far().values()) > 0, "a Prometheus has counts of all three")
-    return scraped_so_far()
+    """Bytes that the tenants have read, as a Prometheus has them from fairlane-metrics.service since it was asked.
+
+    What it has from before may be from when they had just begun, without their weights.
+    """
+    count, now_s = f'fairlane_read_bytes_total{{drive="{load.DRIVE}"}}', time.time()
+    load.wait_for(lambda: all(last > now_s for last in asked(f"timestamp({count})", max)), "a Prometheus has counts")
+    return dict(zip(TENANTS, asked(count, sum), strict=True))
 
 
-def scraped_so_far() -> dict[str, float]:
-    query = urlencode({"query": f'fairlane_read_bytes_total{{drive="{load.DRIVE}"}}'})
-    found = answer(f"http://{PROMETHEUS}/api/v1/query?{query}")
+def asked(what: str, of: Callable[[list[float]], float]) -> list[float]:
+    """A Prometheus, of each tenant and the cgroups in it; 0 of one of whom it knows nothing."""
+    found = answer(f"http://{PROMETHEUS}/api/v1/query?{urlencode({'query': what})}")
     result = json.loads(found)["data"]["result"] if found else []
-    got = {each["metric"]["cgroup"]: float(each["value"][1]) for each in result}
-    within = {name: str(cgroup.relative_to(load.CGROUPS)) for name, cgroup in TENANTS.items()}
-    return {
-        name: sum(count for cgroup, count in got.items() if cgroup == top or cgroup.startswith(f"{top}/"))
-        for name, top in within.items()
-    }
+    tops = [str(cgroup.relative_to(load.CGROUPS)) for cgroup in TENANTS.values()]
+    got = [(f"{each['metric']['cgroup']}/", float(each["value"][1])) for each in result]
+    return [of([value for cgroup, value in got if cgroup.startswith(f"{top}/")] or [0.0]) for top in tops]
 
 
 def fails() -> dict[str, Any]:
