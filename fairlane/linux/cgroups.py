@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,13 @@ def tree(groups: Sequence[Cgroup], tenants: Sequence[TenantSpec]) -> Iterator[Tr
                 f"cannot make cgroups under {mount}: {error.strerror} ({error.filename}); the host backend needs root"
             ) from error
         yield Tree(mount, top, paths, nodes)
+
+
+def is_still(path: Path, inode: int) -> bool:
+    """Is it there, and no other that has taken its name since?"""
+    with suppress(FileNotFoundError):
+        return path.stat().st_ino == inode
+    return False
 
 
 def io_stat(path: Path, number: str) -> dict[str, str]:

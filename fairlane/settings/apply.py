@@ -267,7 +267,7 @@ def _merged(first: Before, now: Before) -> Before:
             "id": entry["id"],
             "files": {name: entry["files"].get(name, {}) | old["files"].get(name, {}) for name in names},
         }
-    kept = {path: entry for path, entry in first["cgroups"].items() if _same(Path(path), entry)}
+    kept = {path: entry for path, entry in first["cgroups"].items() if cgroups.is_still(Path(path), entry["id"])}
     return {"drives": first["drives"] | drives, "cgroups": kept | groups}
 
 
@@ -276,7 +276,11 @@ def _put_back(before: Before) -> list[str]:
 
     What is gone meanwhile is left out. What is left as it is, and why, is returned.
     """
-    groups = [(Path(path), entry["files"]) for path, entry in before["cgroups"].items() if _same(Path(path), entry)]
+    groups = [
+        (Path(path), entry["files"])
+        for path, entry in before["cgroups"].items()
+        if cgroups.is_still(Path(path), entry["id"])
+    ]
     drives = [
         (device, was)
         for device, was in before["drives"].items()
@@ -288,12 +292,6 @@ def _put_back(before: Before) -> list[str]:
         writes = chain(_unsetting(groups), of_drives, _setting(groups), _without_io(groups, left))
         sysfs.write_all(writes, may_be_gone=True)
     return left
-
-
-def _same(cgroup: Path, entry: Mapping[str, Any]) -> bool:
-    with suppress(FileNotFoundError):
-        return bool(cgroup.stat().st_ino == entry["id"])
-    return False
 
 
 Groups = Sequence[tuple[Path, Mapping[str, Mapping[str, str]]]]

@@ -35,6 +35,9 @@ class _Place(NamedTuple):
     file: Path
     inode: int
 
+    def is_there(self) -> bool:
+        return cgroups.is_still(self.file.parent, self.inode)
+
 
 _Lines = dict[_Place, str]
 
@@ -62,7 +65,7 @@ class Lines:
             lines = found[drive.number]
             known, kept = self._kept.get(wwid, (drive, {}))
             if known.sequence != drive.sequence:
-                again = {place: value for place, value in kept.items() if place not in lines and _is_there(place)}
+                again = {place: value for place, value in kept.items() if place not in lines and place.is_there()}
                 done += filter(_written, (_change(place, drive, value) for place, value in again.items()))
                 lines = again | lines
             self._kept[wwid] = drive, lines
@@ -71,17 +74,15 @@ class Lines:
 
     def _forget_cgroups_that_are_gone(self) -> None:
         for wwid, (drive, lines) in list(self._kept.items()):
-            self._kept[wwid] = drive, {place: value for place, value in lines.items() if _is_there(place)}
+            self._kept[wwid] = drive, {place: value for place, value in lines.items() if place.is_there()}
 
 
 def _drives(times: Counter[str]) -> dict[str, _Drive]:
     """By WWID, those that alone have theirs. One without its bdi is going: lines for it have lost their number."""
-    devices = [device for device in plan.ours({}).values() if (sysfs.SYS_BLOCK / device / "bdi").exists()]
-    names = {device: wwid for device in devices if times[wwid := disks.wwid(device)] == 1 and wwid}
     return {
         wwid: _Drive(disks.sequence(device), number)
-        for device, wwid in names.items()
-        if (number := sysfs.number_if_any(device))
+        for number, device in plan.ours({}).items()
+        if (wwid := disks.wwid(device)) and times[wwid] == 1 and (sysfs.SYS_BLOCK / device / "bdi").exists()
     }
 
 
@@ -96,12 +97,6 @@ def _read(applied: Container[tuple[Path, str]], numbers: Collection[str]) -> dic
                     with suppress(FileNotFoundError):
                         found[number][_Place(file, cgroup.stat().st_ino)] = value
     return found
-
-
-def _is_there(place: _Place) -> bool:
-    with suppress(FileNotFoundError):
-        return place.file.parent.stat().st_ino == place.inode
-    return False
 
 
 def _change(place: _Place, drive: _Drive, value: str) -> Change:

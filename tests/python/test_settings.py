@@ -807,6 +807,15 @@ def unplug(kernel: Kernel, name: str, number: str) -> None:
         file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(number)))
 
 
+def kept_for_a_drive(kernel: Kernel) -> Lines:
+    """One line, of nvme1n1."""
+    plug(kernel, "nvme1n1", "259:1")
+    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
+    kept = Lines()
+    kept.follow()
+    return kept
+
+
 def lines_of(kernel: Kernel, number: str) -> dict[str, str]:
     """What cgroups have for that drive."""
     found = ((file, line.split()) for file in kernel.mount.rglob("io.fairlane.*") for line in file.open())
@@ -846,10 +855,7 @@ def test_what_cgroups_have_for_one_drive_is_there_when_it_is_plugged_in_again(ke
 
 
 def test_a_drive_does_not_inherit_from_another_that_gives_the_same_wwid(kernel: Kernel) -> None:
-    plug(kernel, "nvme1n1", "259:1")
-    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
-    kept = Lines()
-    kept.follow()
+    kept = kept_for_a_drive(kernel)
     plug(kernel, "nvme2n1", "259:2")
     assert kept.follow() == () and not lines_of(kernel, "259:2")
     unplug(kernel, "nvme1n1", "259:1")
@@ -878,10 +884,7 @@ def test_what_the_file_says_of_a_drives_name_is_not_kept_for_the_drive(kernel: K
 def test_a_line_that_the_kernel_does_not_take_is_told_unless_the_drive_is_gone_again(
     number: int, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plug(kernel, "nvme1n1", "259:1")
-    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
-    kept = Lines()
-    kept.follow()
+    kept = kept_for_a_drive(kernel)
     unplug(kernel, "nvme1n1", "259:1")
     plug(kernel, "nvme1n1", "259:2")
 
@@ -902,10 +905,7 @@ def test_a_line_that_the_kernel_does_not_take_is_told_unless_the_drive_is_gone_a
 def test_a_drive_that_is_just_going_does_not_lose_what_is_kept_for_it(
     whole: bool, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plug(kernel, "nvme1n1", "259:1")
-    kernel.weight(kernel.mount / "batch.slice" / plan.WEIGHT, "259:1 700")
-    kept = Lines()
-    kept.follow()
+    kept = kept_for_a_drive(kernel)
     tree = others_weights.tree
 
     def going(mount: Path) -> Iterator[Path]:
