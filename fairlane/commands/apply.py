@@ -26,8 +26,9 @@ def main(args: argparse.Namespace) -> int:
         return 1 if found.changes or found.others else 0
     if args.watch:
         return _watch(args, settings)
-    _show(apply.apply(settings), args.json)
-    return 0
+    found = apply.apply(settings)
+    _show(found, args.json)
+    return 1 if found.refused else 0
 
 
 def _watch(args: argparse.Namespace, settings: file.HostFile) -> int:

@@ -51,10 +51,16 @@ def io_cost(mount: Path) -> list[str]:
     return [words[0] for words in lines if "enable=1" in words]
 
 
-def owners(mount: Path) -> list[Path]:
-    """Cgroups of which somebody has set io.weight or io.bfq.weight."""
+def owners(mount: Path) -> list[str]:
+    """Cgroups of which somebody has set io.weight or io.bfq.weight: who, and as what it counts."""
     return [
-        cgroup
+        f"{cgroup.relative_to(mount)} counts as {_counts(cgroup)} ({others_weights.owner(cgroup)})"
         for cgroup in others_weights.tree(mount)
         if any(others_weights.said(cgroup / file) not in ({}, {"default": DEFAULT}) for file in (LINUX, BFQ))
     ]
+
+
+def _counts(cgroup: Path) -> str:
+    weights = others_weights.of(cgroup)
+    default = weights.pop("default", DEFAULT)
+    return ", ".join([str(default), *(f"{weight} on {number}" for number, weight in weights.items())])

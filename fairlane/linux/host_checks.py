@@ -167,8 +167,7 @@ def _competitors(root: Path) -> Iterator[Check]:
     ]
     todo = "name those drives in /etc/fairlane.toml, or leave them to BFQ: it goes by io.bfq.weight, not by ours"
     yield Check("bfq", not bfq, _list(bfq, "no drive has it"), todo, needed=False)
-    owners = [str(path.relative_to(mount)) for path in competitors.owners(mount)]
-    yield Check("weights of others", True, _list(owners, "none is set"))
+    yield Check("weights of others", True, _list(competitors.owners(mount), "none is set"))
 
 
 def _below(root: Path, paths: Sequence[Path]) -> tuple[Path, ...]:

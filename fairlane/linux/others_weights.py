@@ -23,13 +23,14 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fairlane.linux import sysfs
 
 FALLBACK = "io.fairlane.weight.fallback"
 LINUX, BFQ = "io.weight", "io.bfq.weight"
+MODEL, KNOWN = "io.cost.model", "ctrl=auto"
 DEFAULT, MOST, BFQ_MOST = 100, 10_000, 1000
 UNITS = (".service", ".slice", ".scope")
 CONTAINER = re.compile(r"(libpod|docker|nerdctl|cri-containerd|crio|crun)-")
@@ -96,7 +97,7 @@ def of(cgroup: Path) -> Weights:
 
 def _of(cgroup: Path, container: bool = False) -> Weights:
     linux, bfq = said(cgroup / LINUX), said(cgroup / BFQ)
-    kind = {"unit": cgroup.name.endswith(UNITS), "container": container}
+    kind = {"unit": is_unit(cgroup), "container": container}
     found = {key: meant(linux.get(key), bfq.get(key), **kind, default=key == "default") for key in (linux | bfq)}
     return {key: weight for key, weight in found.items() if weight is not None}
 
@@ -104,6 +105,17 @@ def _of(cgroup: Path, container: bool = False) -> Weights:
 def is_container(cgroup: Path) -> bool:
     """By its name: as systemd's scopes of containers are called, or below an engine's own cgroup."""
     return bool(CONTAINER.match(cgroup.name)) or cgroup.parent.name in ENGINES
+
+
+def is_unit(cgroup: Path) -> bool:
+    return cgroup.name.endswith(UNITS)
+
+
+def owner(cgroup: Path) -> str:
+    """Who writes its weights, by its name."""
+    if is_container(cgroup) or is_container(cgroup.parent):
+        return "a container's runtime"
+    return "systemd" if is_unit(cgroup) else "by hand"
 
 
 def said(file: Path) -> Weights:
@@ -131,20 +143,30 @@ def wanted(mount: Path) -> dict[Path, Weights]:
     return found
 
 
+def refused(mount: Path, numbers: Iterable[str]) -> Iterator[str]:
+    """Drives for which io.weight takes no line: io.cost does not know them.
+
+    It does once io.cost.model has a line for the drive, which does not make it throttle; until the drive goes.
+    """
+    known = [line.split()[0] for line in (sysfs.said(mount / MODEL) or "").splitlines()]
+    if (mount / MODEL).exists():
+        yield from (number for number in numbers if number not in known)
+
+
 def take_back(mount: Path) -> None:
     """As if nobody had written a fallback."""
     for cgroup in tree(mount):
         for key, weight in said(cgroup / FALLBACK).items():
             if key == "default" and weight != DEFAULT:
-                write(cgroup, "default")
+                write(cgroup / FALLBACK, "default")
             elif ":" in key:
-                write(cgroup, f"{key} default")
+                write(cgroup / FALLBACK, f"{key} default")
 
 
-def write(cgroup: Path, text: str) -> None:
-    """Into the fallback. A cgroup that is gone needs none, and a drive without a scheduler of ours takes none."""
+def write(file: Path, text: str) -> None:
+    """A cgroup that is gone needs no fallback, and a drive that is gone, or without a scheduler of ours, takes none."""
     try:
-        (cgroup / FALLBACK).write_text(text)
+        file.write_text(text)
     except OSError as error:
         if error.errno not in GONE:
             raise

@@ -128,7 +128,7 @@ def _locked() -> Iterator[None]:
 
 def _follow(changes: Iterable[Change]) -> None:
     for change in changes:
-        others_weights.write(change.file.parent, change.text)
+        others_weights.write(change.file, change.text)
 
 
 def _do(changes: Sequence[Change]) -> tuple[tuple[Change, ...], list[str]]:

@@ -86,12 +86,18 @@ def make(settings: HostFile, *, load: bool) -> Plan:
 
 
 def others(chosen: Mapping[str, str]) -> Iterator[Change]:
-    """What others' weights mean, where it is not known yet. chosen: the scheduler that a drive is to have."""
+    """What others' weights mean, where it is not known yet; and first, that they can give one for a drive.
+
+    chosen: the scheduler that a drive is to have.
+    """
     try:
         mount = cgroups.find_mount()
     except FairlaneError:  # drives alone need no cgroups
         return
     numbers = ours(chosen)
+    for number in others_weights.refused(mount, numbers):
+        where = f"so that {others_weights.LINUX} takes lines for the drive"
+        yield Change(mount / others_weights.MODEL, NOT_SET, others_weights.KNOWN, where, key=number)
     for cgroup, weights in others_weights.wanted(mount).items():
         file = cgroup / others_weights.FALLBACK
         said = {"default": others_weights.DEFAULT} | others_weights.said(file)

@@ -321,7 +321,7 @@ echo 'Dir::State::Lists "/nonexistent";' > /tmp/apt.conf
 kernel='{release} /lib/modules/{release}/build'
 TESTS=1 ./build $kernel > /tmp/said 2>&1 || {{ cat /tmp/said; exit 1; }}
 mkdir /lib/modules/{release}/updates
-mv out/faulty.ko /lib/modules/{release}/updates
+mv out/faulty.ko out/faulty-admission-qos.ko /lib/modules/{release}/updates
 rm -r out
 APT_CONFIG=/tmp/apt.conf ./build $kernel > /tmp/said 2>&1 || {{ cat /tmp/said; exit 1; }}
 rm -r out /var/lib/fairlane-dkms
@@ -361,20 +361,47 @@ def as_weighted(found: dict[str, Any], release: str, debs: Path) -> None:
     assert got["shares"] == pytest.approx(wanted, abs=WITHIN)
     assert got["counted"] == pytest.approx(wanted, abs=WITHIN)
     assert "bronze" in got["why"][0] and "sent no request" not in got["why"][0]
+    assert got["signer"], "DKMS signs modules"
+    assert got["completion"].endswith(" fairlane") and not got["manuals"], (got["completion"], got["manuals"])
+    looked_at(got["doctor"])
     [sentence] = got["demo"]
     assert sentence.startswith("fairlane: fairlane demo: ") and "use a checkout" in sentence
     bad = [line for line in dmesg.bad(found["log"]) if not MEANT.search(line)]
     assert not bad, "\n".join(found["log"])
 
 
-MEANT = re.compile(r"\bfairlane: nvme0n1: faulty has failed: ")
+def looked_at(doctor: dict[str, tuple[bool, str]]) -> None:
+    """What `fairlane doctor` says of this host while it shares."""
+    print(*doctor.items(), sep="\n")
+    kernel = ("running kernel", "headers", "kernel source", "our modules", "module signing")
+    others = (
+        "cgroup v2",
+        "io controller",
+        "memory controller",
+        "io in cgroups",
+        "udev's rules",
+        "tuned",
+        "io.cost",
+        "bfq",
+    )
+    drive = ("nvme0n1", "nvme0n1 write cache", "nvme0n1 iostats", "nvme0n1 WRR")
+    assert {*kernel, *others, *drive} <= set(doctor)
+    assert not [name for name in (*kernel, *others, "nvme0n1", "nvme0n1 iostats") if not doctor[name][0]]
+    assert doctor["our modules"][1] == "loaded" and "kyber-fairness" in doctor["nvme0n1"][1]
+    assert "(a container's runtime)" in doctor["weights of others"][1]
+    assert "not known" not in doctor["nvme0n1 WRR"][1]
+
+
+MEANT = re.compile(r"\bfairlane: nvme0n1: faulty(-admission)? has failed: ")
 
 
 def went_back_to_none(found: dict[str, Any]) -> None:
-    """What guest/host.py has of a scheduler that failed."""
-    [line] = [line for line in found["report"] if MEANT.search(line)]
-    print(line)
-    assert any(" scheduler faulty at " in line for line in found["report"]), found["report"]
+    """What guest/host.py has of two schedulers that failed: the kernel's lines so far, and the state that was kept."""
+    for times, (name, report) in enumerate(zip(("faulty", "faulty-admission"), found["reports"], strict=True), 1):
+        lines = [line for line in report if MEANT.search(line)]
+        print(lines[-1])
+        assert len(lines) == times and f": {name} has failed: " in lines[-1], lines
+        assert any(f" scheduler {name} at " in line for line in report), report
 
 
 FROM_200_AND_300 = {"a": 0.4, "b": 0.6}
@@ -387,7 +414,7 @@ DUE = {
     "IODeviceWeight, BFQ's drive": FROM_200_AND_300,
     "containers, systemd": FROM_200_AND_300,
     "containers, cgroupfs": FROM_200_AND_300,
-    "IODeviceWeight, io.cost's model": FROM_200_AND_300,
+    "IODeviceWeight": FROM_200_AND_300,
     "a drive's weights": {"plug-a": 0.4, "plug-b": 0.6},
     "under another scheduler": {"plug-a": 0.4, "plug-b": 0.6},
     "plugged in again": {"plug-a": 0.4, "plug-b": 0.6},
@@ -400,5 +427,3 @@ def by_everybodys_weights(found: dict[str, Any]) -> None:
     print(*found.items(), sep="\n")
     got = {what: found[what]["shares"] for what in DUE}
     assert got == {what: pytest.approx(due, abs=WITHIN) for what, due in DUE.items()}
-    unset = {"io.weight": ["default 100"] * 2, "io.fairlane.weight.fallback": ["default 100\nused 1"] * 2}
-    assert found["IODeviceWeight"] == unset, "systemd's lines are refused"

@@ -43,8 +43,17 @@ def test_tuned_is_followed_to_the_profile_that_sets_it(tmp_path: Path) -> None:
 
 def test_io_cost_and_owners_of_weights_are_found(tmp_path: Path) -> None:
     (tmp_path / "io.cost.qos").write_text("8:0 enable=0 ctrl=auto\n8:16 enable=1 ctrl=user\n")
-    for name, weight in {"a": "default 100", "b": "default 300", "c": "default 100\n8:0 200"}.items():
+    for name, weight in {
+        "a": "default 100",
+        "b.service": "default 300",
+        "c": "default 100\n8:0 200",
+        "docker-1.scope": "default 1920",
+    }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "io.weight").write_text(f"{weight}\n")
     assert competitors.io_cost(tmp_path) == ["8:16"]
-    assert sorted(path.name for path in competitors.owners(tmp_path)) == ["b", "c"]
+    assert competitors.owners(tmp_path) == [
+        "b.service counts as 300 (systemd)",
+        "c counts as 100, 200 on 8:0 (by hand)",
+        "docker-1.scope counts as 200 (a container's runtime)",
+    ]

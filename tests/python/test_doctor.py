@@ -157,7 +157,7 @@ def test_who_else_sets_drives_and_weights(tmp_path: Path) -> None:
     )
     assert "60-io.rules" in found["udev's rules"].detail and "tuned.conf" in found["tuned"].detail
     assert found["io.cost"].detail == "259:0" and found["bfq"].detail == "nvme0n1"
-    assert found["weights of others"].detail == "a.service"
+    assert found["weights of others"].detail == "a.service counts as 300 (systemd)"
     for name in ("udev's rules", "tuned", "io.cost", "bfq"):
         assert not found[name].ok and found[name].todo
 

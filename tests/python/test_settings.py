@@ -178,7 +178,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(cgroups, "MOUNTS", mounts)
     monkeypatch.setattr(apply, "RUN", tmp_path / "run")
     monkeypatch.setattr(sysfs, "write", found.write)
-    monkeypatch.setattr(others_weights, "write", lambda cgroup, text: found.weight(cgroup / FALLBACK, text))
+    monkeypatch.setattr(others_weights, "write", found.weight)
     monkeypatch.setattr(disks, "ids", lambda device: {"nvme0n1": ["eui.0025385b71b0a1c2"]}.get(device, []))
 
     def modprobe(*args: str) -> None:
@@ -606,7 +606,7 @@ def test_a_tenant_cannot_keep_others_from_their_weights_by_a_cgroup_that_can_hav
     kernel.cgroup(web / "a.service" / "below")
     inner = GOOD + '[[cgroup]]\npath = "web.slice/*/*"\nweight = 7\n'
     kernel.refuses[web] = number  # where it has processes of its own, or its threads are apart
-    assert run(tmp_path, inner) == 0
+    assert run(tmp_path, inner) == 1
     said = capsys.readouterr().out
     assert said.count("left out: ") == 1
     assert f":13: cannot write '+io' to {web}/cgroup.subtree_control: {os.strerror(number)}" in said
@@ -632,7 +632,7 @@ def test_a_tenant_cannot_keep_others_from_their_weights_by_taking_io_back_meanwh
             kernel.disable(web)
 
     monkeypatch.setattr(sysfs, "write", write)
-    assert run(tmp_path, GOOD) == 0
+    assert run(tmp_path, GOOD) == 1
     assert f"left out: {tmp_path}/fairlane.toml:14: {web}/a.service/" in capsys.readouterr().out
     assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text().startswith("default 50\n")
 
@@ -776,8 +776,26 @@ def test_others_weights_become_the_fallback_and_restore_takes_them_back(
     assert kernel.said() == before
 
 
+def test_io_weight_can_take_lines_for_each_drive_that_has_a_scheduler_of_ours(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = kernel.mount / others_weights.MODEL
+    model.write_text("")
+    text = '[[drive]]\nname = "nvme*"\nscheduler = "kyber-fairness"\n'
+    assert run(tmp_path, text, "--dry-run") == 1
+    assert f"{model} 259:0: default -> ctrl=auto   (so that io.weight takes lines" in capsys.readouterr().out
+    assert run(tmp_path, text) == 0
+    assert model.read_text() == "259:0 ctrl=auto\n", "no other drive"
+    assert run(tmp_path, text, "--dry-run") == 0
+    model.write_text("259:0 ctrl=user model=linear rbps=1\n")
+    capsys.readouterr()
+    assert run(tmp_path, GOOD.partition("[[cgroup]]")[0], "--dry-run") == 1
+    said = capsys.readouterr().out
+    assert f"{model} 254:0" in said and f"{model} 259:0" not in said, "what somebody has set stays"
+
+
 def test_a_cgroup_that_is_gone_needs_no_weight(tmp_path: Path) -> None:
-    others_weights.write(tmp_path / "gone" / "long", "default 300")
+    others_weights.write(tmp_path / "gone" / FALLBACK, "default 300")
 
 
 def test_what_else_is_wrong_with_a_fallback_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ TENANTS = {
 COUNTED_S = 120.0  # an emulated CPU may be half a second between two cgroups' counts
 APT_S = 3600.0  # DKMS builds, on an emulated CPU
 SETTINGS = Path("/etc/fairlane.toml")
+COMPLETION = "/usr/share/bash-completion/completions/fairlane"
+MANUALS = ("fairlane.1", "fairlane.toml.5")
 SERVICES = ("fairlane", "fairlane-metrics")
 
 METRICS = "http://127.0.0.1:9943/metrics"
@@ -42,7 +44,8 @@ SCRAPES = {
     "scrape_configs": [{"job_name": "fairlane", "static_configs": [{"targets": ["127.0.0.1:9943"]}]}],
 }
 
-FORGETS = 1  # a fault of tests/vm/schedulers/faulty.c
+FAILING = {"faulty": "queue", "faulty-admission-qos": "fairlane"}  # modules of tests/vm/schedulers; where it is chosen
+FAULT = 1  # it forgets requests, or admits none
 VERIFIED = ["/usr/bin/fio", "--name=x", "--rw=randwrite", "--bsrange=4k-64k", "--direct=1", "--ioengine=libaio"]
 VERIFIED += ["--iodepth=32", "--size=2m", "--verify=crc32c", "--verify_fatal=1", f"--filename=/dev/{load.DRIVE}"]
 VERIFIED += ["--verify_state_save=0"]  # else fio leaves a file in its working directory, /
@@ -91,7 +94,13 @@ def install() -> dict[str, Any]:
 def shares() -> dict[str, Any]:
     """The file was applied; what a slice of weight 500, a unit of 300 and a container of 200 get."""
     load.scheduled()
-    found: dict[str, Any] = {"module": said("modinfo", "-n", load.SCHEDULER).strip(), "versions": versions()}
+    found: dict[str, Any] = {
+        "module": said("modinfo", "-n", load.SCHEDULER).strip(),
+        "signer": said("modinfo", "-F", "signer", load.SCHEDULER).strip(),
+        "versions": versions(),
+        "completion": said("bash", "-c", f". {COMPLETION}; complete -p fairlane").strip(),
+        "manuals": [name for name in MANUALS if not list(Path("/usr/share/man").glob(f"*/{name}.gz"))],
+    }
     for name in ("gold-1", "gold-2"):
         load.unit(name, f"Slice={SLICE}")
     said("systemctl", "set-property", "--runtime", SLICE, "IOWeight=500")
@@ -105,6 +114,9 @@ def shares() -> dict[str, Any]:
     found |= load.shares(TENANTS, COUNTED_S, scraped)
     found["why"] = said("fairlane", "why", "system.slice/crun-bronze.scope/container").splitlines()
     found["demo"] = said("fairlane", "demo", check=False).splitlines()
+    found["doctor"] = {
+        each["name"]: [each["ok"], each["detail"]] for each in json.loads(said("fairlane", "doctor", "--json"))
+    }
     load.stop("gold-1", "gold-2", "silver", "scrapes")
     load.remove_containers("bronze")
     return found
@@ -130,23 +142,27 @@ def asked(what: str, of: Callable[[list[float]], float]) -> list[float]:
 
 
 def fails() -> dict[str, Any]:
-    """A scheduler forgets requests under load: udev puts none in its place. No I/O is lost."""
+    """A scheduler fails under load: udev puts none in its place. No I/O is lost."""
     before = SETTINGS.read_text()
     SETTINGS.write_text(before[before.index("[[cgroup]]") :])  # of drives the file says nothing just now
     said("systemctl", "reload", "fairlane")
-    said("modprobe", "faulty")
-    (load.BLOCK / "queue" / "scheduler").write_text("faulty")
-    variables = load.BLOCK / "queue" / "iosched"
-    (variables / "fault").write_text(str(FORGETS))
-    (variables / "watchdog_msec").write_text("1000")
-    said("systemd-run", "--quiet", "--wait", "--collect", *VERIFIED)  # fails if it reads anything else
-    load.scheduled("none")
-    said("fairlane", "report-bug", "--out", "/root/report.txt")
+    (load.BLOCK / "queue" / "scheduler").write_text("none")
+    reports = []
+    for module, place in FAILING.items():
+        said("modprobe", module)
+        (load.BLOCK / place / "scheduler").write_text(module.removesuffix("-qos"))
+        variables = load.BLOCK / ("queue/iosched" if place == "queue" else place)
+        (variables / "fault").write_text(str(FAULT))
+        (variables / "watchdog_msec").write_text("1000")
+        said("systemd-run", "--quiet", "--wait", "--collect", *VERIFIED)  # fails if it reads anything else
+        load.scheduled("none", place)
+        said("fairlane", "report-bug", "--out", "/root/report.txt")
+        reports.append(load.read(Path("/root/report.txt")).splitlines())
     SETTINGS.write_text(before)
     said("systemctl", "reload", "fairlane")
     load.scheduled()
-    said("rmmod", "faulty")
-    return {"report": load.read(Path("/root/report.txt")).splitlines()}
+    said("rmmod", *FAILING)
+    return {"reports": reports}
 
 
 def upgrade() -> dict[str, Any]:

@@ -50,9 +50,9 @@ def read(file: Path) -> str:
         return ""
 
 
-def scheduled(name: str = SCHEDULER) -> None:
+def scheduled(name: str = SCHEDULER, place: str = "queue") -> None:
     """Udev may find the drive long after the services are up."""
-    wait_for(lambda: f"[{name}]" in read(BLOCK / "queue" / "scheduler"), f"the drive has {name}")
+    wait_for(lambda: f"[{name}]" in read(BLOCK / place / "scheduler"), f"the drive has {name} in {place}")
 
 
 def number() -> str:

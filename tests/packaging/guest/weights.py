@@ -15,7 +15,6 @@ from .load import BLOCK, CGROUPS, FIO, SYSTEM, read, said, wait_for
 
 WEIGHTS = {"a": 200, "b": 300}
 USER, UID = "tenant", 1000
-BFQ_LINES = {"a": 204, "b": 303}  # what systemd writes for 200 and 300 into io.bfq.weight, 109 and 118, may mean
 UNITS = Path("/run/systemd/system")
 SLICES = {"tree-a": 200, "tree-b": 300, "tree-b-x": 100, "tree-b-y": 200}
 ANEW = ["/bin/sh", "-c", f"while :; do test -b /dev/{load.DRIVE} && {' '.join(FIO)}; sleep 1; done"]
@@ -36,8 +35,7 @@ def measure() -> dict[str, Any]:
     return found | {
         "containers, systemd": containers("--systemd-cgroup"),
         "containers, cgroupfs": containers(),
-        "IODeviceWeight": a_device_weight_has_no_place(),
-        **device_weights_with_a_model(),
+        **device_weights(),
     }
 
 
@@ -130,32 +128,23 @@ def device_weights_under_bfq() -> dict[str, Any]:
     wait_for(lambda: lines("io.bfq.weight") == {"a": 109, "b": 118}, "BFQ has both weights")
     said("systemctl", "start", "fairlane")
     load.scheduled()
-    wait_for(lambda: lines("io.fairlane.weight.fallback") == BFQ_LINES, "both are kept")
+    wait_for(lambda: lines("io.fairlane.weight.fallback") == WEIGHTS, "both are kept")
     got = load.shares(services())
     load.stop(*WEIGHTS)
     return got
 
 
-def a_device_weight_has_no_place() -> dict[str, list[str]]:
-    """Neither io.cost nor BFQ knows the drive: nobody takes what systemd writes, and systemd says nothing of it."""
-    start_with_device_weights()
-    wait_for(lambda: all(load.read_bytes(cgroup) for cgroup in services().values()), "both read")
-    files = ("io.weight", "io.fairlane.weight.fallback")
-    found = {file: [read(cgroup / file) for cgroup in services().values()] for file in files}
-    load.stop(*WEIGHTS)
-    return found
+def known() -> bool:
+    """To io.cost, which is not told to throttle: then io.weight takes lines for the drive."""
+    return load.number() in read(CGROUPS / "io.cost.model") and "enable=1" not in read(CGROUPS / "io.cost.qos")
 
 
-def device_weights_with_a_model() -> dict[str, Any]:
-    """io.cost has been told of the drive, but not to throttle: then io.weight takes lines. They stay with us.
-
-    Also when the drive is plugged in again, and io.cost knows nothing of it any more.
-    """
-    (CGROUPS / "io.cost.model").write_text(f"{load.number()} ctrl=auto")
-    assert "enable=1" not in read(CGROUPS / "io.cost.qos")
+def device_weights() -> dict[str, Any]:
+    """Given by systemd while the service runs. They stay with us, also when the drive is plugged in again."""
+    wait_for(known, "the service has told io.cost of the drive")
     start_with_device_weights(ANEW)
     wait_for(lambda: lines("io.fairlane.weight.fallback") == lines("io.weight") == WEIGHTS, "both weights are there")
-    found = {"IODeviceWeight, io.cost's model": load.shares(services())}
+    found = {"IODeviceWeight": load.shares(services())}
     change_scheduler()
     wait_for(lambda: lines("io.fairlane.weight.fallback") == WEIGHTS, "both weights are still there")
     said("systemctl", "start", "fairlane")
@@ -163,6 +152,7 @@ def device_weights_with_a_model() -> dict[str, Any]:
     plug_again()
     load.scheduled()
     wait_for(lambda: lines("io.fairlane.weight.fallback") == WEIGHTS, "both weights are there again")
+    wait_for(known, "the service has told io.cost of the drive that has come")
     assert not lines("io.weight")
     found["IODeviceWeight, plugged in again"] = load.shares(services())
     load.stop(*WEIGHTS)

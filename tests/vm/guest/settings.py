@@ -180,6 +180,14 @@ def what_others_write_counts(disk: str) -> None:
     later.rmdir()
 
 
+def what_others_write_for_one_drive_counts(disk: str) -> None:
+    """As systemd does for IODeviceWeight=. io.weight takes it, as io.cost has been told of the drive."""
+    number = sysfs.device_number(disk)
+    (TENANTS[1] / LINUX).write_text(f"{number} 650")
+    wait_for(lambda: others_weights.said(TENANTS[1] / FALLBACK).get(number) == 650, "a drive's weight is followed")
+    (TENANTS[1] / LINUX).write_text(f"{number} default")
+
+
 def a_drives_weight_survives_its_scheduler(disk: str) -> None:
     line, file = f"{sysfs.device_number(disk)} 700\n", TENANTS[1] / WEIGHT
     file.write_text(line)
@@ -205,6 +213,7 @@ def main() -> None:
         with watching(file):
             wait_for(lambda: queue.current_scheduler(disk) == "kyber-fairness", "the drive has its scheduler")
             what_others_write_counts(disk)
+            what_others_write_for_one_drive_counts(disk)
             a_drives_weight_survives_its_scheduler(disk)
         for cgroup in TENANTS:
             as_systemd_does(cgroup, 100)
