@@ -61,11 +61,16 @@ class Kyber(Knob):
 
 class Bfq(ByWeight):
     def set(self, setting: Setting) -> dict[str, Any]:
-        """Weights scaled into BFQ's range, and without its guesses at who is interactive, which would override them."""
+        """Weights scaled into BFQ's range, and without its guesses at who is interactive, which would override them.
+
+        Where nobody is to be held back, it does not idle, either, as isol-bench's authors have it for overhead.
+        """
         heaviest = max(node.weight for node in setting.tree.nodes.values())
         shrink = min(1.0, BFQ_WEIGHT_MAX / heaviest)
-        setting.write(queue.iosched(setting.device) / "low_latency", "0")
-        return {"low_latency": 0} | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
+        variables = {"low_latency": 0} | ({"slice_idle": 0} if setting.tuning.slack else {})
+        for name, value in variables.items():
+            setting.write(queue.iosched(setting.device) / name, str(value))
+        return variables | setting.weights("io.bfq.weight", lambda weight: max(1, round(weight * shrink)))
 
     def published_priorities(self, _first: str) -> list[Priority]:
         weights = [100, *(round(weight) for weight in _evenly(225, 10000, 44))]
@@ -235,7 +240,7 @@ class IoCost(ByWeight):
         return self._speeds(_evenly(1.0, 0.04, 33))
 
     def _speeds(self, speeds: Sequence[float]) -> list[Priority]:
-        return [Priority(f"weight {HEAVY}, {v:.0%}", HEAVY, Tuning(speed=v)) for v in speeds]
+        return [Priority(f"weight {HEAVIEST}, {v:.0%}", HEAVIEST, Tuning(speed=v)) for v in speeds]
 
 
 class IoCostQos(IoCost):

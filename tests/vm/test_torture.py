@@ -28,7 +28,7 @@ EACH = (
     "switching:switched_over_and_over,drive_removed,reloaded_over_and_over",
     "cgroups:moved_and_removed,more_cgroups_than_tags",
     "data:every_scheduler_in_turn",
-    "interface:one_request_at_a_time",
+    "interface:one_request_at_a_time,ioniced",
 )
 
 CGROUPS = "cgroups:moved_and_removed,a_reader_in_each,more_cgroups_than_tags,deeper_than_counts"
