@@ -33,7 +33,7 @@
  *   it seems to do more by cost, or by number, if somebody else gets more of it. In the single pair
  *   of a search, reads and all others have a sixteenth more, which chance may have taken; twice as much
  *   where a window has a quarter of the requests.
- * - A search goes by halves or doubles, with a single pair for each: from 512 requests to the
+ * - A search goes by halves or doubles, with a single pair for each: from 256 requests to the
  *   knee of a drive for 20 in about 30 ms. Where it finds that more is of use, it looks twice,
  *   unless that is plain: when a drive that is being filled had little in it at first. Where steps
  *   up find that plain, as what it was to be kept low for is over, they double it.

@@ -61,6 +61,17 @@ static inline u64 fl_vt_later(u64 vt, u64 start)
 }
 
 /*
+ * From where a flow goes on that was at @vt: it may be at most @most behind @start. If it seems to be further ahead
+ * than anybody can be, it was idle until the times had wrapped.
+ */
+static inline u64 fl_vt_caught_up(u64 vt, u64 start, u64 most)
+{
+	s64 ahead = vt - start;
+
+	return ahead < -(s64)most || ahead > (s64)FL_VT_AHEAD ? start - most : vt;
+}
+
+/*
  * What a flow that was idle still owes, if it is @ahead of the system's virtual time now: that, but
  * nothing if it is behind. It is nothing, too, if that is more than @most, which it can have owed: then
  * the times have wrapped meanwhile.

@@ -184,12 +184,6 @@ static u32 fa_weight(const struct fa_node *node)
 	return node == &owner->own ? FL_WEIGHT_DEFAULT : READ_ONCE(container_of(node, struct fa_flow, below)->flow.weight);
 }
 
-/* How far @node is ahead of its siblings; below 0: behind. */
-static s64 fa_ahead(const struct fa_node *node)
-{
-	return atomic64_read(&node->vt) - atomic64_read(&node->among->vt);
-}
-
 /* How far one of @group may be ahead; behind, FA_LEAD times as far. */
 static s64 fa_lead(struct fa_dev *fa, struct fa_group *group)
 {
@@ -217,31 +211,40 @@ static int fa_place(struct fa_dev *fa, const struct fa_flow *f)
 	int behind = 0, levels = 0;
 
 	for (const struct fa_node *node = &f->own; node; node = fa_above(node)) {
-		s64 by = fa_ahead(node), lead;
+		s64 by = (u64)atomic64_read(&node->vt) - atomic64_read(&node->among->vt), lead;
 
 		if (!fa_wanted(node->among))
 			continue;
 		lead = fa_lead(fa, node->among);
 		if (by > lead)
 			return 1;
-		behind += -2 * by > lead;
+		behind += by < -lead / 2;
 		levels++;
 	}
 	return !behind ? 0 : behind < levels ? -1 : -2;
 }
 
-/* At each level. One too far behind is brought up first; one beside whom nobody waits is not ahead. */
+/* How far @node is ahead; one too far behind is brought up first. */
+static s64 fa_bring_up(struct fa_dev *fa, struct fa_node *node)
+{
+	s64 vt = atomic64_read(&node->vt);
+	u64 among = atomic64_read(&node->among->vt), now = fl_vt_caught_up(vt, among, FA_LEAD * fa_lead(fa, node->among));
+
+	if (now != (u64)vt)
+		atomic64_try_cmpxchg(&node->vt, &vt, now);
+	return now - among;
+}
+
+/* At each level, up to a limit. One beside whom nobody waits is not ahead. */
 static void fa_charge(struct fa_dev *fa, struct fa_node *node, u64 cost)
 {
 	for (; node; node = fa_above(node)) {
-		s64 vt = atomic64_read(&node->vt), among = atomic64_read(&node->among->vt);
-		s64 lead = fa_lead(fa, node->among);
+		s64 ahead = fa_bring_up(fa, node), vt = atomic64_read(&node->vt), among = (u64)vt - ahead;
 
-		if (among - vt > FA_LEAD * lead)
-			atomic64_try_cmpxchg(&node->vt, &vt, among - FA_LEAD * lead);
-		else if (vt - among > 0 && !fa_wanted(node->among))
+		if (ahead > 0 && !fa_wanted(node->among))
 			atomic64_try_cmpxchg(&node->among->vt, &among, vt);
-		atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
+		if (ahead < (s64)FL_VT_AHEAD / 2)
+			atomic64_add(fa_advance(cost, fa_weight(node)), &node->vt);
 	}
 }
 
@@ -272,8 +275,11 @@ static void fa_end_credit(struct fa_dev *fa, struct fa_flow *f)
 		return;
 	atomic64_add(-(s64)rest, &fa->credits);
 	f->credit_requests = 0;
-	for (node = &f->own; node; node = fa_above(node))
+	for (node = &f->own; node; node = fa_above(node)) {
 		atomic64_add(-(s64)fa_advance(rest, fa_weight(node)), &node->vt);
+		if (node->waiting.in)
+			fl_heap_put(&node->among->waiting, &node->waiting, atomic64_read(&node->vt));
+	}
 	atomic64_add(rest, &fa->room);
 }
 
@@ -355,6 +361,7 @@ static void fa_begin_waiting(struct fa_dev *fa, struct fa_node *node)
 		fa->moment_ns += (2 * took_ns - (s64)fa->moment_ns) / 16;
 	for (; node && !node->waiting.in; node = fa_above(node)) {
 		fl_heap_remove(&node->among->late, &node->late);
+		fa_bring_up(fa, node);
 		fl_heap_put(&node->among->waiting, &node->waiting, atomic64_read(&node->vt));
 	}
 }
@@ -436,9 +443,8 @@ static bool fa_release(struct fa_dev *fa)
 		f = fa_next(fa);
 		cost = fa_head(f)->cost;
 		counts = fl_in_drive_counts(fa_head(f));
-		if (fa->tight && room <= 0 && fa->owed < min_t(s64, counts, fa->limit))
-			return false;
-		if (fa->tight && fa_place(fa, f) > 0 && !fa_spare(fa, room, cost))
+		if (fa->tight && ((room <= 0 && fa->owed < min_t(s64, counts, fa->limit)) ||
+				  (fa_place(fa, f) > 0 && !fa_spare(fa, room, cost))))
 			return false;
 		atomic64_add(-(s64)counts, &fa->room);
 		fa_charge(fa, &f->own, cost);
@@ -736,12 +742,6 @@ static void fa_init_dev(struct fl_dev *dev)
 	fa->part = FL_FLOOD_FIRST / FA_PARTS;
 }
 
-static void fa_node_init(struct fa_node *node, struct fa_group *among)
-{
-	node->among = among;
-	atomic64_set(&node->vt, atomic64_read(&among->vt));
-}
-
 static void fa_init_flow(struct fl_flow *flow)
 {
 	struct fa_dev *fa = to_fa_dev(flow->dev);
@@ -750,11 +750,13 @@ static void fa_init_flow(struct fl_flow *flow)
 	for (int i = 0; i < FL_NR_RANKS; i++)
 		INIT_LIST_HEAD(&f->waiting[i]);
 	INIT_LIST_HEAD(&f->credited);
-	fa_node_init(&f->own, &f->group);
-	if (flow->parent)
-		fa_node_init(&f->below, &to_fa_flow(flow->parent)->group);
-	else
+	f->own.among = &f->group;
+	if (flow->parent) {
+		f->below.among = &to_fa_flow(flow->parent)->group;
+		atomic64_set(&f->below.vt, atomic64_read(&f->below.among->vt));
+	} else {
 		fa->root = f;
+	}
 }
 
 /* It has no request and nobody below it left; but it may still be counted as about to come back. */

@@ -178,6 +178,38 @@ static void test_slow_writes_keep_nobody_from_a_drive_that_has_room(void)
 	drive_exit(&d);
 }
 
+/*
+ * Two of next to no weight are served for days, and a third wants nothing meanwhile. What they get in days, they are
+ * charged here in a minute. It seems to be further ahead by then than half of all that a virtual time can say.
+ */
+static void test_who_wanted_nothing_until_the_times_have_wrapped_gets_its_part(void)
+{
+	struct tenant *t[3];
+	unsigned int step, i;
+
+	drive_init(&d, &fl_fairlane, 2, 1024, 10 * NSEC_PER_USEC);
+	d.serial = true;
+	d.per_page = true;
+	for (i = 0; i < 3; i++) {
+		t[i] = drive_tenant(&d, NULL, 1, 64);
+		t[i]->bytes = 16384;
+	}
+	t[2]->start_ns = 62 * NSEC_PER_SEC;
+	fl_set(d.dev, "budget", 32); /* somebody waits all the time */
+	drive_start(&d);
+	for (step = 0; step < 60000; step++) {
+		drive_run(&d, MSEC);
+		for (i = 0; i < 16; i++)
+			fl_fairlane.charge(fl_flow_queue(t[i % 2]->flow, 0), FL_READ, UINT32_MAX);
+	}
+	drive_run(&d, 3 * NSEC_PER_SEC);
+	drive_mark(&d);
+	drive_run(&d, NSEC_PER_SEC);
+	for (i = 0; i < 3; i++)
+		CHECK(drive_share(&d, t[i]) > 0.32, "%u: %g", i, drive_share(&d, t[i]));
+	drive_exit(&d);
+}
+
 static const struct test tests[] = {
 	{ "newcomers go after two seconds in which a full drive did nothing",
 	  test_newcomers_go_after_two_seconds_in_which_a_full_drive_did_nothing },
@@ -188,6 +220,8 @@ static const struct test tests[] = {
 	{ "a discard in the drive takes no more room than a read",
 	  test_a_discard_in_the_drive_takes_no_more_room_than_a_read },
 	{ "slow writes keep nobody from a drive that has room", test_slow_writes_keep_nobody_from_a_drive_that_has_room },
+	{ "who wanted nothing until the times have wrapped gets its part",
+	  test_who_wanted_nothing_until_the_times_have_wrapped_gets_its_part },
 	{}
 };
 
