@@ -5,7 +5,8 @@ For whom. Between two readings, a cgroup's requests waited for some time, and th
 time is divided among the cgroups by what they were served: while one waits, the next one is served instead. What it was
 served itself it waited for, too: requests of its own were ahead. So the time that it waits for others, and for itself,
 adds up to what it waits. A request's dispatch pays nothing for this; but it supposes that both were spread evenly
-between the two readings. So they are EVERY_S apart, and what lasts for less is blurred.
+between the two readings. So they are EVERY_S apart, or as much more as watching.py allows for what a reading takes, and
+what lasts for less is blurred.
 
 What limits. In this order:
 
@@ -24,7 +25,7 @@ from itertools import pairwise
 
 from fairlane.linux.stat_files import Counts, Cpu, Reading, upper_us
 
-EVERY_S = 0.1
+EVERY_S = 0.02
 WAITS, PRESSED, BUSY = 0.10, 0.25, 0.90
 SHARE, CPU, ITSELF, DRIVE, IDLE, STARVED = "share", "CPU", "itself", "drive", "idle", "starved"
 

@@ -104,13 +104,34 @@ def parse_cpu(pressure: str, stat: str) -> Cpu:
     return Cpu(int(pressed), int(throttled))
 
 
-def read(mount: Path, *, fully: bool = True) -> Reading:
-    """All cgroups below the mount of cgroup v2. Not fully: only what is read often, the counts.
+class Cgroups:
+    """Those below a mount of cgroup v2, to be read over and over: most of what a reading takes is to look for them."""
 
-    Counts are read first, one after the other: who compares cgroups, compares the same time, as nearly as can be.
-    A cgroup that vanishes meanwhile is left out.
+    def __init__(self, mount: Path) -> None:
+        self.mount = mount
+        self._folders: list[Path] = []
+        self._descendants = (
+            ""  # the first line of the mount's cgroup.stat: how many there were when they were looked for
+        )
+
+    def read(self, *, fully: bool = True) -> Reading:
+        """Not fully: only the counts. One that took the place of another one since is in the next full reading."""
+        now = (sysfs.said(self.mount / "cgroup.stat") or "").partition("\n")[0]
+        if fully or not now or now != self._descendants:
+            self._folders, self._descendants = list(cgroups(self.mount)), now
+        return _read(self.mount, self._folders, fully)
+
+
+def read(mount: Path) -> Reading:
+    """All cgroups, fully."""
+    return Cgroups(mount).read()
+
+
+def _read(mount: Path, folders: list[Path], fully: bool) -> Reading:
+    """Counts first, one after the other: who compares cgroups, compares the same time, as nearly as can be.
+
+    A cgroup that has vanished is left out.
     """
-    folders = list(cgroups(mount))
     at_s = time.monotonic()
     texts = [sysfs.said(folder / STAT) or "" for folder in folders]
     counts: dict[str, dict[str, Counts]] = {}

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fairlane.linux import contention, stat_files
-from fairlane.linux.stat_files import Reading
+from fairlane.linux import contention
+from fairlane.linux.stat_files import Cgroups, Reading
 
 CPU_PART = 0.02  # of one CPU: with thousands of cgroups, readings are further apart
 
@@ -19,8 +19,15 @@ def spans(mount: Path, interval_s: float, wait: Callable[[float], None] = time.s
     After a reading comes none for as long as makes it CPU_PART of the time, even if the interval becomes longer by it.
     @wait is called with how long to wait in s, over and over.
     """
-    last = stat_files.read(mount)
-    apart_s = _apart_s(last)
+    cgroups = Cgroups(mount)
+
+    def read(fully: bool) -> tuple[Reading, float]:
+        """And how long after it the next one comes."""
+        began_s = time.monotonic()
+        found = cgroups.read(fully=fully)
+        return found, max(contention.EVERY_S, (time.monotonic() - began_s) / CPU_PART)
+
+    last, apart_s = read(True)
     while True:
         readings = [last]
         end_s = last.at_s + max(interval_s, apart_s)
@@ -28,15 +35,9 @@ def spans(mount: Path, interval_s: float, wait: Callable[[float], None] = time.s
             wait(min(left_s, apart_s))
             if end_s - time.monotonic() < apart_s / 2:
                 break
-            readings.append(stat_files.read(mount, fully=False))
-            apart_s = _apart_s(readings[-1])
+            found, apart_s = read(False)
+            readings.append(found)
         wait(max(0.0, end_s - time.monotonic()))
-        last = stat_files.read(mount)
-        apart_s = _apart_s(last)
+        last, apart_s = read(True)
         readings.append(last)
         yield readings
-
-
-def _apart_s(just: Reading) -> float:
-    """From that reading, which has just been done, to the next."""
-    return max(contention.EVERY_S, (time.monotonic() - just.at_s) / CPU_PART)

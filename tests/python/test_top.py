@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -137,7 +138,21 @@ def test_all_cgroups_are_read(mount: Path) -> None:
     found = stat_files.read(mount)
     assert list(found.counts["8:0"]) == ["web.slice"]
     assert found.histograms["259:0"]["web.slice"] == {80: 1}
-    assert stat_files.read(mount, fully=False).histograms == {}
+    assert stat_files.Cgroups(mount).read(fully=False).histograms == {}
+
+
+def test_cgroups_that_come_are_read_though_they_are_not_looked_for_each_time(mount: Path) -> None:
+    cgroups, count = stat_files.Cgroups(mount), mount / "cgroup.stat"
+    count.write_text("nr_descendants 4\nnr_dying_descendants 1\n")
+    (mount / "web.slice" / "a" / stat_files.STAT).write_text(STAT)
+    assert len(cgroups.read(fully=False).counts["8:0"]) == 2
+    (mount / "new.slice").mkdir()
+    (mount / "new.slice" / stat_files.STAT).write_text(STAT)
+    assert len(cgroups.read(fully=False).counts["8:0"]) == 2
+    count.write_text("nr_descendants 5\n")
+    assert len(cgroups.read(fully=False).counts["8:0"]) == 3
+    shutil.rmtree(mount / "web.slice")
+    assert len(cgroups.read(fully=False).counts["8:0"]) == 1
 
 
 def test_the_counts_of_all_cgroups_are_read_before_anything_else(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +160,8 @@ def test_the_counts_of_all_cgroups_are_read_before_anything_else(mount: Path, mo
     said, asked = sysfs.said, []
 
     def recorded(file: Path) -> str | None:
-        asked.append(file.name)
+        if file.name != "cgroup.stat":  # how many cgroups there are
+            asked.append(file.name)
         return said(file)
 
     monkeypatch.setattr(sysfs, "said", recorded)
@@ -170,6 +186,29 @@ def test_the_time_that_one_waits_is_divided_by_who_was_served() -> None:
     assert victim.present == pytest.approx(4.0)
     assert victim.got == pytest.approx(0.1)
     assert victim.wanted == 0.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_in_the_way_for_tens_of_ms_now_and_then_is_named(seed: int) -> None:
+    """It takes three quarters of a drive for 10 to 50 ms, which others use all the time; then the victim waits."""
+    rng = random.Random(seed)
+    cost, waited_us, readings = {"little": 0, "flood": 0}, 0, []
+    next_ms, burst_ms, burst_ends_ms = 0, 100, 100 + rng.randint(10, 50)
+    for ms in range(10_000):
+        if ms >= next_ms:
+            next_ms = ms + round(1000 * contention.EVERY_S) + rng.randint(0, 2)
+            served = {name: Counts(0.3, cost=each) for name, each in cost.items()}
+            readings.append(reading(ms / 1000, **served, victim=Counts(0.3, waited_us=waited_us, took_us=waited_us)))
+        if ms == burst_ends_ms:
+            burst_ms = ms + rng.randint(50, 200)
+            burst_ends_ms = burst_ms + rng.randint(10, 50)
+        flooded = ms >= burst_ms
+        cost["little"] += 10 if flooded else 20
+        cost["flood"] += 30 * flooded
+        waited_us += 1000 * flooded
+    victim = tenants(readings)[VICTIM]
+    assert victim.waits_most_for == FLOOD
+    assert victim.waits_for[FLOOD] == pytest.approx(0.75, abs=0.15)
 
 
 def test_who_is_served_while_nobody_waits_is_not_blamed() -> None:
@@ -358,7 +397,7 @@ def test_a_full_reading_is_no_more_than_its_part_of_a_cpu_either(monkeypatch: py
         nonlocal now
         now += seconds
 
-    def read(_mount: Path, *, fully: bool = True) -> Reading:
+    def read(_cgroups: stat_files.Cgroups, *, fully: bool = True) -> Reading:
         nonlocal now, spent
         at_s = now
         now += (cost_s := 0.21 if fully else 0.05)
@@ -366,7 +405,7 @@ def test_a_full_reading_is_no_more_than_its_part_of_a_cpu_either(monkeypatch: py
         return Reading(at_s, {})
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(stat_files, "read", read)
+    monkeypatch.setattr(stat_files.Cgroups, "read", read)
     for _ in islice(watching.spans(Path(), 1.0, wait), 20):
         pass
     assert spent / now < 1.1 * watching.CPU_PART
