@@ -58,12 +58,13 @@ def code() -> dict[str, str]:
     own = {each.name: LIST.parent / f"{each.name}.c" for each in SCHEDULERS}
     shared = [
         path
-        for folder in ("libfairlane", "kernel", "sim", "ssd")
+        for folder in ("libfairlane", "kernel", "nvme", "sim", "ssd")
         for path in sorted((ROOT / folder).rglob("*.[ch]"))
         if path not in own.values()
     ]
     shared.append(ROOT / "microbench" / "cpu.toml")
-    setting = [path for folder in ("backends", "linux") for path in sorted((PACKAGE / folder).glob("*.py"))]
+    folders = ("backends", "experiment", "linux", "vm")
+    setting = [path for folder in folders for path in sorted((PACKAGE / folder).glob("*.py"))]
     return {name: _digest([file]) for name, file in own.items()} | {SHARED: _digest(shared), SETTING: _digest(setting)}
 
 
