@@ -224,6 +224,9 @@ def _of_drive(device: str, release: str, root: Path) -> Iterator[Check]:
     registers = nvme.registers(root / "sys/block" / device / "device")
     detail, todo = "the drive lacks it", "use another scheduler: only d2fq needs it"
     if registers is None:
-        detail, todo = "not known: the drive's registers cannot be read", "run as root, without lockdown"
+        detail = "not known: the drive's registers cannot be read"
+        todo = (
+            "run as root, without lockdown, on a kernel booted with iomem=relaxed: else Debian's let nobody read them"
+        )
     can = registers is not None and registers.has_wrr
     yield Check(f"{device} WRR", can, "the drive has it" if can else detail, todo, needed=False)

@@ -370,7 +370,7 @@ def as_weighted(found: dict[str, Any], release: str, debs: Path) -> None:
     assert not bad, "\n".join(found["log"])
 
 
-def looked_at(doctor: dict[str, tuple[bool, str]]) -> None:
+def looked_at(doctor: dict[str, tuple[bool, str, str]]) -> None:
     """What `fairlane doctor` says of this host while it shares."""
     print(*doctor.items(), sep="\n")
     kernel = ("running kernel", "headers", "kernel source", "our modules", "module signing")
@@ -389,7 +389,7 @@ def looked_at(doctor: dict[str, tuple[bool, str]]) -> None:
     assert not [name for name in (*kernel, *others, "nvme0n1", "nvme0n1 iostats") if not doctor[name][0]]
     assert doctor["our modules"][1] == "loaded" and "kyber-fairness" in doctor["nvme0n1"][1]
     assert "(a container's runtime)" in doctor["weights of others"][1]
-    assert "not known" not in doctor["nvme0n1 WRR"][1]
+    assert "iomem=relaxed" in doctor["nvme0n1 WRR"][2]
 
 
 MEANT = re.compile(r"\bfairlane: nvme0n1: faulty(-admission)? has failed: ")

@@ -179,4 +179,4 @@ def test_of_a_drive_what_bears_on_our_schedulers(tmp_path: Path) -> None:
     assert "it rotates" in found["sda"].detail and not found["sda"].ok
     (tmp_path / "sys/block/nvme0n1/device/device/resource0").unlink()
     unknown = {each.name: each for each in host_checks.checks(RELEASE, (), tmp_path)}["nvme0n1 WRR"]
-    assert not unknown.ok and "root" in unknown.todo
+    assert not unknown.ok and "root" in unknown.todo and "iomem=relaxed" in unknown.todo

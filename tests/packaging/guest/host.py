@@ -115,7 +115,8 @@ def shares() -> dict[str, Any]:
     found["why"] = said("fairlane", "why", "system.slice/crun-bronze.scope/container").splitlines()
     found["demo"] = said("fairlane", "demo", check=False).splitlines()
     found["doctor"] = {
-        each["name"]: [each["ok"], each["detail"]] for each in json.loads(said("fairlane", "doctor", "--json"))
+        each["name"]: [each["ok"], each["detail"], each["todo"]]
+        for each in json.loads(said("fairlane", "doctor", "--json"))
     }
     load.stop("gold-1", "gold-2", "silver", "scrapes")
     load.remove_containers("bronze")
