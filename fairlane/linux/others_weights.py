@@ -148,8 +148,9 @@ def refused(mount: Path, numbers: Iterable[str]) -> Iterator[str]:
 
     It does once io.cost.model has a line for the drive, which does not make it throttle; until the drive goes.
     """
-    known = [line.split()[0] for line in (sysfs.said(mount / MODEL) or "").splitlines()]
-    if (mount / MODEL).exists():
+    model = sysfs.said(mount / MODEL)
+    if model is not None:
+        known = {line.split()[0] for line in model.splitlines()}
         yield from (number for number in numbers if number not in known)
 
 

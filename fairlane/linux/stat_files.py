@@ -110,9 +110,7 @@ class Cgroups:
     def __init__(self, mount: Path) -> None:
         self.mount = mount
         self._folders: list[Path] = []
-        self._descendants = (
-            ""  # the first line of the mount's cgroup.stat: how many there were when they were looked for
-        )
+        self._descendants = ""  # how many they were when they were looked for, as the mount's cgroup.stat says
 
     def read(self, *, fully: bool = True) -> Reading:
         """Not fully: only the counts. One that took the place of another one since is in the next full reading."""
