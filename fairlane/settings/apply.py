@@ -38,6 +38,7 @@ LOST = {
     "io.bfq.weight": "default 100",
     "io.prio.class": "no-change",
 }
+OURS = {plan.WEIGHT: "100", plan.LATENCY: "0"}  # the same, which the weights of others are not
 
 Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 
@@ -330,6 +331,11 @@ def _needing_io(cgroup: Path) -> Iterator[Path]:
                 yield file
         for name, unset in LOST.items():
             yield from (file for file in sorted(cgroup.glob(f"*/{name}")) if sysfs.said(file) not in (None, unset))
+        for name, default in OURS.items():
+            for file in sorted(cgroup.glob(f"*/{name}")):
+                lines = (sysfs.said(file) or "").splitlines()
+                if len(lines) > 1 or plan.setting(file, "default") not in (plan.NOT_SET, default):
+                    yield file
 
 
 def _of_drive(device: str, was: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:

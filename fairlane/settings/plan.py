@@ -247,7 +247,17 @@ class _Cgroups:
     def add(self, rule: CgroupRule) -> Iterator[str]:
         """What of it is for no cgroup or drive that is there now."""
         found = sorted(path for path in _glob(self.mount, rule.path) if path.is_dir() and path != self.mount)
-        numbers = {"": "default"} if rule.drives is None else dict(self._numbers(rule, rule.drives))
+        numbers: dict[str, str | None] = {"": "default"}
+        if rule.drives is not None:
+            matching = [name for name in disks.schedulable(sysfs.SYS_BLOCK) if _matches(name, rule.drives)]
+            ours = [name for name in matching if _scheduler(name, self.chosen) in schedulers.NAMES]
+            numbers = {name: sysfs.number_if_any(name) for name in ours if name not in self.failed}
+            for name in matching:
+                if name not in ours and name not in self.failed:
+                    yield (
+                        f"{rule.where('drive')}: {name} has none of our schedulers, which alone know weights for it, so"
+                        " nothing of this holds there; give it one with [[drive]]"
+                    )
         said = {WEIGHT: rule.weight, LATENCY: rule.latency_us}
         for cgroup in found:
             for file, value in said.items():
@@ -257,18 +267,6 @@ class _Cgroups:
             yield f"{rule.where('path')}: no cgroup matches {rule.path}"
         for device in (device for device, number in numbers.items() if number is None):
             yield f"{rule.where('drive')}: {device} has no number, so only what is for all drives holds there"
-
-    def _numbers(self, rule: CgroupRule, which: Drives) -> Iterator[tuple[str, str | None]]:
-        """The drives that it is for, each with its MAJ:MIN, if it has one."""
-        for device in disks.schedulable(sysfs.SYS_BLOCK):
-            if device in self.failed or not _matches(device, which):
-                continue
-            if _scheduler(device, self.chosen) not in schedulers.NAMES:
-                raise FairlaneError(
-                    f"{rule.where('drive')}: [[cgroup]] drive: {device} has none of our schedulers, which alone know"
-                    " weights for it; give it one with [[drive]]"
-                )
-            yield device, sysfs.number_if_any(device)
 
     def changes(self) -> Iterator[Change]:
         enabled: set[Path] = set()

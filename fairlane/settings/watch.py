@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 
 from fairlane.linux import inotify, others_weights
@@ -95,9 +96,12 @@ class _Cgroups:
         return new or any(event.name in WRITTEN for event in events)
 
     def _watch(self) -> None:
-        """Each cgroup; those that are watched already stay so. What is made while we look, is seen or told of."""
+        """Each cgroup; those that are watched already stay so.
+
+        One is watched before what is in it is listed. So what is made while we look, is seen or told of.
+        """
         try:
-            for cgroup in (self.mount, *others_weights.tree(self.mount)) if self.files else ():
+            for cgroup in chain((self.mount,), others_weights.tree(self.mount)) if self.files else ():
                 with suppress(FileNotFoundError):
                     self.files[0].add_watch(cgroup, inotify.CREATE | inotify.MODIFY | inotify.ONLYDIR)
         except OSError as error:

@@ -155,7 +155,7 @@ class Kernel:
         lines = dict(line.split() for line in path.read_text().splitlines())
         lines[key] = value
         if value == "default":
-            lines |= {"default": "100"} if key == "default" else {}
+            lines |= {"default": apply.OURS.get(path.name, "100")} if key == "default" else {}
             lines = {k: v for k, v in lines.items() if v != "default"}
         if path.name == plan.WEIGHT and key == "default":
             fallback = path.with_name(FALLBACK)
@@ -348,10 +348,6 @@ WRONG = {
         CGROUP + 'weight = 1\ndrive = { nam = "x" }\n',
         ":4: [[cgroup]] drive nam: unknown key; valid are",
     ),
-    "a drive without ours": (
-        CGROUP + 'weight = 1\ndrive = { name = "vda" }\n',
-        ":4: [[cgroup]] drive: vda has none of our schedulers, which alone know weights for it;",
-    ),
 }
 
 
@@ -370,6 +366,16 @@ def test_what_is_wrong_is_said_by_line_and_nothing_is_changed(
     assert f"fairlane.toml{'' if sentence.startswith(':') else ': '}{sentence}" in first.err
     assert kernel.said() == before and kernel.writes == 0
     assert not (tmp_path / "run" / apply.STATE).exists()
+
+
+def test_a_drive_without_a_scheduler_of_ours_keeps_nobody_else_from_a_weight(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = DRIVE + CGROUP + 'weight = 7\ndrive = { name = "*" }\n' + CGROUP.replace("batch", "web") + "weight = 9\n"
+    assert run(tmp_path, text) == 0
+    assert "fairlane.toml:7: vda has none of our schedulers, which alone know weights for it" in capsys.readouterr().out
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 100\n259:0 7\n"
+    assert (kernel.mount / "web.slice" / plan.WEIGHT).read_text() == "default 9\n"
 
 
 def test_a_file_that_names_nothing_is_said(tmp_path: Path, kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> None:
@@ -576,6 +582,21 @@ def test_restore_leaves_io_to_whoever_has_come_to_use_it_since(
         assert not (tmp_path / "run" / apply.STATE).exists()
         file.write_text(before)
         kernel.disable(web)
+
+
+@pytest.mark.parametrize(("name", "text"), [(plan.WEIGHT, "default 300\n"), (plan.LATENCY, "default 0\n254:0 2000\n")])
+def test_restore_leaves_io_to_a_cgroup_that_was_given_a_weight_or_a_target_of_ours_by_hand(
+    name: str, text: str, kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web = kernel.mount / "web.slice"
+    assert run(tmp_path, GOOD) == 0
+    kernel.cgroup(web / "new.service")
+    kernel.enable(web)
+    (web / "new.service" / name).write_text(text)
+    kernel.weight(web / "new.service" / plan.WEIGHT, "default 300" if name == plan.WEIGHT else "default default")
+    assert cli.main(["restore"]) == 0
+    assert f"cgroup.subtree_control keeps io, as somebody has set {web}/new.service/{name}" in capsys.readouterr().out
+    assert (web / "new.service" / name).read_text() == text
 
 
 def test_restore_goes_past_a_file_of_schedulers_that_has_gone_with_its_module(kernel: Kernel, tmp_path: Path) -> None:
@@ -1007,6 +1028,27 @@ def test_it_wakes_for_cgroups_weights_and_signals(kernel: Kernel, limit: None) -
     os.kill(os.getpid(), signal.SIGTERM)
     assert next(rounds, None) is None
     assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_a_cgroup_that_is_made_while_all_are_looked_at_is_watched(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, limit: None
+) -> None:
+    new, tree = kernel.mount / "web.slice" / "new", others_weights.tree
+
+    def made_meanwhile(mount: Path) -> Iterator[Path]:
+        for cgroup in tree(mount):
+            yield cgroup
+            if cgroup == new.parent:  # it is listed next
+                new.mkdir(exist_ok=True)
+
+    monkeypatch.setattr(others_weights, "tree", made_meanwhile)
+    rounds = watch.rounds(kernel.mount)
+    assert next(rounds) is True
+    assert next(rounds) is False, "it may have come too late for the first round"
+    (new / "io.weight").write_text("default 200\n")
+    assert next(rounds) is False
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert next(rounds, None) is None
 
 
 def test_it_is_ready_once_the_file_is_applied_and_then_looks_again_for_what_systemd_did_not_ask(
