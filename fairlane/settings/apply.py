@@ -38,7 +38,7 @@ LOST = {
     "io.bfq.weight": "default 100",
     "io.prio.class": "no-change",
 }
-OURS = {plan.WEIGHT: "100", plan.LATENCY: "0"}  # the same, which the weights of others are not
+OURS = {plan.WEIGHT: "100", plan.LATENCY: "0"}  # of our own files: the default, beside what others' weights make of it
 
 Before = dict[str, dict[str, Any]]  # drives, and cgroups, as json keeps them
 

@@ -18,6 +18,7 @@ from fairlane.settings.file import CgroupRule, DriveRule, Drives, HostFile
 WEIGHT, LATENCY, CONTROL = "io.fairlane.weight", "io.fairlane.latency", "cgroup.subtree_control"
 USED = "used 1"  # in io.fairlane.weight.fallback: the cgroup has no weight of its own
 NOT_SET = "default"
+NONE_OF_OURS = "has none of our schedulers, which alone know weights for it"
 MODULES = Path("/sys/module")
 HOSTS = {"watchdog_msec": (0, 600_000)}  # a variable of each scheduler of ours in the kernel (kernel/variables.c)
 
@@ -247,17 +248,7 @@ class _Cgroups:
     def add(self, rule: CgroupRule) -> Iterator[str]:
         """What of it is for no cgroup or drive that is there now."""
         found = sorted(path for path in _glob(self.mount, rule.path) if path.is_dir() and path != self.mount)
-        numbers: dict[str, str | None] = {"": "default"}
-        if rule.drives is not None:
-            matching = [name for name in disks.schedulable(sysfs.SYS_BLOCK) if _matches(name, rule.drives)]
-            ours = [name for name in matching if _scheduler(name, self.chosen) in schedulers.NAMES]
-            numbers = {name: sysfs.number_if_any(name) for name in ours if name not in self.failed}
-            for name in matching:
-                if name not in ours and name not in self.failed:
-                    yield (
-                        f"{rule.where('drive')}: {name} has none of our schedulers, which alone know weights for it, so"
-                        " nothing of this holds there; give it one with [[drive]]"
-                    )
+        numbers, without = self._drives(rule, rule.drives) if rule.drives else ({"": "default"}, [])
         said = {WEIGHT: rule.weight, LATENCY: rule.latency_us}
         for cgroup in found:
             for file, value in said.items():
@@ -267,6 +258,22 @@ class _Cgroups:
             yield f"{rule.where('path')}: no cgroup matches {rule.path}"
         for device in (device for device, number in numbers.items() if number is None):
             yield f"{rule.where('drive')}: {device} has no number, so only what is for all drives holds there"
+        for device in without:
+            yield f"{rule.where('drive')}: {device} {NONE_OF_OURS}, so nothing of this holds there"
+
+    def _drives(self, rule: CgroupRule, which: Drives) -> tuple[dict[str, str | None], list[str]]:
+        """Those that it is for, each with its MAJ:MIN, if it has one; and those that match and cannot take it.
+
+        One of these may have come since. So it is an error only if no other drive matches.
+        """
+        matching = [device for device in disks.schedulable(sysfs.SYS_BLOCK) if _matches(device, which)]
+        able = [d for d in matching if d in self.failed or _scheduler(d, self.chosen) in schedulers.NAMES]
+        if matching and not able:
+            raise FairlaneError(
+                f"{rule.where('drive')}: [[cgroup]] drive: {matching[0]} {NONE_OF_OURS}; give it one with [[drive]]"
+            )
+        numbers = {device: sysfs.number_if_any(device) for device in able if device not in self.failed}
+        return numbers, [device for device in matching if device not in able]
 
     def changes(self) -> Iterator[Change]:
         enabled: set[Path] = set()

@@ -348,6 +348,10 @@ WRONG = {
         CGROUP + 'weight = 1\ndrive = { nam = "x" }\n',
         ":4: [[cgroup]] drive nam: unknown key; valid are",
     ),
+    "a drive without ours": (
+        CGROUP + 'weight = 1\ndrive = { name = "vda" }\n',
+        ":4: [[cgroup]] drive: vda has none of our schedulers, which alone know weights for it;",
+    ),
 }
 
 
