@@ -129,8 +129,11 @@ static ssize_t fl_scheduler_show(struct device *dev, struct device_attribute *at
 	mutex_lock(&fl_routers_lock);
 	now = READ_ONCE(route->router);
 	len = sysfs_emit(page, now ? "none" : "[none]");
-	list_for_each_entry(router, &fl_routers, node)
+	list_for_each_entry(router, &fl_routers, node) {
+		if (router->wrr && !route->offer) /* as fl_route_possible() has it */
+			continue;
 		len += sysfs_emit_at(page, len, router == now ? " [%s]" : " %s", router->name);
+	}
 	mutex_unlock(&fl_routers_lock);
 	return len + sysfs_emit_at(page, len, "\n");
 }

@@ -14,7 +14,6 @@ from fairlane import files, proc, schedulers
 from fairlane.errors import FairlaneError
 from fairlane.linux import disks, failures, queue, sysfs
 
-MODULES = Path("/sys/module")
 COMMAND_LINE = Path("/proc/cmdline")
 OS_RELEASE = Path("/etc/os-release")
 # Of the kernel's command line, what bears on drives, cgroups and modules: other words may hold a password.
@@ -57,8 +56,8 @@ def _versions() -> Iterator[str]:
     yield f"system {said[1] if said else 'unknown'}"
     words = (sysfs.said(COMMAND_LINE) or "").split()
     yield " ".join(["command line", *filter(WORDS.match, words)])
-    for module in sorted({"fairlane", *(path.name for path in MODULES.glob("fairlane*/holders/*"))}):
-        yield f"module {module} {sysfs.said(MODULES / module / 'srcversion') or 'not loaded'}"
+    for module in sorted({"fairlane", *(path.name for path in sysfs.MODULES.glob("fairlane*/holders/*"))}):
+        yield f"module {module} {sysfs.said(sysfs.MODULES / module / 'srcversion') or 'not loaded'}"
 
 
 def _kept() -> list[str]:

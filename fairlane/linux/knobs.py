@@ -29,7 +29,6 @@ from fairlane.linux.knob import (
     Tuning,
     target_us,
 )
-from fairlane.proc import shielded
 
 BFQ_WEIGHT_MAX = 1000
 # Where Linux is older than 6.5: all that it has for real time. From 6.0 on it does nothing there, since whoever has
@@ -389,36 +388,21 @@ def not_followed(name: str, scenario: Scenario) -> list[str]:
 def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None:
     """Why this kernel cannot apply the knob to the device, or None; inner is any cgroup but the root. Loads modules."""
     for module in knob.modules:
-        if not (Path("/sys/module") / module.replace("-", "_")).exists():
+        if not sysfs.loaded(module):
             subprocess.run(["modprobe", "-q", module], check=False, capture_output=True)
     if knob.no_elevator and not queue.scheduler_file(device, queue.ROUTED).exists():
         return f"{device} takes no scheduler of ours but elevators: there is no /sys/block/{device}/{queue.ROUTED}"
     if knob.scheduler not in queue.schedulers(device, knob.place):
+        if knob.wrr and sysfs.loaded(knob.modules[-1]):
+            return f"{device} has no weighted round robin arbitration, and {knob.name} leaves all to that"
         offered = ", ".join(queue.schedulers(device, knob.place))
         return f"/sys/block/{device}/{knob.place}/scheduler does not offer {knob.scheduler} (it offers {offered})"
-    if knob.wrr and not takes(device, knob):
-        return f"{device} has no weighted round robin arbitration, and {knob.name} leaves all to that"
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):
         for file in files:
             if not (folder / file).exists():
                 lab = "; the lab kernel has it (fairlane kernel build; in a VM, --kernel lab)" if knob.lab else ""
                 return f"this kernel has no {file} in its cgroups{lab}"
     return None
-
-
-def takes(device: str, knob: Knob) -> bool:
-    """Whether the drive can do what a knob that routes needs: it refuses when it is asked."""
-    file = queue.scheduler_file(device, knob.place)
-    before = queue.current_scheduler(device, knob.place)
-    try:
-        file.write_text(knob.scheduler)
-    except OSError as error:
-        return error.errno != errno.EOPNOTSUPP
-    finally:
-        if queue.current_scheduler(device, knob.place) != before:
-            with shielded():
-                queue.put_back({file: before}, {})
-    return True
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from fairlane import proc
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import FL_NVME, Profile
+from fairlane.linux import sysfs
 
 NVME_SERIAL = "fairlane"  # what the host gives QEMU, and what the guest looks for
 APPEAR_S = 20.0
@@ -19,8 +20,6 @@ NULLB = CONFIGFS / "nullb" / "fairlane"
 VSSD = CONFIGFS / "vssd" / "fairlane"
 # The profile's name of a parameter -> null_blk's, where they differ.
 NULLB_NAMES = {"bs": "blocksize"}
-
-_BLOCK, _MODULES = Path("/sys/block"), Path("/sys/module")
 
 
 @contextlib.contextmanager
@@ -92,7 +91,7 @@ def vssd(profile: Profile, folder: Path = VSSD) -> Iterator[str]:
 def nvme(driver: Path | None = None) -> Iterator[str]:
     """The NVMe drive that QEMU has, under Linux's own driver, or under ours in that file, with priorities."""
     if driver:
-        if (_MODULES / "nvme").exists():
+        if sysfs.loaded("nvme"):
             proc.modprobe("-r", "nvme")
         proc.modprobe("nvme-core")
         proc.output(["insmod", driver, "wrr=1"], what=f"loading {driver}", limit_s=proc.MODPROBE_S)
@@ -106,7 +105,7 @@ def nvme(driver: Path | None = None) -> Iterator[str]:
 
 def _find_nvme() -> str | None:
     for disk in sorted(_disks()):
-        serial = _BLOCK / disk / "device" / "serial"
+        serial = sysfs.SYS_BLOCK / disk / "device" / "serial"
         if disk.startswith("nvme") and serial.is_file() and serial.read_text().strip() == NVME_SERIAL:
             return disk
     return None
@@ -118,7 +117,7 @@ def _mount_configfs(folder: Path) -> None:
 
 
 def _disks() -> set[str]:
-    return {path.name for path in _BLOCK.iterdir()}
+    return {path.name for path in sysfs.SYS_BLOCK.iterdir()}
 
 
 def _set(path: Path, value: int, profile: Profile) -> None:

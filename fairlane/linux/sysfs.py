@@ -10,6 +10,11 @@ from typing import Any
 from fairlane.errors import FairlaneError
 
 SYS_BLOCK = Path("/sys/block")
+MODULES = Path("/sys/module")
+
+
+def loaded(module: str) -> bool:
+    return (MODULES / module.replace("-", "_")).exists()
 
 
 def device_number(device: str) -> str:

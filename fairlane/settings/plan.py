@@ -19,7 +19,6 @@ WEIGHT, LATENCY, CONTROL = "io.fairlane.weight", "io.fairlane.latency", "cgroup.
 USED = "used 1"  # in io.fairlane.weight.fallback: the cgroup has no weight of its own
 NOT_SET = "default"
 NONE_OF_OURS = "has none of our schedulers, which alone know weights for it"
-MODULES = Path("/sys/module")
 HOSTS = {"watchdog_msec": (0, 600_000)}  # a variable of each scheduler of ours in the kernel (kernel/variables.c)
 
 
@@ -175,18 +174,24 @@ def _of_drive(rule: DriveRule, device: str, *, load: bool) -> Iterator[Change]:
 
 
 def _need_scheduler(rule: DriveRule, device: str, place: str, *, load: bool) -> None:
-    file = queue.scheduler_file(device, place)
-    if file.exists() and rule.scheduler in queue.schedulers(device, place):
+    if rule.scheduler in queue.schedulers(device, place):
         return
+    where = f"{rule.where('scheduler')}: [[drive]] scheduler"
     module = f"fairlane-route-{rule.scheduler}" if place == queue.ROUTED else f"{rule.scheduler}-iosched"
     try:
         proc.modprobe("-q", module, *(() if load else ("-n",)))
     except FairlaneError as error:
-        has = ", ".join(queue.schedulers(device, place)) if file.exists() else "none of that kind"
+        has = ", ".join(queue.schedulers(device, place)) or "none of that kind"
         raise FairlaneError(
-            f"{rule.where('scheduler')}: [[drive]] scheduler: {device} has no {rule.scheduler} (it has {has}), and its"
-            f" module cannot be loaded; install it for Linux {_release()}"
+            f"{where}: {device} has no {rule.scheduler} (it has {has}), and its module cannot be loaded; install it for"
+            f" Linux {_release()}"
         ) from error
+    there = load or sysfs.loaded(rule.scheduler)
+    if rule.scheduler in schedulers.ROUTING and there and rule.scheduler not in queue.schedulers(device, place):
+        raise FairlaneError(
+            f"{where}: {device} has no weighted round robin arbitration that its driver uses, and {rule.scheduler}"
+            " leaves all to that; take another scheduler, such as fairlane"
+        )
 
 
 def _release() -> str:
@@ -219,7 +224,7 @@ def _unknown(name: str, scheduler: str, valid: Sequence[str], where: str) -> Fai
 
 def _need_files(mount: Path, rule: CgroupRule, *, load: bool) -> None:
     """Our files, which a cgroup with the io controller has while the module is there."""
-    if (MODULES / "fairlane").exists() or any((path / WEIGHT).exists() for path in others_weights.tree(mount)):
+    if sysfs.loaded("fairlane") or any((path / WEIGHT).exists() for path in others_weights.tree(mount)):
         return
     try:
         proc.modprobe("-q", "fairlane", *(() if load else ("-n",)))

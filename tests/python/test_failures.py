@@ -58,7 +58,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.write_text(text)
     monkeypatch.setattr(failures, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path / "block")
-    monkeypatch.setattr(report_bug, "MODULES", tmp_path / "module")
+    monkeypatch.setattr(sysfs, "MODULES", tmp_path / "module")
     monkeypatch.setattr(report_bug, "COMMAND_LINE", tmp_path / "cmdline")
     monkeypatch.setattr(proc, "output", lambda *args, **more: LOG)
     return tmp_path

@@ -692,6 +692,24 @@ def test_what_vanishes_while_it_is_applied_is_left_out(
     assert not gone.exists()
 
 
+def test_no_drive_is_changed_for_one_that_cannot_have_d2fq(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kernel.block / "vda/fairlane/scheduler").write_text("[none] fairlane\n")
+    monkeypatch.setattr(proc, "modprobe", lambda *_args: None)
+    monkeypatch.setattr(sysfs, "MODULES", tmp_path / "module")
+    text, before = DRIVE + '[[drive]]\nname = "vda"\nscheduler = "d2fq"\n', kernel.said()
+    assert run(tmp_path, text, "--dry-run") == 1, "before the module is loaded, nobody knows"
+    assert run(tmp_path, text) == 2
+    assert (
+        ":6: [[drive]] scheduler: vda has no weighted round robin arbitration that its driver uses, and d2fq leaves"
+        " all to that; take another scheduler, such as fairlane" in capsys.readouterr().err
+    )
+    (tmp_path / "module" / "d2fq").mkdir(parents=True)
+    assert run(tmp_path, text, "--dry-run") == 2
+    assert kernel.said() == before
+
+
 def test_a_drive_that_vanishes_while_it_is_looked_at_is_left_out(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

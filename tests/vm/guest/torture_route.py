@@ -149,6 +149,7 @@ def what_an_operator_sees() -> None:
         for cgroup in (a, b):
             cgroup.remove()
     with drive("none", wrr=0) as disk:
+        assert OURS not in file(disk).read_text().split(), "a drive without WRR does not offer it"
         assert refused(file(disk), OURS) == errno.EOPNOTSUPP, "a drive without WRR"
     kit.all_given_back()
 

@@ -38,10 +38,12 @@ def driver(*parameters: str) -> None:
 
 
 def refuses_d2fq() -> bool:
+    """To whoever asks for it all the same: it is not offered."""
     try:
         CHOICE.write_text("d2fq")
     except OSError as error:
         assert error.errno == errno.EOPNOTSUPP, error
+        assert "d2fq" not in CHOICE.read_text().split()
         return True
     return False
 
