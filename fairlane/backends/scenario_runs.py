@@ -13,6 +13,7 @@ from fairlane.backends.job import Backend, Job, Tell, ignore
 from fairlane.errors import FairlaneError
 from fairlane.experiment.model import Scenario
 from fairlane.experiment.results import Results
+from fairlane.linux.knob import BY_WEIGHT, SLACK
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class ScenarioRun:
     def jobs(self) -> list[Job]:
         """Repeats take turns with the knobs, so that a machine that grows slower is unfair to none of them."""
         what = self.scenario
+        tuning = SLACK if what.slack else BY_WEIGHT
         jobs = (
-            Job("", what, variant, self.out, point, repeat)
+            Job("", what, variant, self.out, point, repeat, tuning)
             for repeat in range(what.repeats)
             for point in what.points
             for knob in dict.fromkeys(self.knobs)

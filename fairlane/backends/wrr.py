@@ -51,7 +51,7 @@ def on_host(device: str, seconds: float, say: Tell) -> Found:
             stack.enter_context(disks.claimed(each, disks.ANOTHER if each == device else shared))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-"))
         fio.check()
-        with wrr.kept(device):  # to ask for d2fq is to choose it, which sets weights
+        with wrr.kept(device):  # d2fq sets weights
             return _looked_at(device, target, seconds, Path(folder), say)
 
 

@@ -123,6 +123,7 @@ class Scenario:
     warmup: float = 2.0
     repeats: int = 1
     seed: int = 1
+    slack: bool = False  # knobs are set so that they hold nobody back
     sweep: tuple[int, ...] = ()  # numbers of cgroups, or empty
     cores: int = 16  # of a simulated host
     queues: int | None = None  # hardware queues that those share; None: one for each

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Scenarios: an experiment written once, as a TOML file, and checked in full before anything is started.
 
-    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: so many tenants, each in its cgroup),
+    [run]      seconds, warmup, repeats, seed, cgroups (a sweep: so many tenants, each in its cgroup), slack (knobs are
+               set so that they hold nobody back),
                cores and queues (of the host that --on sim simulates; queues: that the cores share, if fewer), cases
                (names: the file is a scenario for each, FILE-CASE), tuned_for (another scenario's file: knobs that
                must be set for a load, such as io.cost and io.max, are set for that one's)
@@ -132,7 +133,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
     top = Table(path, "top level", data)
     top.only(("description", "run", "device", "tunable", "cgroup", "defaults", "tenant", "variant", "expect"))
     run = Table(path, "[run]", data.get("run", {}))
-    run.only(("seconds", "warmup", "repeats", "seed", "cgroups", "cores", "queues", "tuned_for"))
+    run.only(("seconds", "warmup", "repeats", "seed", "slack", "cgroups", "cores", "queues", "tuned_for"))
     seconds = run.take("seconds", as_positive(parse_time), Scenario.seconds)
     groups = tuple(_group(t) for t in _tables(path, data, "cgroup"))
     defaults = Table(path, "[defaults]", data.get("defaults", {}))
@@ -150,6 +151,8 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
     profile, tuned_for = _device(device), run.take("tuned_for", _other(path), None)
     if sweep and tuned_for:
         raise run.error("tuned_for", "a sweep has a load of its own at each point, which knobs are set for")
+    if tuned_for and "slack" in run.data:
+        raise run.error("tuned_for", "a knob that holds nobody back (slack) is set for no load; leave out either")
     if tuned_for and tuned_for.profile != profile:
         raise run.error("tuned_for", f"{tuned_for.name} is for another drive; give both the same [device]")
     return Scenario(
@@ -168,6 +171,7 @@ def _scenario(path: Path, data: dict[str, Any], name: str, knobs: Sequence[str] 
         warmup=run.take("warmup", parse_time, Scenario.warmup),
         repeats=run.take("repeats", as_integer(1, 1000), Scenario.repeats),
         seed=run.take("seed", as_integer(0, 2**31), Scenario.seed),
+        slack=run.take("slack", as_boolean, Scenario.slack),
         sweep=sweep,
         cores=run.take("cores", as_integer(1, 1024), Scenario.cores),
         queues=run.take("queues", as_integer(1, 1024), None),

@@ -27,7 +27,7 @@ from fairlane.errors import FairlaneError, offer
 from fairlane.experiment import price_lists
 from fairlane.experiment.model import Cgroup, Profile, Scenario, TenantSpec, from_dict, to_dict
 from fairlane.isolbench import limit
-from fairlane.linux.knob import BY_WEIGHT, Priority, Tuning
+from fairlane.linux.knob import BY_WEIGHT, SLACK, Priority, Tuning
 from fairlane.linux.knobs import HEAVY, TABLE
 
 PARTS = {"d1": "overhead", "d2": "fairness", "d3": "trade-off", "d4": "bursts"}
@@ -279,7 +279,7 @@ def _on_several(names: Sequence[str], how: Scale, drive: Profile) -> Iterator[Un
 def _loaded(experiment: str, count: int, scenario: Scenario, names: Sequence[str]) -> Iterator[Unit]:
     """Every knob with limits that do not bind; and idle, which is told apart from that only with one tenant."""
     for name in names:
-        yield Unit("d1", experiment, count, name, "active", scenario, Tuning(slack=True))
+        yield Unit("d1", experiment, count, name, "active", scenario, SLACK)
         if count == 1 and name != BASELINE and experiment in ("latency", "bandwidth"):
             yield Unit("d1", experiment, count, name, "idle", scenario, Tuning(idle=True))
 

@@ -42,7 +42,7 @@ class Tuning:
     targets: float = 1.0  # io.cost-qos: the part of the latency targets that were found for the drive
 
 
-BY_WEIGHT = Tuning()
+BY_WEIGHT, SLACK = Tuning(), Tuning(slack=True)
 CLASSES = CLASS_LAST, CLASS_MIDDLE, CLASS_FIRST = "idle", "restrict-to-be", "promote-to-rt"  # in io.prio.class
 
 

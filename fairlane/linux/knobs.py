@@ -394,7 +394,7 @@ def unavailable(knob: Knob, device: str, mount: Path, inner: Path) -> str | None
         return f"{device} takes no scheduler of ours but elevators: there is no /sys/block/{device}/{queue.ROUTED}"
     if knob.scheduler not in queue.schedulers(device, knob.place):
         if knob.wrr and sysfs.loaded(knob.modules[-1]):
-            return f"{device} has no weighted round robin arbitration, and {knob.name} leaves all to that"
+            return f"{device} has no weighted round robin that its driver uses, and {knob.name} leaves all to that"
         offered = ", ".join(queue.schedulers(device, knob.place))
         return f"/sys/block/{device}/{knob.place}/scheduler does not offer {knob.scheduler} (it offers {offered})"
     for folder, files in ((mount, knob.root_files), (inner, knob.files)):

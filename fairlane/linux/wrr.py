@@ -51,8 +51,8 @@ def look(device: str, refused: str | None) -> Seen:
     """What there is without measuring; refused says why d2fq cannot be chosen."""
     controller = nvme.Controller(device)
     registers = nvme.registers(controller.folder)
-    offered = queue.scheduler_file(device, queue.ROUTED).exists() and KNOB in queue.schedulers(device, queue.ROUTED)
-    if refused and controller.driver and not offered:
+    there = queue.scheduler_file(device, queue.ROUTED).exists() and sysfs.loaded(KNOB)
+    if refused and controller.driver and not there:
         raise FairlaneError(f"{refused}; it is what chooses among the drive's priorities: load our modules")
     return Seen(
         device=device,

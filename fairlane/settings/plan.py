@@ -22,6 +22,10 @@ NONE_OF_OURS = "has none of our schedulers, which alone know weights for it"
 HOSTS = {"watchdog_msec": (0, 600_000)}  # a variable of each scheduler of ours in the kernel (kernel/variables.c)
 
 
+class WithoutWrr(FairlaneError):
+    """The drive cannot have a scheduler that routes."""
+
+
 @dataclass(frozen=True)
 class Change:
     """One file, and what is to be in it."""
@@ -57,6 +61,7 @@ def make(settings: HostFile, *, load: bool) -> Plan:
         matching = [device for device in disks.schedulable(sysfs.SYS_BLOCK) if _matches(device, rule.drives)]
         if not matching:
             unmatched.append(f"{rule.where('')}: no drive has {rule.drives}")
+        without: list[WithoutWrr] = []
         for device in matching:
             if device in chosen:
                 continue
@@ -72,9 +77,15 @@ def make(settings: HostFile, *, load: bool) -> Plan:
                 continue
             try:
                 changes += list(_of_drive(rule, device, load=load))
+            except WithoutWrr as error:
+                without.append(error)
+                chosen[device] = _scheduler(device, {})
             except FairlaneError:
                 if (sysfs.SYS_BLOCK / device).exists():
                     raise
+        if without and len(without) == len(matching):
+            raise without[0]
+        unmatched += map(str, without)
     if settings.cgroups:
         mount = cgroups.find_mount()
         _need_files(mount, settings.cgroups[0], load=load)
@@ -186,11 +197,11 @@ def _need_scheduler(rule: DriveRule, device: str, place: str, *, load: bool) -> 
             f"{where}: {device} has no {rule.scheduler} (it has {has}), and its module cannot be loaded; install it for"
             f" Linux {_release()}"
         ) from error
-    there = load or sysfs.loaded(rule.scheduler)
-    if rule.scheduler in schedulers.ROUTING and there and rule.scheduler not in queue.schedulers(device, place):
-        raise FairlaneError(
-            f"{where}: {device} has no weighted round robin arbitration that its driver uses, and {rule.scheduler}"
-            " leaves all to that; take another scheduler, such as fairlane"
+    routing = rule.scheduler in schedulers.ROUTING and sysfs.loaded(rule.scheduler)
+    if routing and rule.scheduler not in queue.schedulers(device, place):
+        raise WithoutWrr(
+            f"{where}: {device} has no weighted round robin that its driver uses, and {rule.scheduler} leaves all to"
+            " that; take another scheduler, such as fairlane"
         )
 
 

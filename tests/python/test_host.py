@@ -388,6 +388,17 @@ def test_a_knob_that_cannot_be_set_for_a_scenario_is_left_out_of_that_alone(
     assert [name.split("-")[2] for name in tries] == ["0.98", "0.91", "0.87"], "once for both repeats, by halves"
 
 
+def test_nothing_is_measured_for_a_knob_that_is_to_hold_nobody_back(
+    node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran = _fake_kernel(monkeypatch, refuses="none of them")
+    what = replace(WHAT, name="x", tenants=(TenantSpec("a"),), slack=True)
+    runs = [ScenarioRun(what, ["none", "io.cost"], tmp_path)]
+    assert [job.tuning.slack for job in runs[0].jobs] == [True, True]
+    _, results = next(run_scenarios(Host("sdx", Options(destroy_data="sdx")), runs))
+    assert results.knobs == ["none", "io.cost"] and not any("measured" in name for name in ran)
+
+
 def test_a_scenario_that_no_knob_can_be_set_for_is_told_when_the_others_have_run(
     node: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -726,7 +737,7 @@ def test_a_drive_that_does_not_offer_it_cannot_have_d2fq(
     assert no_module == "/sys/block/sdx/fairlane/scheduler does not offer d2fq (it offers none, fairlane)"
     (tmp_path / "d2fq").mkdir()
     reason = knobs.unavailable(knobs.TABLE["d2fq"], "sdx", tree.mount, tree.top)
-    assert reason == "sdx has no weighted round robin arbitration, and d2fq leaves all to that"
+    assert reason == "sdx has no weighted round robin that its driver uses, and d2fq leaves all to that"
 
 
 def test_counters_are_read_for_the_device(tree: Tree) -> None:

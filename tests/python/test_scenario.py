@@ -422,6 +422,7 @@ def test_a_scenario_may_say_which_load_knobs_are_set_for(tmp_path: Path) -> None
         ("[run]\ncgroups = [1, 2]\n" + DEVICE + TENANT, "", "other has a sweep, or is itself tuned for another"),
         (DEVICE, "", r"other.toml: no \[\[tenant\]\]"),
         (DEVICE + TENANT, "cgroups = [1, 2]\n", "a sweep has a load of its own at each point"),
+        (DEVICE + TENANT, "slack = true\n", "a knob that holds nobody back"),
     ],
 )
 def test_a_load_that_nothing_can_be_set_for_is_refused(tmp_path: Path, other: str, run: str, says: str) -> None:

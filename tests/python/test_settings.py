@@ -692,22 +692,44 @@ def test_what_vanishes_while_it_is_applied_is_left_out(
     assert not gone.exists()
 
 
-def test_no_drive_is_changed_for_one_that_cannot_have_d2fq(
-    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def modules(kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Those that are loaded. vda has no weighted round robin."""
     (kernel.block / "vda/fairlane/scheduler").write_text("[none] fairlane\n")
-    monkeypatch.setattr(proc, "modprobe", lambda *_args: None)
-    monkeypatch.setattr(sysfs, "MODULES", tmp_path / "module")
+    found = tmp_path / "module"
+
+    def modprobe(*args: str) -> None:
+        if "-n" not in args:
+            (found / args[-1].removeprefix("fairlane-route-")).mkdir(parents=True)
+
+    monkeypatch.setattr(proc, "modprobe", modprobe)
+    monkeypatch.setattr(sysfs, "MODULES", found)
+    return found
+
+
+@pytest.mark.usefixtures("modules")
+def test_no_drive_is_changed_for_one_that_cannot_have_d2fq(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text, before = DRIVE + '[[drive]]\nname = "vda"\nscheduler = "d2fq"\n', kernel.said()
     assert run(tmp_path, text, "--dry-run") == 1, "before the module is loaded, nobody knows"
-    assert run(tmp_path, text) == 2
-    assert (
-        ":6: [[drive]] scheduler: vda has no weighted round robin arbitration that its driver uses, and d2fq leaves"
-        " all to that; take another scheduler, such as fairlane" in capsys.readouterr().err
-    )
-    (tmp_path / "module" / "d2fq").mkdir(parents=True)
-    assert run(tmp_path, text, "--dry-run") == 2
+    for dry in ((), ("--dry-run",)):
+        assert run(tmp_path, text, *dry) == 2
+        assert (
+            ":6: [[drive]] scheduler: vda has no weighted round robin that its driver uses, and d2fq leaves all to"
+            " that; take another scheduler, such as fairlane" in capsys.readouterr().err
+        )
     assert kernel.said() == before
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_drive_that_cannot_have_d2fq_keeps_no_other_from_it(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, '[[drive]]\nname = "*"\nscheduler = "d2fq"\n' + CGROUP + "weight = 7\n") == 0
+    assert ":3: [[drive]] scheduler: vda has no weighted round robin" in capsys.readouterr().out
+    assert "[d2fq]" in (kernel.block / "nvme0n1/fairlane/scheduler").read_text()
+    assert (kernel.mount / "batch.slice" / plan.WEIGHT).read_text() == "default 7\n"
 
 
 def test_a_drive_that_vanishes_while_it_is_looked_at_is_left_out(

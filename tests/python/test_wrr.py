@@ -220,6 +220,31 @@ def test_d2fq_s_own_rule_keeps_each_tenant_in_its_priority_for_millions_of_reads
     assert threshold < 1 << 32, "the most that low_threshold may be"
 
 
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvme0n1, whose driver is ours, with wrr=1; its registers are hidden."""
+    found = tmp_path / "controller"
+    (found / "device/driver/module/parameters").mkdir(parents=True)
+    (found / "device/driver/module/parameters/wrr").write_text("Y\n")
+    disk = tmp_path / "block" / "nvme0n1"
+    (disk / "fairlane").mkdir(parents=True)
+    (disk / "device").symlink_to(found)
+    (disk / "fairlane/scheduler").write_text("[none] fairlane\n")
+    monkeypatch.setattr(sysfs, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(sysfs, "MODULES", tmp_path / "module")
+    monkeypatch.setattr(nvme, "registers", lambda _folder: None)
+    monkeypatch.setattr(nvme.Controller, "recommended_burst", None)
+
+
+@pytest.mark.usefixtures("ours")
+def test_a_drive_that_offers_no_d2fq_is_told_from_a_module_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FairlaneError, match="what chooses among the drive's priorities: load our modules"):
+        measuring.look("nvme0n1", "it is refused")
+    (tmp_path / "module/d2fq").mkdir(parents=True)
+    seen = measuring.look("nvme0n1", "it is refused")
+    assert seen.driver and seen.refused == "it is refused"
+
+
 class FakeController:
     """One that had the default weights, and refuses to set others as often as it is told."""
 
