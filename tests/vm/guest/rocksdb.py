@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """In a VM: RocksDB beside fio on a virtual SSD (D2FQ, Fig. 18 and 19): equal weights, what each gets and waits.
 
-Arguments: a workload of YCSB, as near as db_bench comes to it, or none for C; and, for a drive of fl-nvme instead,
-the NVMe driver that drives it. 160 threads work on 50,000 records of 1 KiB, past the page cache; fio reads 4 KiB
-blocks with 4 threads and a queue depth of 128 each. Prints for each scheduler: bytes/s of both, by the drive's own
+Arguments: a workload of YCSB, as near as db_bench comes to it; what fio does, reads or writes; and, for a drive of
+fl-nvme instead, the NVMe driver that drives it. 160 threads work on 50,000 records of 1 KiB, past the page cache; fio
+has 4 KiB blocks, 4 threads and a queue depth of 128 each. Prints for each knob: bytes/s of both, by the drive's own
 counts for each cgroup, and their ratio; the CPUs' use; the mean time of an operation, of the database and of fio,
 over that with none; and the P99 of the database's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from beside import IO_COST, IO_COST_QOS, fill, make_file_system, mounted, moved, running, settable, tuned, under
+
 from fairlane import proc
-from fairlane.experiment.model import FL_NVME, Profile
+from fairlane.experiment.model import FL_NVME, Profile, Scenario, TenantSpec
 from fairlane.experiment.profiles import load_profile
-from fairlane.linux import knobs, made_drives, queue
-from fairlane.vm.guest import CGROUPS
+from fairlane.linux import made_drives, sysfs
+from fairlane.linux.knob import Need
 
 # db_bench picks keys uniformly. Its D (read what was written last) would not reach the drive.
 WORKLOADS = {
@@ -37,8 +36,9 @@ WORKLOADS = {
     "E": ["--benchmarks=seekrandom", "--seek_nexts=50", "--readonly=1"],  # without its 5 % of inserts
     "F": ["--benchmarks=updaterandom"],  # read, modify, write; YCSB's F has as many plain reads
 }
-WORKLOAD = sys.argv[1] if len(sys.argv) > 1 else "C"
-DRIVER = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+WORKLOAD = sys.argv[1]
+BESIDE_WRITES = {"reads": False, "writes": True}[sys.argv[2]]
+DRIVER = Path(sys.argv[3]) if len(sys.argv) > 3 else None
 SECONDS = 10.0
 RECORDS = 50_000
 THREADS = 160  # that have a read each outstanding: enough for half of the drive, which holds 128
@@ -48,9 +48,10 @@ DATABASE = ["--compression_type=none", "--write_buffer_size=16777216", f"--num={
 DIRECT = ["--use_direct_reads=1", "--use_direct_io_for_flush_and_compaction=1", "--cache_size=65536"]
 LOW_THRESHOLD = 1 << 20  # of D2FQ; its default is more than a second of so slow a drive
 PAPERS = ("d2fq", "mqfq")  # whose sharing is the paper's claim
-KNOBS = ("none", "bfq", *PAPERS, "kyber-fairness", "mqflashfq", "fairlane")
+KNOBS = ("none", "bfq", IO_COST, IO_COST_QOS, *PAPERS, "kyber-fairness", "mqflashfq", "fairlane")
 # Of the ratio. In an emulated VM all but C are short of CPU time, and do not always ask for half of the drive.
 LEAST, MOST = (0.95 if WORKLOAD == "C" else 0.4), 1.08
+QUICKER, SLOWER = 0.95, 2.5  # beside writes, than with none
 UNFAIR = 0.8  # what nobody shares out is further off than that
 
 
@@ -81,25 +82,6 @@ class Measured:
         )
 
 
-@contextlib.contextmanager
-def mounted(disk: str) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="rocksdb-"))
-    proc.output(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", f"/dev/{disk}"], what="making a file system", limit_s=120)
-    proc.output(["mount", f"/dev/{disk}", folder], what="mounting it", limit_s=60)
-    try:
-        yield folder
-    finally:
-        proc.output(["umount", folder], what="unmounting it", limit_s=120)
-
-
-def fill(folder: Path, kept: Path) -> None:
-    """A database in `kept`, and a file for fio on the drive."""
-    argv = ["db_bench", "--benchmarks=fillseq", *DATABASE, "--disable_wal=1", f"--db={kept}"]
-    proc.output(argv, what="filling the database", limit_s=300)
-    argv = ["fio", "--name=fill", f"--filename={folder}/fio", "--size=64m", "--rw=write", "--bs=1m", "--end_fsync=1"]
-    proc.output(argv, what="filling fio's file", limit_s=300)
-
-
 def renew(folder: Path, kept: Path) -> Path:
     """The database as it was filled, on the drive and not in memory."""
     database = folder / "db"
@@ -110,72 +92,47 @@ def renew(folder: Path, kept: Path) -> Path:
     return database
 
 
-def moved(cgroup: Path, number: str) -> int:
-    """Bytes read and written."""
-    for line in (cgroup / "io.stat").read_text().splitlines():
-        found, *values = line.split()
-        if found == number:
-            counts = dict(value.split("=", 1) for value in values)
-            return int(counts.get("rbytes", 0)) + int(counts.get("wbytes", 0))
-    return 0
-
-
-@contextlib.contextmanager
-def running(cgroup: Path, number: str, *argv: object) -> Iterator[subprocess.Popen[str]]:
-    """A program in the cgroup that has begun to use the drive, until it ends or, at the end, is killed."""
-    began = moved(cgroup, number)
-    words = ["sh", "-c", 'echo 0 > "$0" && exec "$@"', cgroup / "cgroup.procs", *argv]
-    process = subprocess.Popen(
-        [str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while moved(cgroup, number) == began:
-            assert time.monotonic() < deadline, f"{argv[0]} uses the drive"
-            time.sleep(0.1)
-        yield process
-    finally:
-        (cgroup / "cgroup.kill").write_text("1")  # fio's jobs leave its process group
-        process.wait()
-        while (cgroup / "cgroup.procs").read_text():
-            time.sleep(0.01)
-
-
 def cpu_times() -> tuple[int, int]:
     """Used, and in all, in ticks of all CPUs."""
     times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(times) - times[3] - times[4], sum(times)
 
 
-@contextlib.contextmanager
-def chosen(disk: str, knob: str) -> Iterator[None]:
-    with queue.scheduler(disk, knob, knobs.TABLE[knob].place):
-        if knob == "d2fq":
-            Path("/sys/block", disk, "fairlane", "low_threshold").write_text(str(LOW_THRESHOLD))
-        yield
+def load(drive: Profile) -> Scenario:
+    """The two tenants, as what a knob is set with; no price list, as this drive, which collects no garbage, writes
+    4 KiB as fast as it reads them."""
+    tenants = (
+        TenantSpec("database", jobs=4, iodepth=THREADS // 4),
+        TenantSpec("fio", jobs=4, iodepth=128, rw="randwrite" if BESIDE_WRITES else "randread"),
+    )
+    tunables = {"d2fq": {"low_threshold": LOW_THRESHOLD}}
+    return Scenario("rocksdb", drive, tenants, seconds=4.0, warmup=1.0, tunables=tunables)
 
 
-def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measured:
-    number = Path("/sys/block", disk, "dev").read_text().strip()
+def measured(disk: str, database: Path, scenario: Scenario, need: Need, knob: str) -> Measured:
+    number = sysfs.device_number(disk)
     db_bench = ["db_bench", "--use_existing_db=1", *WORKLOADS[WORKLOAD], *DATABASE, *DIRECT, f"--db={database}"]
     db_bench += [f"--threads={THREADS}", f"--duration={round(2.5 * SECONDS)}", "--ops_between_duration_checks=1"]
     db_bench.append("--histogram")
-    fio = ["fio", "--name=t", f"--filename={database.parent}/fio", "--size=64m", "--rw=randread", "--bs=4k"]
+    fio = ["fio", "--name=t", f"--filename={database.parent}/fio", "--size=64m", "--bs=4k"]
+    fio.append("--rw=randwrite" if BESIDE_WRITES else "--rw=randread")
     fio += ["--direct=1", "--ioengine=libaio", "--iodepth=128", "--numjobs=4", "--time_based", "--runtime=600"]
     fio += ["--group_reporting", "--output-format=json"]
 
-    def counts() -> list[int]:
-        return [moved(cgroup, number) for cgroup in cgroups]
-
     with (
-        chosen(disk, knob),
-        running(cgroups[1], number, *fio) as fio_process,  # first, since db_bench ends by itself
-        running(cgroups[0], number, *db_bench) as database_process,
+        under(disk, knob, scenario, need, DRIVE["time_scale"]) as found,
+        running(found.cgroups["fio"], number, *fio) as fio_process,  # first, since db_bench ends by itself
+        running(found.cgroups["database"], number, *db_bench) as database_process,
     ):
+
+        def counts() -> list[int]:
+            return [moved(found.cgroups[name], number) for name in ("database", "fio")]
+
         time.sleep(SECONDS)
         before, cpu_before = counts(), cpu_times()
         time.sleep(SECONDS)
         after, cpu_after = counts(), cpu_times()
+        found.check()
         for process in (fio_process, database_process):
             assert process.poll() is None, f"it still runs, not: {process.communicate()[0][-2000:]}"
         database_said, _ = database_process.communicate(timeout=60 + 2 * SECONDS)
@@ -185,12 +142,12 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
     p99s = [float(found) for found in re.findall(r"P99: ([\d.]+)", database_said)]  # of reads, and of writes
     assert operation and p99s, f"db_bench says how long operations took, not only: {database_said}"
     fio_found, _ = json.JSONDecoder().raw_decode(fio_said, fio_said.index("{"))
-    read = fio_found["jobs"][0]["read"]
+    fio_did = fio_found["jobs"][0]["write" if BESIDE_WRITES else "read"]
     used, ticks = (now - then for now, then in zip(cpu_after, cpu_before, strict=True))
     database_bytes, fio_bytes = (now - then for now, then in zip(after, before, strict=True))
     return Measured(
         (database_bytes / SECONDS, fio_bytes / SECONDS),
-        (float(operation[1]), read["lat_ns"]["mean"] / 1000),
+        (float(operation[1]), fio_did["lat_ns"]["mean"] / 1000),
         max(p99s),
         used / ticks,
     )
@@ -198,22 +155,28 @@ def measured(disk: str, database: Path, cgroups: list[Path], knob: str) -> Measu
 
 def main() -> None:
     drive = Profile("rocksdb", "ssd", "", {**load_profile("zssd").params, **DRIVE}, FL_NVME if DRIVER else None)
-    (CGROUPS / "cgroup.subtree_control").write_text("+memory\n")  # so that what the kernel writes back is charged, too
-    cgroups = [CGROUPS / name for name in ("database", "fio")]
-    for cgroup in cgroups:
-        cgroup.mkdir()
+    scenario = load(drive)
     found: dict[str, Measured] = {}
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm") as kept,
+        tempfile.TemporaryDirectory() as folder,
         made_drives.setup(drive, DRIVER) as disk,
-        mounted(disk) as folder,
     ):
-        fill(folder, Path(kept, "db"))
-        for knob in KNOBS:
-            found[knob] = measured(disk, renew(folder, Path(kept, "db")), cgroups, knob)
-            print(f"YCSB {WORKLOAD}, {knob}: {found[knob].against(found['none'])}", flush=True)
-    for cgroup in cgroups:
-        cgroup.rmdir()
+        filled = Path(kept, "db")
+        argv = ["db_bench", "--benchmarks=fillseq", *DATABASE, "--disable_wal=1", f"--db={filled}"]
+        proc.output(argv, what="filling the database", limit_s=300)
+        need = tuned(disk, scenario)
+        make_file_system(disk)
+        with mounted(disk, Path(folder)):
+            fill(Path(folder, "fio"), "64m")
+            for knob in settable(KNOBS, need):
+                found[knob] = measured(disk, renew(Path(folder), filled), scenario, need, knob)
+                print(f"YCSB {WORKLOAD}, {knob}: {found[knob].against(found['none'])}", flush=True)
+    if BESIDE_WRITES:
+        database, fio = found["fairlane"].slower_than(found["none"])
+        assert database < QUICKER, f"fairlane makes the database quicker: {database:.2f}"
+        assert fio < SLOWER, f"and fio slower, but by no more than a half of the drive asks for: {fio:.2f}"
+        return
     # Through the NVMe driver, B's ratio differs from run to run by more than schedulers do (docs/papers/d2fq.md); what
     # its operations take, below, does not.
     for knob in PAPERS if not (DRIVER and WORKLOAD == "B") else ():
