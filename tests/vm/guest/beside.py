@@ -59,15 +59,13 @@ def settable(names: Sequence[str], need: Need) -> list[str]:
 
 
 @contextlib.contextmanager
-def under(
-    disk: str, knob: str, scenario: Scenario, need: Need, time_scale: int, variables: Mapping[str, int] | None = None
-) -> Iterator[Under]:
+def under(disk: str, knob: str, scenario: Scenario, need: Need, time_scale: int) -> Iterator[Under]:
     """The tenants' cgroups, with what they write back charged to them, and the knob."""
     (CGROUPS / "cgroup.subtree_control").write_text("+memory\n")
     with cgroups.tree((), scenario.tenants) as tree:
         (tree.top / "cgroup.subtree_control").write_text("+memory\n")
         number = sysfs.device_number(disk)
-        setting = Setting(disk, number, tree, scenario, need, variant=variables or {}, time_scale=time_scale)
+        setting = Setting(disk, number, tree, scenario, need, time_scale=time_scale)
 
         def check() -> None:
             assert not differing(setting), differing(setting)
