@@ -46,6 +46,8 @@ def bad(lines: Iterable[str]) -> list[str]:
 
 RACE = re.compile(r"\bBUG: KCSAN: ")
 RULE = re.compile(r"={60}\s*$")  # before and after a report
+ACCESS = re.compile(r" of \d+ bytes by ")  # before the stack of each of the two
+INTERRUPT = re.compile(r"\basm_(sysvec_\w+|common_interrupt)\+")  # frames below it were interrupted
 OURS = re.compile(rf"\[({'|'.join(name.removesuffix('.ko').replace('-', '_') for name in MODULES)})\]\s*$")
 
 
@@ -82,5 +84,14 @@ KNOWN = {
 def _judged(report: list[str]) -> list[str]:
     """The report without its title, unless it is ours: what another CPU said in the midst of it counts."""
     known = tuple(f" in {pair}" for pair in KNOWN)
-    ours = any(OURS.search(line) for line in report) and not report[0].rstrip().endswith(known)
+    ours = any(OURS.search(line) for line in _taking_part(report)) and not report[0].rstrip().endswith(known)
     return report if ours else report[1:]
+
+
+def _taking_part(report: list[str]) -> Iterator[str]:
+    """All lines but the frames that were interrupted: what is read or written is so in the interrupt, above them."""
+    interrupted = False
+    for line in report:
+        interrupted = not ACCESS.search(line) and (interrupted or bool(INTERRUPT.search(line)))
+        if not interrupted:
+            yield line

@@ -327,6 +327,11 @@ def test_a_data_race_counts_when_code_of_ours_has_part_in_it() -> None:
     assert dmesg.bad(RACE.format(" [null_blk]", "").splitlines()) == []
     known = RACE.replace("dequeue / enqueue", "bio_alloc_bioset / bio_put").format(" [kyber_fairness]", "")
     assert dmesg.bad(known.splitlines()) == [], "of which dmesg.py says why it is Linux' own"
+    below = "\n[   12.1]  {}+0x10/0x20\n[   12.1]  fl_bio_merge+0x10/0x20 [kyber_fairness]"
+    timer = below.format("asm_sysvec_apic_timer_interrupt")
+    assert dmesg.bad(RACE.format(timer, timer).splitlines()) == [], "what an interrupt interrupts has no part in it"
+    assert len(dmesg.bad(RACE.format(" [kyber_fairness]" + timer, timer).splitlines())) == 1, "its handler has"
+    assert len(dmesg.bad(RACE.format(timer, below.format("blk_mq_submit_bio")).splitlines())) == 1, "the other one has"
     other = RACE.format("", " Oops: 0002 [#1]")
     assert len(dmesg.bad(other.splitlines())) == 1, "what another CPU says meanwhile"
 
