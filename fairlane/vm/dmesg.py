@@ -77,6 +77,7 @@ KNOWN = {
     "__blk_mq_end_request / __submit_bio": "an interrupt reads current->plug, and uses it only when it is none",
     "__mod_timer / blk_add_timer": "when a queue's timer ends: who starts a request asks first, and then locks",
     "blk_mq_delay_run_hw_queue / blk_mq_delay_run_hw_queue": "which CPU runs a queue next, of those that may",
+    "wbt_issue / wbt_issue": "which of the reads wbt times next: it compares its address, and does not follow it",
     "bio_alloc_bioset / bio_put": "a CPU's count of the bios that it keeps; an interrupt asks if it is about full",
 }
 
