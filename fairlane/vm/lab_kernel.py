@@ -97,6 +97,16 @@ def ensure(say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Kernel:
     return kernel
 
 
+def configured(temp: Path, say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Path:
+    """Its source, unpacked in temp and ready for parts of it to be compiled."""
+    _check_tools()
+    source = _unpack(packages.fetch_source(recipe.version, temp, say), temp, say)
+    _configure(recipe, source, say)
+    say(f"preparing the {recipe.name} kernel's source")
+    _make(source, f"-j{os.cpu_count() or 1}", "modules_prepare", what=f"preparing the {recipe.name} kernel's source")
+    return source
+
+
 def _check_tools() -> None:
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if not (Path("/usr/include/libelf.h").exists() and Path("/usr/include/gelf.h").exists()):

@@ -59,13 +59,15 @@ def settable(names: Sequence[str], need: Need) -> list[str]:
 
 
 @contextlib.contextmanager
-def under(disk: str, knob: str, scenario: Scenario, need: Need, time_scale: int) -> Iterator[Under]:
-    """The tenants' cgroups, with what they write back charged to them, and the knob."""
+def under(
+    disk: str, knob: str, scenario: Scenario, need: Need, time_scale: int, variant: Mapping[str, int] | None = None
+) -> Iterator[Under]:
+    """The tenants' cgroups, with what they write back charged to them, and the knob; variant: tunables of it."""
     (CGROUPS / "cgroup.subtree_control").write_text("+memory\n")
     with cgroups.tree((), scenario.tenants) as tree:
         (tree.top / "cgroup.subtree_control").write_text("+memory\n")
         number = sysfs.device_number(disk)
-        setting = Setting(disk, number, tree, scenario, need, time_scale=time_scale)
+        setting = Setting(disk, number, tree, scenario, need, variant=variant or {}, time_scale=time_scale)
 
         def check() -> None:
             assert not differing(setting), differing(setting)
@@ -99,6 +101,12 @@ def fill(path: Path, size: str) -> None:
     """A file for fio."""
     argv = ["fio", "--name=fill", f"--filename={path}", f"--size={size}", "--rw=write", "--bs=1m", "--end_fsync=1"]
     proc.output(argv, what=f"filling {path}", limit_s=300)
+
+
+def cpu_times() -> tuple[int, int]:
+    """Used, and in all, in ticks of all CPUs."""
+    times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(times) - times[3] - times[4], sum(times)
 
 
 def moved(cgroup: Path, number: str) -> int:

@@ -20,7 +20,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from beside import IO_COST, IO_COST_QOS, fill, make_file_system, mounted, moved, running, settable, tuned, under
+from beside import (
+    IO_COST,
+    IO_COST_QOS,
+    cpu_times,
+    fill,
+    make_file_system,
+    mounted,
+    moved,
+    running,
+    settable,
+    tuned,
+    under,
+)
 
 from fairlane import proc
 from fairlane.experiment.model import FL_NVME, Profile, Scenario, TenantSpec
@@ -90,12 +102,6 @@ def renew(folder: Path, kept: Path) -> Path:
     proc.output(["sync"], what="writing it all", limit_s=300)
     Path("/proc/sys/vm/drop_caches").write_text("3")
     return database
-
-
-def cpu_times() -> tuple[int, int]:
-    """Used, and in all, in ticks of all CPUs."""
-    times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(times) - times[3] - times[4], sum(times)
 
 
 def load(drive: Profile) -> Scenario:
