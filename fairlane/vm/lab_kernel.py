@@ -97,13 +97,12 @@ def ensure(say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Kernel:
     return kernel
 
 
-def configured(temp: Path, say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Path:
-    """Its source, unpacked in temp and ready for parts of it to be compiled."""
+def part(folder: str, temp: Path, say: Say = kernels.to_stderr, recipe: Recipe = LAB) -> Path:
+    """Its source, unpacked in temp, in which that folder is compiled, and so are the tools that this takes."""
     _check_tools()
-    source = _unpack(packages.fetch_source(recipe.version, temp, say), temp, say)
-    _configure(recipe, source, say)
-    say(f"preparing the {recipe.name} kernel's source")
-    _make(source, f"-j{os.cpu_count() or 1}", "modules_prepare", what=f"preparing the {recipe.name} kernel's source")
+    source = _configured(recipe, temp, say)
+    say(f"compiling {folder} of the {recipe.name} kernel")
+    _make(source, f"-j{os.cpu_count() or 1}", folder, what=f"compiling {folder} of the {recipe.name} kernel")
     return source
 
 
@@ -126,15 +125,16 @@ def fraction(said: str) -> float:
 
 def _build(recipe: Recipe, temp: Path, say: Say) -> Path:
     """Returns the folder of the finished kernel, which is to be moved into its place."""
-    source = _unpack(packages.fetch_source(recipe.version, temp, say), temp, say)
-    _configure(recipe, source, say)
+    source = _configured(recipe, temp, say)
     _compile(recipe, source, say)
     root = temp / "root"
     _install(recipe, source, root, say)
     return root
 
 
-def _configure(recipe: Recipe, source: Path, say: Say) -> None:
+def _configured(recipe: Recipe, temp: Path, say: Say) -> Path:
+    """Its source, unpacked in temp."""
+    source = _unpack(packages.fetch_source(recipe.version, temp, say), temp, say)
     say(f"configuring the {recipe.name} kernel")
     wanted = source / f"{recipe.name}.config"
     wanted.write_text(merged(recipe))
@@ -142,6 +142,7 @@ def _configure(recipe: Recipe, source: Path, say: Say) -> None:
     if lost := lost_options(wanted.read_text(), (source / ".config").read_text()):
         files = ", ".join(path.name for path in recipe.configs)
         raise FairlaneError(f"{files}: Linux {recipe.version} does not take {', '.join(lost)}; correct the file")
+    return source
 
 
 def merged(recipe: Recipe) -> str:

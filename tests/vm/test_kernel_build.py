@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Part of a kernel is built beside a backup that reads the same drive: it is quicker with a latency target."""
+"""Part of a kernel is built beside a backup that reads the same drive: it is quicker than under none."""
 
 from __future__ import annotations
 
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlane import proc
 from fairlane.vm import lab_kernel
 
 GuestRun = Callable[..., Any]  # see conftest.py
 
 SCRIPT = Path(__file__).parent / "guest" / "kernel_build.py"
 PART = "kernel/printk/"
-# What building the part takes of Linux, beside the files at the top and every Kconfig: all of it is 1.5 GB.
+# What building the part takes of Linux, besides the files at the top and every Kconfig: all of it is 1.5 GB.
 FOLDERS = ("arch/x86", "include", "kernel", "scripts", "tools")
 LEFT_OUT = ("tools/perf", "tools/testing")
 KERNEL = "6.12"
@@ -35,11 +35,10 @@ def needed(source: Path) -> Iterator[Path]:
             yield name
 
 
-def test_a_kernel_build_beside_a_backup_is_quicker_with_a_latency_target(guest_run: GuestRun, tmp_path: Path) -> None:
-    source, tarball = lab_kernel.configured(tmp_path), tmp_path / "source.tar"
-    argv: list[str | Path] = ["make", "-C", source, f"CC={lab_kernel.CC}", PART]
-    proc.output(argv, what="building it here", limit_s=600)  # and with it what the build needs of tools
-    with tarfile.open(tarball, "w") as tar:
-        for name in needed(source):
-            tar.add(source / name, name)
-    print(guest_run(SCRIPT, source, tarball, PART, kernel=KERNEL, timeout_s=TIMEOUT_S).check().stdout)
+def test_a_kernel_build_beside_a_backup_is_quicker_than_under_none(guest_run: GuestRun) -> None:
+    with tempfile.TemporaryDirectory() as temp:  # nobody looks at 1.5 GB afterwards
+        source, tarball = lab_kernel.part(PART, Path(temp)), Path(temp, "source.tar")
+        with tarfile.open(tarball, "w") as tar:
+            for name in needed(source):
+                tar.add(source / name, name)
+        print(guest_run(SCRIPT, source, tarball, PART, kernel=KERNEL, timeout_s=TIMEOUT_S).check().stdout)

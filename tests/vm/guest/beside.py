@@ -5,6 +5,7 @@ the knob that is to keep them apart, set as `fairlane run` sets it and read back
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from fairlane.backends.host import Host
 from fairlane.backends.job import Job, Options
 from fairlane.experiment.model import Scenario, Variant
 from fairlane.linux import cgroups, io_cost, knobs, sysfs
+from fairlane.linux.fio import busy_seconds
 from fairlane.linux.knob import Need, Setting, differing
 from fairlane.vm.guest import CGROUPS
 
@@ -103,10 +105,15 @@ def fill(path: Path, size: str) -> None:
     proc.output(argv, what=f"filling {path}", limit_s=300)
 
 
-def cpu_times() -> tuple[int, int]:
-    """Used, and in all, in ticks of all CPUs."""
-    times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(times) - times[3] - times[4], sum(times)
+def cpu_times() -> tuple[float, float]:
+    """Used, and in all, in seconds of all CPUs."""
+    return busy_seconds(), time.monotonic() * (os.cpu_count() or 1)
+
+
+def forget() -> None:
+    """Nothing of the drive stays in memory."""
+    proc.output(["sync"], what="writing it all", limit_s=300)
+    Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
 def moved(cgroup: Path, number: str) -> int:

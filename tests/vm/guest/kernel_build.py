@@ -23,6 +23,7 @@ from beside import (
     IO_COST_QOS,
     cpu_times,
     fill,
+    forget,
     make_file_system,
     mounted,
     moved,
@@ -44,7 +45,7 @@ BUILD_S = 1200  # only a hang takes so long
 # Slow enough to be the bottleneck of the backup even when the CPU is emulated; without garbage collection.
 DRIVE = {"time_scale": 25, "map": 0, "size": 4 << 30, "memory": 768 << 20}
 BACKED_UP = "256m"
-TARGET_S = 0.0025  # of a request of the build: five times what one takes alone, as for any drive so slow
+TARGET_S = 0.0025  # of a request of the build: five times what one takes alone
 TARGET = "latency target"
 QUICKER = 0.9  # of the time under none
 
@@ -72,7 +73,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Of a build, from its begin to its end."""
+    """Of a build, from beginning to end."""
 
     seconds: float
     build_bytes: int
@@ -130,8 +131,7 @@ def measured(disk: str, row: Row, need: Need, *, beside: bool = True) -> Measure
         contextlib.ExitStack() as stack,
     ):
         clean()
-        proc.output(["sync"], what="writing it all", limit_s=300)
-        Path("/proc/sys/vm/drop_caches").write_text("3")
+        forget()
         if beside:
             stack.enter_context(backup(found.cgroups["backup"], number))
         build, other = found.cgroups["build"], found.cgroups["backup"]

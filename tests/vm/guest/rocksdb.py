@@ -25,6 +25,7 @@ from beside import (
     IO_COST_QOS,
     cpu_times,
     fill,
+    forget,
     make_file_system,
     mounted,
     moved,
@@ -99,8 +100,7 @@ def renew(folder: Path, kept: Path) -> Path:
     database = folder / "db"
     shutil.rmtree(database, ignore_errors=True)
     shutil.copytree(kept, database)
-    proc.output(["sync"], what="writing it all", limit_s=300)
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+    forget()
     return database
 
 
