@@ -22,7 +22,9 @@
  *
  * - A window lasts until the drive has done the level's worth, and enough requests for chance
  *   to be small; fewer where little is in the drive, as a little more is plainly more then, and a slow drive
- *   would take long. It begins after one that does not count, in which what was in the drive before is done.
+ *   would take long. It begins after one that does not count, in which what was in the drive before is done. In a search
+ *   of a drive that writes, that one is as long: else a buffer that the level before has filled, or left to become
+ *   empty, says that more is of use, although it is of none.
  * - What a drive does by itself (it flushes, it collects garbage) is noise. Which level is
  *   first is chosen at random, pair by pair. The middle moves down when the mean of some pairs
  *   is off by more than twice its standard error, up when by more than once, and either way after
@@ -387,13 +389,21 @@ static inline s64 __fl_knee_gain(const struct fl_knee *k, int i)
 	return sum ? div64_s64((s64)(k->rate[1][i] - k->rate[0][i]) * 2 * FL_KNEE_ONE, sum) : 0;
 }
 
+/* Of what it does, are reads, or all others, more than a sixteenth? In the last window of each level. */
+static inline bool __fl_knee_counts(const struct fl_knee *k, int i)
+{
+	u64 of_all = k->rate[0][i] + k->rate[1][i];
+
+	return 16 * of_all > k->rate[0][FL_KNEE_READS] + k->rate[0][FL_KNEE_OTHERS] + k->rate[1][FL_KNEE_READS] +
+				    k->rate[1][FL_KNEE_OTHERS];
+}
+
 /*
  * A pair is complete. What is the slope, and its error, squared? That of reads, or of all others, does
  * not count if they are a sixteenth of all, or less.
  */
 static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 {
-	u64 all = k->rate[0][0] + k->rate[0][1] + k->rate[1][0] + k->rate[1][1];
 	s64 least = FL_KNEE_ONE * FL_KNEE_ONE, chance = FL_KNEE_MIX;
 	u64 requests;
 	int i;
@@ -412,7 +422,7 @@ static inline s64 __fl_knee_slope(struct fl_knee *k, s64 *error2)
 		k->last[i] = gain;
 		k->sum[i] += div64_s64(gain * FL_KNEE_ONE / 2, k->spread);
 		mean = div64_s64(k->sum[i], k->n);
-		if ((i == FL_KNEE_REQUESTS_DONE || 16 * (k->rate[0][i] + k->rate[1][i]) > all) && mean < least) {
+		if ((i == FL_KNEE_REQUESTS_DONE || __fl_knee_counts(k, i)) && mean < least) {
 			least = mean;
 			*error2 = div64_s64(k->noise[i] * FL_KNEE_ONE * FL_KNEE_ONE, k->spread * k->spread * k->n);
 		}
@@ -458,6 +468,13 @@ static inline void __fl_knee_search_on(struct fl_knee *k)
 	for (i = 0; i < FL_KNEE_KINDS; i++)
 		k->rate[way < 0][i] = way > 0 ? k->rate[1][i] : max_t(u64, k->rate[0][i], k->rate[1][i]);
 	k->middle = way > 0 ? 2 * k->middle : k->middle / 2;
+}
+
+/* Is what was before this window over? */
+static inline bool __fl_knee_settles(const struct fl_knee *k, s64 done, bool over)
+{
+	return over || !k->searching ||
+	       (16 * (s64)k->window.done[FL_KNEE_OTHERS] <= done && !__fl_knee_counts(k, FL_KNEE_OTHERS));
 }
 
 /* One step, if it is known where to. */
@@ -554,15 +571,15 @@ static inline void fl_knee_look(struct fl_knee *k, const struct fl_knee_look *lo
 	done = w->done[FL_KNEE_READS] + w->done[FL_KNEE_OTHERS];
 	if (done < (k->settled ? fl_knee_level(k) : max_t(s64, __fl_knee_upper(k), k->before)))
 		return;
-	if (!k->settled) {
-		__fl_knee_begin_window(k, true);
-		return;
-	}
 	enough_done = FL_KNEE_ROUNDS * fl_knee_level(k);
 	over = w->ns >= FL_KNEE_WINDOW_MIN_NS && (w->sent >= FL_KNEE_REQUESTS || done >= enough_done);
-	if (__fl_knee_in_vain(k, over)) {
+	if (__fl_knee_in_vain(k, over && k->settled)) {
 		k->in_vain = true;
 		fl_knee_search_over(k);
+	} else if (!k->settled) {
+		if (__fl_knee_settles(k, done, over))
+			__fl_knee_begin_window(k, true);
+		return;
 	} else if (over) {
 		__fl_knee_window_over(k);
 	} else {
